@@ -88,7 +88,7 @@ class SourceEvent(Frozen):
 
 
 class Candidate(Frozen):
-    """One completion under an opaque id."""
+    """One completion under an opaque id. Chat judges see a letter in its place."""
 
     id: str
     text: str
@@ -124,6 +124,8 @@ class JudgeRequest(Frozen):
     language: str = ""
     """ISO 639-1 code of the language of the texts; empty if unknown."""
     mode: Mode = "listwise"
+    mirrored: bool = True
+    """The reverse order is asked about as well. Without it the letters are turned by a hash of the task."""
     vote: int = 0
     """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
 

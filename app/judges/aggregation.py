@@ -108,7 +108,7 @@ class CandidateGroup:
         where = {text: place for place, text in enumerate(self.texts)}
         return tuple(where[text] for text in part.texts)
 
-    def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0) -> JudgeRequest:
+    def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0, *, mirrored: bool = True) -> JudgeRequest:
         return JudgeRequest(
             rubric=self.case.rubric,
             document=self.case.document,
@@ -120,6 +120,7 @@ class CandidateGroup:
                 for text in order
             ),
             mode=mode,
+            mirrored=mirrored,
             vote=vote,
         )
 

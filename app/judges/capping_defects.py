@@ -76,4 +76,4 @@ def _build_request(part: CandidateGroup, mode: Mode, votes: int) -> JudgeRequest
     if len(part.texts) == 1:
         return part.build_request(part.texts, "pointwise", votes if mode == "pointwise" else 0)
     order, _ = build_mirrored_orders(part.case.key, part.texts, _ORDER)
-    return part.build_request(order, "listwise")
+    return part.build_request(order, "listwise", mirrored=False)

@@ -77,7 +77,8 @@ class ChatJudge:
         told = build_prompt(request)
         kept = json.dumps(_build_messages(told), ensure_ascii=False)
         prompt_digest = digest_of_text(f"{self.digest} {kept}")
-        reading = digest([self.name, self._config.base_url, request.mode, request.vote, prompt_digest])
+        ids = [candidate.id for candidate in request.candidates]  # the prompt has letters, cached verdicts have ids
+        reading = digest([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
         return JudgeQuestion(request, told, kept, prompt_digest, reading)
 
     def report(self) -> JudgeReport:

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from app.domain.judging import JudgeRequest
 from app.judges.configuration import JsonMode
 from app.judges.failures import CallFailed
+from app.judges.presentation_order import name_places
 from app.judges.verdict_parsing import HIGHEST
 
 _REFUSED_STATUSES: Final = frozenset((400, 415, 422, 501))
@@ -47,15 +48,16 @@ def build_response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonV
 
 
 def _build_answer_schema(request: JudgeRequest) -> JsonValue:
-    ids: JsonValue = {"type": "string", "enum": [candidate.id for candidate in request.candidates]}
+    """The same for every group of a size, so that servers compile one grammar and keep it."""
+    letters: JsonValue = {"type": "string", "enum": [*name_places(len(request.candidates))]}
     score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
     code: JsonValue = {"type": "string"}
     if request.rubric.defects:
         code = {"type": "string", "enum": [rule.code for rule in request.rubric.defects]}
-    claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(_build_claim_schema(request))}
+    claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(_CLAIM)}
     verdict = _build_object_schema(
         {
-            "candidate": ids,
+            "candidate": letters,
             "evidence": _build_array_schema({"type": "string"}),
             **claims,
             "defects": _build_array_schema(_build_object_schema({"code": code, "quote": {"type": "string"}})),
@@ -65,13 +67,8 @@ def _build_answer_schema(request: JudgeRequest) -> JsonValue:
     )
     answer: dict[str, JsonValue] = {"verdicts": _build_array_schema(verdict)}
     if len(request.candidates) > 1:
-        answer["ranking"] = _build_array_schema(_build_array_schema(ids))
+        answer["ranking"] = _build_array_schema(_build_array_schema(letters))
     return _build_object_schema(answer)
-
-
-def _build_claim_schema(request: JudgeRequest) -> JsonValue:
-    sources: JsonValue = {"type": ["string", "null"], "enum": [*(source.id for source in request.sources), None]}
-    return _build_object_schema({"quote": {"type": "string"}, "source": sources, "source_quote": {"type": "string"}})
 
 
 def _build_object_schema(properties: Mapping[str, JsonValue]) -> JsonValue:
@@ -86,3 +83,8 @@ def _build_object_schema(properties: Mapping[str, JsonValue]) -> JsonValue:
 
 def _build_array_schema(items: JsonValue) -> JsonValue:
     return {"type": "array", "items": items}
+
+
+_CLAIM: Final = _build_object_schema(
+    {"quote": {"type": "string"}, "source": {"type": ["string", "null"]}, "source_quote": {"type": "string"}}
+)

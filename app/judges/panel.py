@@ -35,7 +35,7 @@ from app.ports.judges import Judge
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 6
+VERSION: Final = 7
 """Increase this when the same judgements would give different scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]]] = {

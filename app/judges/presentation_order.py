@@ -1,16 +1,20 @@
-"""How a group is presented to a judge: opaque ids, and orders that depend only on the texts."""
+"""How a group is presented to a judge: letters by place, and orders that depend only on the texts."""
 
 import base64
 import hashlib
+import string
 from collections.abc import Sequence
 from typing import Final
+
+from app.domain.digests import digest
+from app.domain.judging import JudgeRequest
 
 _ID_LENGTH: Final = 5
 
 
 def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
-    """One id per text, the same in every judgement of the group. `texts` are distinct. Ids are unpredictable without
-    `key`."""
+    """One id per text, the same in every judgement of the group, for the record; judges see letters. `texts` are
+    distinct. Ids are unpredictable without `key`."""
     ids: dict[str, str] = {}
     for text in sorted(texts):
         attempt = 0
@@ -18,6 +22,21 @@ def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
             attempt += 1
         ids[text] = name
     return ids
+
+
+def name_places(count: int) -> tuple[str, ...]:
+    """A, B, C and so on; AA follows Z."""
+    return tuple(_name_place(place) for place in range(count))
+
+
+def assign_letters(request: JudgeRequest) -> tuple[str, ...]:
+    """What the judge calls each candidate. Letters go by place, so the mirrored order gives a reply another letter. A
+    request without a mirror turns them by a hash of its task and texts, so that no place always has the same letter."""
+    letters = name_places(len(request.candidates))
+    if request.mirrored or not letters:
+        return letters
+    turn = int(digest(sorted(candidate.id for candidate in request.candidates)), 16) % len(letters)
+    return letters[turn:] + letters[:turn]
 
 
 def build_mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -47,6 +66,11 @@ def _compute_keyed_hash(key: str, *parts: str) -> bytes:
         hashed.update(len(data).to_bytes(8, "big"))
         hashed.update(data)
     return hashed.digest()
+
+
+def _name_place(place: int) -> str:
+    before, letter = divmod(place, len(string.ascii_uppercase))
+    return (_name_place(before - 1) if before else "") + string.ascii_uppercase[letter]
 
 
 def _encode_letters(data: bytes) -> str:

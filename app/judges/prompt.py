@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
+from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import replace_surrogates
 from app.toolkit.templates import Template
 
@@ -66,7 +67,8 @@ class JudgeQuestion:
 def build_prompt(request: JudgeRequest) -> JudgePrompt:
     """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
     servers can cache the prefix."""
-    candidates = json.dumps([_serialise_candidate(candidate) for candidate in request.candidates], ensure_ascii=False)
+    lettered = zip(assign_letters(request), request.candidates, strict=True)
+    candidates = json.dumps([_serialise_candidate(letter, each) for letter, each in lettered], ensure_ascii=False)
     prefix = _build_prefix(_PrefixKey(request.rubric, request.document, request.probes))
     claims = request.rubric.claims
     criterion = "" if claims is None else claims.criterion
@@ -108,8 +110,8 @@ def _build_prefix(situation: _PrefixKey) -> str:
     return replace_surrogates(json.dumps(document, ensure_ascii=False, allow_nan=False)).removesuffix("}")
 
 
-def _serialise_candidate(candidate: Candidate) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"id": candidate.id, "text": candidate.text}
+def _serialise_candidate(letter: str, candidate: Candidate) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": letter, "text": candidate.text}
     return {**shown, "hints": list(candidate.hints)} if candidate.hints else shown
 
 

@@ -17,10 +17,11 @@ from app.judges.claims import (
     parse_claims,
     shorten,
 )
+from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 6
+PARSER_VERSION: Final = 7
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -122,7 +123,8 @@ def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
 
 
 def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
-    texts = {candidate.id: candidate.own or candidate.text for candidate in request.candidates}
+    ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
+    texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
     problems = _find_duplicates(found, "the answer")
     entries = _parse_entries(found, tuple(texts), problems)
     ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
@@ -136,7 +138,10 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     problems += filter(None, [find_misused_null(verdicts, request.rubric)])
     if problems:
         return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
-    return JudgeAnswer(verdicts, ranking)
+    return JudgeAnswer(
+        tuple(verdict.model_copy(update={"candidate": ids[verdict.candidate]}) for verdict in verdicts),
+        tuple(tuple(ids[letter] for letter in tier) for tier in ranking),
+    )
 
 
 def _parse_entries(
@@ -163,7 +168,7 @@ def _parse_entries(
 
 
 def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
-    """A bare id counts as a tier of one. A single candidate needs no ranking."""
+    """A bare letter counts as a tier of one. A single candidate needs no ranking."""
     if value is None and len(ids) == 1:
         return (tuple(ids),)
     if not isinstance(value, list):
@@ -172,7 +177,7 @@ def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tu
     tiers = [tier if isinstance(tier, list) else [tier] for tier in value]
     placed = [name for tier in tiers for name in tier]
     if any(not isinstance(name, str) or name not in ids for name in placed):
-        problems.append('"ranking" holds something that is not the id of a candidate')
+        problems.append('"ranking" holds something that is not the letter of a candidate')
         return ()
     counts = Counter(placed)
     problems += [f'candidate {name} occurs {counts[name]} times in "ranking"' for name in ids if counts[name] != 1]

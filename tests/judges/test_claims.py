@@ -25,6 +25,7 @@ from app.domain.judging import (
 from app.domain.rewards import apply_bounds
 from app.judges.formats import build_response_format
 from app.judges.panel import JudgePanel
+from app.judges.presentation_order import name_places
 from app.judges.prompt import build_prompt
 from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
 
@@ -55,13 +56,15 @@ def request(*texts: str, rubric: Rubric = RUBRIC) -> JudgeRequest:
         document={},
         probes=Probes(),
         sources=SOURCES,
-        candidates=tuple(Candidate(id=f"c{place}", text=text) for place, text in enumerate(texts)),
+        candidates=tuple(
+            Candidate(id=name, text=text) for name, text in zip(name_places(len(texts)), texts, strict=True)
+        ),
     )
 
 
 def read(text: str, claims: object, grounding: float | None = 4) -> JudgeAnswer | UnusableAnswer:
     """As a judge says them of one reply."""
-    entry = {"candidate": "c0", "claims": claims, "defects": [], "scores": {"likeness": 4, "grounding": grounding}}
+    entry = {"candidate": "A", "claims": claims, "defects": [], "scores": {"likeness": 4, "grounding": grounding}}
     return parse_answer(json.dumps({"verdicts": [entry]}), request(text))
 
 
@@ -85,29 +88,29 @@ def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
 @pytest.mark.parametrize(
     ("claims", "grounding", "told"),
     [
-        (None, 4, 'candidate c0 has no list "claims"'),
-        ([claim("barge sank", None)] * 41, 4, "candidate c0 has more than 40 claims"),
-        ([7], 4, 'a claim of candidate c0 has no "quote"'),
-        ([claim("the ferry sank", None)], 4, 'a claim of candidate c0: the reply does not say "the ferry sank"'),
+        (None, 4, 'candidate A has no list "claims"'),
+        ([claim("barge sank", None)] * 41, 4, "candidate A has more than 40 claims"),
+        ([7], 4, 'a claim of candidate A has no "quote"'),
+        ([claim("the ferry sank", None)], 4, 'a claim of candidate A: the reply does not say "the ferry sank"'),
         (
             [claim("barge sank", "ferry", "sank")],
             4,
-            'a claim of candidate c0: there is no visible event "ferry"; null is for what no event supports',
+            'a claim of candidate A: there is no visible event "ferry"; null is for what no event supports',
         ),
         (
             [{"quote": "barge sank"}],
             4,
-            'a claim of candidate c0: there is no visible event "NoneType"; null is for what no event supports',
+            'a claim of candidate A: there is no visible event "NoneType"; null is for what no event supports',
         ),
         (
             [claim("barge sank", "barge", "went down")],
             4,
-            'a claim of candidate c0: event "barge" does not say "went down"',
+            'a claim of candidate A: event "barge" does not say "went down"',
         ),
         (
             [claim("barge sank", "barge", "sank")],
             None,
-            "grounding is null although c0 claims something: it then applies to every candidate",
+            "grounding is null although A claims something: it then applies to every candidate",
         ),
     ],
 )
@@ -130,7 +133,7 @@ def test_inventing_costs_more_than_ignoring(
     defects: Sequence[str], score: float | None, expected: float | None
 ) -> None:
     verdict = Verdict(
-        candidate="c0",
+        candidate="A",
         scores={"likeness": 1.0, "grounding": score},
         defects=tuple(Defect(code=code) for code in defects),
     )
@@ -191,9 +194,10 @@ def test_only_a_rubric_that_says_so_asks_for_claims() -> None:
     assert (asked_for_claims(RUBRIC), asked_for_claims(SILENT)) == ((True, True), (False, False))
 
 
-def test_the_schema_allows_known_events_and_null_alone() -> None:
-    schema = json.dumps(build_response_format("schema", request(TRUE)))
-    assert '"enum": ["barge", "opening", null]' in schema
+def test_the_schema_is_the_same_whatever_happened() -> None:
+    asked = request(TRUE)
+    other = asked.model_copy(update={"sources": (SourceEvent(id="fair", text="The fair is over."),)})
+    assert build_response_format("schema", asked) == build_response_format("schema", other)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def claimed(quote: str, source: str | None, proof: str) -> str:
     rubric = NpcArena.rubric
     assert rubric is not None
     entry = {
-        "candidate": "q7",
+        "candidate": "A",
         "evidence": [],
         "claims": [{"quote": quote, "source": source, "source_quote": proof}],
         "defects": [],
@@ -43,7 +43,7 @@ def asked(answers: Sequence[str]) -> tuple[Judgement, list[Received]]:
         document={},
         probes=Probes(),
         sources=(SourceEvent(id="barge", text="The levy barge went down."),),
-        candidates=(Candidate(id="q7", text=SAID),),
+        candidates=(Candidate(id="A", text=SAID),),
     )
 
     def script(number: int, received: Received) -> Reply:
@@ -64,7 +64,7 @@ def asked(answers: Sequence[str]) -> tuple[Judgement, list[Received]]:
 def test_a_misquote_is_sent_back_once(wrong: str) -> None:
     judgement, received = asked((wrong, GOOD))
     correction = received[1].messages[-1]["content"]
-    assert (judgement.verdicts[0].claims, judgement.error, len(received), "a claim of candidate q7" in correction) == (
+    assert (judgement.verdicts[0].claims, judgement.error, len(received), "a claim of candidate A" in correction) == (
         (HELD,),
         None,
         2,

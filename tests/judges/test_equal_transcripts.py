@@ -16,6 +16,7 @@ from app.domain.judging import (
 )
 from app.domain.scores import Score
 from app.judges.panel import JudgePanel
+from app.judges.presentation_order import name_places
 from app.judges.scripted import ScriptedJudge, score_by_text
 from app.judges.verdict_parsing import JudgeAnswer, parse_answer
 
@@ -44,15 +45,16 @@ class Quoting(ScriptedJudge):
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         judgement = await super().judge(request)
+        letters = name_places(len(request.candidates))
         verdicts = [
             {
-                "candidate": each.id,
+                "candidate": letter,
                 "scores": {"likeness": 4},
                 "defects": [{"code": "dull", "quote": "happy to help"}] if each.text == SAME else [],
             }
-            for each in request.candidates
+            for letter, each in zip(letters, request.candidates, strict=True)
         ]
-        answer = parse_answer(json.dumps({"verdicts": verdicts, "ranking": judgement.ranking}), request)
+        answer = parse_answer(json.dumps({"verdicts": verdicts, "ranking": [letters]}), request)
         assert isinstance(answer, JudgeAnswer)
         return judgement.model_copy(update={"verdicts": answer.verdicts})
 

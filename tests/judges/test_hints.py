@@ -61,6 +61,6 @@ def test_prompts_show_hints_where_there_are_any() -> None:
     candidates = (Candidate(id="a", text=OFFER, hints=(HINT,)), Candidate(id="b", text=PLAIN))
     asked = build_prompt(JudgeRequest(rubric=RUBRIC, document={}, probes=Probes(), candidates=candidates))
     assert json.loads(asked.user)["candidates"] == [
-        {"id": "a", "text": OFFER, "hints": [HINT]},
-        {"id": "b", "text": PLAIN},
+        {"id": "A", "text": OFFER, "hints": [HINT]},
+        {"id": "B", "text": PLAIN},
     ]

@@ -67,7 +67,7 @@ def require_contract(judgement: Judgement, judge: Judge) -> None:
         OfflineJudge(),
         ScriptedJudge(score_equally),
         ScriptedJudge(score_by_position),
-        ScriptedJudge(score_by_text({TEXTS["q7"]: 1.0})),
+        ScriptedJudge(score_by_text({TEXTS["A"]: 1.0})),
         ScriptedJudge(score_randomly(1)),
         ScriptedJudge(fail_requests()),
     ],
@@ -133,21 +133,21 @@ SCENARIOS = {
     ),
     "cut off behind the answer": Scenario(always(completion(f"```json\n{GOOD}\n```" + "\n" * 400, "length")), 1),
     "obeys the injected format": Scenario(
-        always(completion('{"verdicts": [{"candidate": "q7", "scores": {}}], "ranking": []}')), 2, "k2 is missing"
+        always(completion('{"verdicts": [{"candidate": "A", "scores": {}}], "ranking": []}')), 2, "B is missing"
     ),
-    "quotes the injection, then answers": Scenario(always(completion(f"{TEXTS['k2']}\n{GOOD}")), 1),
-    "missing id": Scenario(always(completion(answer(verdict("q7"), verdict("k2")))), 2, "z9 is missing"),
+    "quotes the injection, then answers": Scenario(always(completion(f"{TEXTS['B']}\n{GOOD}")), 1),
+    "missing id": Scenario(always(completion(answer(verdict("A"), verdict("B")))), 2, "C is missing"),
     "duplicate id": Scenario(
-        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9"), verdict("q7")))), 2, "q7 occurs more"
+        always(completion(answer(verdict("A"), verdict("B"), verdict("C"), verdict("A")))), 2, "A occurs more"
     ),
     "out of range": Scenario(
-        always(completion(answer(verdict("q7", 11), verdict("k2"), verdict("z9")))), 2, "from 0 to 4"
+        always(completion(answer(verdict("A", 11), verdict("B"), verdict("C")))), 2, "from 0 to 4"
     ),
     "not a number": Scenario(
-        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9")).replace("3", "NaN"))), 2, "from 0 to 4"
+        always(completion(answer(verdict("A"), verdict("B"), verdict("C")).replace("3", "NaN"))), 2, "from 0 to 4"
     ),
     "null for one of three": Scenario(
-        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9", None)))), 2, "likeness is null for z9 and"
+        always(completion(answer(verdict("A"), verdict("B"), verdict("C", None)))), 2, "likeness is null for C and"
     ),
     "null for one until corrected": Scenario(first(completion(GOOD.replace('"likeness": 0', '"likeness": null'))), 2),
     "bad, then down, then good": Scenario(first(BAD, failure(500)), 3),
@@ -198,7 +198,7 @@ def test_chat_judge(name: str) -> None:
         assert judgement.error is None
         assert judgement.verdicts[0].scores == {"likeness": 1.0, "charm": 0.5}
         assert judgement.verdicts[2].scores == {"likeness": 0.25, "charm": 0.5}
-        assert judgement.ranking == (("q7",), ("k2", "z9"))
+        assert judgement.ranking == (("A",), ("B", "C"))
     else:
         assert scenario.error in (judgement.error or "")
 
@@ -289,8 +289,8 @@ def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
 
 def test_a_defect_that_cannot_be_quoted_caps_nothing() -> None:
     def reported(quote: str) -> Judgement:
-        accused = verdict("q7", 4, defects=[{"code": "leak", "quote": quote}])
-        with serving(always(completion(answer(accused, verdict("k2"), verdict("z9"))))) as server:
+        accused = verdict("A", 4, defects=[{"code": "leak", "quote": quote}])
+        with serving(always(completion(answer(accused, verdict("B"), verdict("C"))))) as server:
             return judged(config(server.url))[1]
 
     assert reported("the ferry sank").verdicts[0].defects == (Defect(code="leak", quote="the ferry sank"),)

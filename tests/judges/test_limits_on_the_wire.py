@@ -276,11 +276,13 @@ def test_readings_are_told_apart_by_all_that_matters() -> None:
     def reading(request: JudgeRequest = REQUEST, url: str = "http://127.0.0.1:1/v1", **more: object) -> str:
         return ChatJudge(config(url, **more)).build_question(request).cache_key
 
-    other = REQUEST.model_copy(update={"candidates": (Candidate(id="q7", text="else"),)})
+    other = REQUEST.model_copy(update={"candidates": (Candidate(id="A", text="else"),)})
+    renamed = tuple(each.model_copy(update={"id": f"of another {each.id}"}) for each in REQUEST.candidates)
     changed = {
         reading(other),
         reading(REQUEST.model_copy(update={"candidates": REQUEST.candidates[::-1]})),
         reading(REQUEST.model_copy(update={"vote": 1})),
+        reading(REQUEST.model_copy(update={"candidates": renamed})),
         reading(REQUEST.model_copy(update={"document": {}})),
         reading(REQUEST.model_copy(update={"probes": Probes(notes="x")})),
         reading(url="http://127.0.0.1:2/v1"),
@@ -288,7 +290,7 @@ def test_readings_are_told_apart_by_all_that_matters() -> None:
         reading(model="other"),
         reading(temperature=0.5),
     }
-    assert len({reading(), *changed}) == 10
+    assert len({reading(), *changed}) == 11
     assert reading() == reading(deadline_seconds=9.0, max_concurrency=1, prices=PRICES)
 
 

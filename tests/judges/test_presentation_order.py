@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.judging import Candidate, JudgeRequest, Probes
 from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
-from app.judges.presentation_order import build_mirrored_orders, derive_opaque_ids
+from app.judges.presentation_order import assign_letters, build_mirrored_orders, derive_opaque_ids, name_places
+from tests.support.judge_cases import RUBRIC
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 
@@ -32,6 +34,38 @@ def test_orders_depend_on_the_texts_alone(texts: list[str]) -> None:
 def test_every_text_comes_first_about_equally_often() -> None:
     firsts = [build_mirrored_orders(str(number), FIVE, 0)[0][0] for number in range(1000)]
     assert all(150 < firsts.count(text) < 250 for text in FIVE)
+
+
+def test_places_have_letters() -> None:
+    names = name_places(60)
+    assert (names[:3], names[25:28], names[51:54]) == (("A", "B", "C"), ("Z", "AA", "AB"), ("AZ", "BA", "BB"))
+
+
+def request_of(key: str, order: Sequence[str], *, mirrored: bool) -> JudgeRequest:
+    ids = derive_opaque_ids(key, FIVE)
+    candidates = tuple(Candidate(id=ids[text], text=text) for text in order)
+    return JudgeRequest(rubric=RUBRIC, document={}, probes=Probes(), candidates=candidates, mirrored=mirrored)
+
+
+def test_a_mirrored_order_gives_each_reply_another_letter() -> None:
+    forward, backward = build_mirrored_orders("key", FIVE[:4], 0)
+    one, other = (
+        dict(zip(order, assign_letters(request_of("key", order, mirrored=True)), strict=True))
+        for order in (forward, backward)
+    )
+    assert ([*one.values()], [one[text] == other[text] for text in FIVE[:4]]) == (["A", "B", "C", "D"], [False] * 4)
+
+
+def test_without_a_mirror_letters_turn_with_the_task() -> None:
+    """Neither a place nor a text has the same letter over many tasks."""
+    turned = []
+    for number in range(1000):
+        order, _ = build_mirrored_orders(str(number), FIVE, 0)
+        turned.append((order, assign_letters(request_of(str(number), order, mirrored=False))))
+    in_first_place = [letters[0] for _, letters in turned]
+    of_first_text = [letters[order.index(FIVE[0])] for order, letters in turned]
+    assert {tuple(sorted(letters)) for _, letters in turned} == {("A", "B", "C", "D", "E")}
+    assert all(150 < column.count(letter) < 250 for column in (in_first_place, of_first_text) for letter in "ABCDE")
 
 
 @pytest.mark.parametrize(

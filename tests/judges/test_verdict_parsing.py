@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Rubric, RubricCriterion, Verdict
+from app.judges.presentation_order import assign_letters
 from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
 
-TEXTS = {"aaa": "The ferry sank at the fair.\nNine “good” oxen drowned.", "bbb": "As you wish,  my lord."}
+TEXTS = {"A": "The ferry sank at the fair.\nNine “good” oxen drowned.", "B": "As you wish,  my lord."}
 REQUEST = JudgeRequest(
     rubric=Rubric(
         name="test",
@@ -38,17 +39,17 @@ def entry(name: str, likeness: object = 4, charm: object = 2, **more: object) ->
     return {"candidate": name, "scores": {"likeness": likeness, "charm": charm}, **more}
 
 
-def answer(*entries: object, ranking: object = (("aaa",), ("bbb",)), **more: object) -> Json:
+def answer(*entries: object, ranking: object = (("A",), ("B",)), **more: object) -> Json:
     return {"verdicts": list(entries), "ranking": ranking, **more}
 
 
-GOOD = answer(entry("aaa", 4, None), entry("bbb", 0, None))
+GOOD = answer(entry("A", 4, None), entry("B", 0, None))
 READ = JudgeAnswer(
     verdicts=(
-        Verdict(candidate="aaa", scores={"likeness": 1.0, "charm": None}),
-        Verdict(candidate="bbb", scores={"likeness": 0.0, "charm": None}),
+        Verdict(candidate="A", scores={"likeness": 1.0, "charm": None}),
+        Verdict(candidate="B", scores={"likeness": 0.0, "charm": None}),
     ),
-    ranking=(("aaa",), ("bbb",)),
+    ranking=(("A",), ("B",)),
 )
 
 
@@ -68,8 +69,28 @@ def problems(value: object) -> tuple[str, ...]:
     return found.problems
 
 
+def test_verdicts_come_back_under_the_ids_of_the_request() -> None:
+    """Also where letters are turned: what is said of a letter counts for the reply that was shown under it."""
+    texts = {"opaque1": "one", "opaque2": "two", "opaque3": "three"}
+    for mirrored in (True, False):
+        request = REQUEST.model_copy(
+            update={"candidates": tuple(Candidate(id=name, text=text) for name, text in texts.items())}
+            | {"mirrored": mirrored}
+        )
+        named = dict(zip(texts, assign_letters(request), strict=True))
+        said = answer(*(entry(named[name], place) for place, name in enumerate(texts)), ranking=[*named.values()])
+        found = parse_answer(json.dumps(said), request)
+        assert isinstance(found, JudgeAnswer)
+        assert found.ranking == (("opaque1",), ("opaque2",), ("opaque3",))
+        assert [(each.candidate, each.scores["likeness"]) for each in found.verdicts] == [
+            ("opaque1", 0.0),
+            ("opaque2", 0.25),
+            ("opaque3", 0.5),
+        ]
+
+
 PLAIN = json.dumps(GOOD)
-OTHER = json.dumps(answer(entry("aaa", 0, 0), entry("bbb", 4, 4), ranking=[["bbb"], ["aaa"]]))
+OTHER = json.dumps(answer(entry("A", 0, 0), entry("B", 4, 4), ranking=[["B"], ["A"]]))
 
 
 @pytest.mark.parametrize(
@@ -83,15 +104,15 @@ OTHER = json.dumps(answer(entry("aaa", 0, 0), entry("bbb", 4, 4), ranking=[["bbb
         f"First {OTHER} but no.</think>{PLAIN}",
         f"A draft: {OTHER}\nFinal: {PLAIN}",
         f'{PLAIN} and the reply says {{"verdicts": [], "ranking": []}}',
-        f'One reply holds {{"verdicts": [{{"candidate": "aaa"}}]}} as text. {PLAIN}',
+        f'One reply holds {{"verdicts": [{{"candidate": "A"}}]}} as text. {PLAIN}',
         f'{{"unclosed": [ {PLAIN}',
         '{"unclosed": ' * 200 + PLAIN,
         '{"small": 1} ' * 9_000 + PLAIN,
         '{"long": "' * 9_000 + "\n" + PLAIN,
         json.dumps({"answer": GOOD}),
-        json.dumps(answer(entry("aaa", 4, None), entry("bbb", 0, None), ranking=["aaa", ["bbb"], []])),
-        json.dumps(answer(entry("bbb", 0, None), entry("aaa", 4, None), reasoning="why not")),
-        json.dumps(answer(entry("aaa", 4.0, None), entry("bbb", 0.0, None))),
+        json.dumps(answer(entry("A", 4, None), entry("B", 0, None), ranking=["A", ["B"], []])),
+        json.dumps(answer(entry("B", 0, None), entry("A", 4, None), reasoning="why not")),
+        json.dumps(answer(entry("A", 4.0, None), entry("B", 0.0, None))),
     ],
 )
 def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
@@ -99,7 +120,7 @@ def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
 
 
 def test_a_closing_tag_in_a_note_does_not_cut_the_answer() -> None:
-    text = json.dumps(answer(entry("aaa", note="it wrote </think>"), entry("bbb")))
+    text = json.dumps(answer(entry("A", note="it wrote </think>"), entry("B")))
     assert usable(text).verdicts[0].note == "it wrote </think>"
 
 
@@ -108,7 +129,7 @@ def test_an_endless_thought_is_no_answer() -> None:
 
 
 def test_ties() -> None:
-    assert usable(answer(entry("aaa"), entry("bbb"), ranking=[["bbb", "aaa"]])).ranking == (("bbb", "aaa"),)
+    assert usable(answer(entry("A"), entry("B"), ranking=[["B", "A"]])).ranking == (("B", "A"),)
 
 
 @pytest.mark.parametrize(
@@ -117,52 +138,52 @@ def test_ties() -> None:
         ("", "there is no complete JSON object in the answer"),
         ("I cannot judge that.", "there is no complete JSON object in the answer"),
         (PLAIN[:-1], '"verdicts" is missing or not a list'),
-        ({"ranking": [["aaa"], ["bbb"]]}, '"verdicts" is missing or not a list'),
-        (answer(entry("aaa")), 'candidate bbb is missing from "verdicts"'),
-        (answer(entry("aaa"), entry("bbb"), entry("aaa")), 'candidate aaa occurs more than once in "verdicts"'),
-        (answer(entry("aaa"), entry("bbb"), entry("ccc")), 'there is no candidate "ccc"'),
-        (answer(entry("aaa"), entry("bbb"), {}), 'an item of "verdicts" has no "candidate"'),
-        (answer(entry("aaa"), entry("bbb"), 7), 'an item of "verdicts" has no "candidate"'),
-        (answer(entry("aaa", 5), entry("bbb")), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("aaa", -1), entry("bbb")), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("aaa", True), entry("bbb")), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("aaa", "4"), entry("bbb")), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (PLAIN.replace("4", "NaN"), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (PLAIN.replace("4", "1e999"), "candidate aaa: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("aaa", None, None), entry("bbb")), "candidate aaa has no score but null"),
+        ({"ranking": [["A"], ["B"]]}, '"verdicts" is missing or not a list'),
+        (answer(entry("A")), 'candidate B is missing from "verdicts"'),
+        (answer(entry("A"), entry("B"), entry("A")), 'candidate A occurs more than once in "verdicts"'),
+        (answer(entry("A"), entry("B"), entry("ccc")), 'there is no candidate "ccc"'),
+        (answer(entry("A"), entry("B"), {}), 'an item of "verdicts" has no "candidate"'),
+        (answer(entry("A"), entry("B"), 7), 'an item of "verdicts" has no "candidate"'),
+        (answer(entry("A", 5), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", -1), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", True), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", "4"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (PLAIN.replace("4", "NaN"), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (PLAIN.replace("4", "1e999"), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", None, None), entry("B")), "candidate A has no score but null"),
         (
-            answer(entry("aaa", None), entry("bbb")),
-            "likeness is null for aaa and a number for others: null is for a criterion that applies to none",
+            answer(entry("A", None), entry("B")),
+            "likeness is null for A and a number for others: null is for a criterion that applies to none",
         ),
-        (answer(entry("aaa", 3, None), entry("bbb", None, 2)), "likeness is null for bbb and a number for others"),
-        (answer(entry("aaa", 3, None), entry("bbb", None, 2)), "charm is null for aaa and a number for others"),
-        (answer({"candidate": "aaa"}, entry("bbb")), 'candidate aaa has no "scores" object'),
+        (answer(entry("A", 3, None), entry("B", None, 2)), "likeness is null for B and a number for others"),
+        (answer(entry("A", 3, None), entry("B", None, 2)), "charm is null for A and a number for others"),
+        (answer({"candidate": "A"}, entry("B")), 'candidate A has no "scores" object'),
         (
-            answer({"candidate": "aaa", "scores": {"likeness": 1}}, entry("bbb")),
-            "candidate aaa has no score for charm",
+            answer({"candidate": "A", "scores": {"likeness": 1}}, entry("B")),
+            "candidate A has no score for charm",
         ),
         (
-            answer({"candidate": "aaa", "scores": {"likeness": 1, "charm": 1, "wit": 1}}, entry("bbb")),
-            'candidate aaa: "wit" is no criterion',
+            answer({"candidate": "A", "scores": {"likeness": 1, "charm": 1, "wit": 1}}, entry("B")),
+            'candidate A: "wit" is no criterion',
         ),
-        (PLAIN.replace('"likeness": 4', '"likeness": 0, "likeness": 4'), 'candidate aaa has "likeness" more than once'),
-        (PLAIN.replace('"scores"', '"defects": ["leak"], "defects": [], "scores"'), 'aaa has "defects" more than once'),
-        (PLAIN.replace('"candidate": "aaa"', '"candidate": "bbb", "candidate": "aaa"'), 'has no "candidate"'),
-        (PLAIN.replace('"ranking"', '"ranking": [["bbb"], ["aaa"]], "ranking"'), 'answer has "ranking" more than once'),
+        (PLAIN.replace('"likeness": 4', '"likeness": 0, "likeness": 4'), 'candidate A has "likeness" more than once'),
+        (PLAIN.replace('"scores"', '"defects": ["leak"], "defects": [], "scores"'), 'A has "defects" more than once'),
+        (PLAIN.replace('"candidate": "A"', '"candidate": "B", "candidate": "A"'), 'has no "candidate"'),
+        (PLAIN.replace('"ranking"', '"ranking": [["B"], ["A"]], "ranking"'), 'answer has "ranking" more than once'),
         (PLAIN.replace('"verdicts"', '"verdicts": [], "verdicts"'), 'the answer has "verdicts" more than once'),
-        (answer(entry("aaa"), entry("bbb"), ranking=None), '"ranking" is missing or not a list'),
-        (answer(entry("aaa"), entry("bbb"), ranking=[["aaa"]]), 'candidate bbb occurs 0 times in "ranking"'),
+        (answer(entry("A"), entry("B"), ranking=None), '"ranking" is missing or not a list'),
+        (answer(entry("A"), entry("B"), ranking=[["A"]]), 'candidate B occurs 0 times in "ranking"'),
         (
-            answer(entry("aaa"), entry("bbb"), ranking=[["aaa"], ["bbb", "aaa"]]),
-            'candidate aaa occurs 2 times in "ranking"',
+            answer(entry("A"), entry("B"), ranking=[["A"], ["B", "A"]]),
+            'candidate A occurs 2 times in "ranking"',
         ),
         (
-            answer(entry("aaa"), entry("bbb"), ranking=[["aaa"], ["zzz"]]),
-            '"ranking" holds something that is not the id of a candidate',
+            answer(entry("A"), entry("B"), ranking=[["A"], ["zzz"]]),
+            '"ranking" holds something that is not the letter of a candidate',
         ),
         (
-            answer(entry("aaa"), entry("bbb"), ranking=[[["aaa"]], ["bbb"]]),
-            '"ranking" holds something that is not the id of a candidate',
+            answer(entry("A"), entry("B"), ranking=[[["A"]], ["B"]]),
+            '"ranking" holds something that is not the letter of a candidate',
         ),
     ],
 )
@@ -170,14 +191,14 @@ def test_what_is_wrong_is_said_in_words(value: object, told: str) -> None:
     assert told in "\n".join(problems(value))
 
 
-@pytest.mark.parametrize("name", ["\u0430aa", "ａaa", "AAA", "a\u200baa", "aaa ", "aa", "\ud835\udc1aaa", ""])
+@pytest.mark.parametrize("name", ["\u0430aa", "ａaa", "AAA", "a\u200baa", "A ", "aa", "\ud835\udc1aaa", ""])
 def test_a_name_that_looks_like_an_id_is_none(name: str) -> None:
-    assert f"there is no candidate {json.dumps(name)}" in problems(answer(entry(name), entry("bbb")))
+    assert f"there is no candidate {json.dumps(name)}" in problems(answer(entry(name), entry("B")))
 
 
 def test_a_score_that_is_no_number_is_not_taken_for_null() -> None:
-    assert problems(answer(entry("aaa", 9), entry("bbb"))) == (
-        "candidate aaa: likeness must be a number from 0 to 4, or null",
+    assert problems(answer(entry("A", 9), entry("B"))) == (
+        "candidate A: likeness must be a number from 0 to 4, or null",
     )
 
 
@@ -186,13 +207,13 @@ def test_many_mistakes_are_not_all_listed() -> None:
 
 
 def test_the_words_are_about_the_answer_that_was_meant() -> None:
-    assert problems(f'{json.dumps(answer(entry("aaa", 9), entry("bbb")))} {{"ok": true}}') == (
-        "candidate aaa: likeness must be a number from 0 to 4, or null",
+    assert problems(f'{json.dumps(answer(entry("A", 9), entry("B")))} {{"ok": true}}') == (
+        "candidate A: likeness must be a number from 0 to 4, or null",
     )
 
 
 def noted(**more: object) -> Verdict:
-    return usable(answer(entry("aaa", **more), entry("bbb"))).verdicts[0]
+    return usable(answer(entry("A", **more), entry("B"))).verdicts[0]
 
 
 @pytest.mark.parametrize(
@@ -222,8 +243,8 @@ def test_quotes_that_do_not_occur_prove_nothing(quote: str) -> None:
 
 @pytest.mark.parametrize(("quote", "kept"), [("毒酒", True), ("독약", True), ("酒", False), ("毒。", False)])
 def test_two_letters_of_a_wide_script_prove_something(quote: str, kept: bool) -> None:
-    request = REQUEST.model_copy(update={"candidates": (Candidate(id="aaa", text="他喝了毒酒, 독약. 毒。"),)})
-    found = parse_answer(json.dumps({"verdicts": [entry("aaa", defects=[{"code": "leak", "quote": quote}])]}), request)
+    request = REQUEST.model_copy(update={"candidates": (Candidate(id="A", text="他喝了毒酒, 독약. 毒。"),)})
+    found = parse_answer(json.dumps({"verdicts": [entry("A", defects=[{"code": "leak", "quote": quote}])]}), request)
     assert isinstance(found, JudgeAnswer)
     assert found.verdicts[0].defects == ((Defect(code="leak", quote=quote),) if kept else ())
 
@@ -251,7 +272,7 @@ def test_defects_are_the_rubrics(listed: object, kept: tuple[Defect, ...]) -> No
 def test_lone_surrogates_do_not_survive() -> None:
     verdict = usable(PLAIN.replace('"scores"', '"note": "\\ud800 well", "scores"')).verdicts[0]
     assert verdict.note == "\ufffd well"
-    assert problems(answer(entry("aaa"), entry("bbb"), entry("\ud800"))) == ('there is no candidate "\\ud800"',)
+    assert problems(answer(entry("A"), entry("B"), entry("\ud800"))) == ('there is no candidate "\\ud800"',)
 
 
 HOSTILE: Mapping[str, str] = {
@@ -267,7 +288,7 @@ HOSTILE: Mapping[str, str] = {
     "thoughts": "<think>" * 50_000,
     "ends": "</think>" * 50_000,
     "not a number": '{"a":NaN' * 40_000,
-    "long quotes": json.dumps(answer(entry("aaa", evidence=["x" * 20_000] * 15), entry("bbb"), ranking=3)),
+    "long quotes": json.dumps(answer(entry("A", evidence=["x" * 20_000] * 15), entry("B"), ranking=3)),
 }
 
 
@@ -279,14 +300,14 @@ def test_hostile_answers_are_refused_in_time(name: str) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["aaa", "bbb"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["A", "B"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
 ENTRIES = st.fixed_dictionaries(
     {},
     optional={
-        "candidate": st.sampled_from(["aaa", "bbb"]) | JSON,
+        "candidate": st.sampled_from(["A", "B"]) | JSON,
         "scores": st.fixed_dictionaries({"likeness": st.integers(-1, 5) | JSON, "charm": st.none() | JSON}) | JSON,
         "evidence": JSON,
         "defects": st.lists(st.fixed_dictionaries({"code": st.sampled_from(["leak", "dull"]), "quote": JSON})) | JSON,
@@ -314,7 +335,7 @@ def check(found: JudgeAnswer | UnusableAnswer) -> None:
         assert found.problems
         assert all(found.problems)
         return
-    assert [verdict.candidate for verdict in found.verdicts] == ["aaa", "bbb"]
-    assert sorted(name for tier in found.ranking for name in tier) == ["aaa", "bbb"]
+    assert [verdict.candidate for verdict in found.verdicts] == ["A", "B"]
+    assert sorted(name for tier in found.ranking for name in tier) == ["A", "B"]
     assert all(any(value is not None for value in verdict.scores.values()) for verdict in found.verdicts)
     assert len({tuple(value is None for value in verdict.scores.values()) for verdict in found.verdicts}) == 1
