@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import PREFIX
-from app.store.migration import migrate
-from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.databases import Postgres, read_migrated_store, running_postgres
 from tests.support.gateways import Gateways
 from tests.support.tiers import register_tiers
 
@@ -67,7 +66,7 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "store.db"
-    migrate(f"sqlite:///{path}", MIGRATIONS)
+    path.write_bytes(read_migrated_store())
     return path
 
 

@@ -93,7 +93,7 @@ def test_the_installed_environments_open(installed: Path, tmp_path: Path) -> Non
 
 
 def test_the_installed_service_serves_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, python=installed / "python", settings={"PYTHONPATH": ""}) as gateway:
+    with serving(tmp_path, python=installed / "python", settings={"PYTHONPATH": ""}, migrated=False) as gateway:
         listed = httpx.get(f"{gateway.url}/envs").json()["environments"]
         batch = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch", params={"batch_size": 1}).json()
     assert sorted(one["name"] for one in listed) == sorted(discover())

@@ -13,7 +13,7 @@ from tests.support.serving import serving
 
 
 def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
-    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}) as gateway:
+    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}, migrated=False) as gateway:
         log = (tmp_path / "gateway.log").read_text()
         key = re.findall(r"gw_[\w-]{20,}", log)
         basic = base64.b64encode(f"me:{key[0]}".encode()).decode()

@@ -17,7 +17,8 @@ from app.service.request_models import TaskBatch
 from app.service.world_requests import GameContext
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as model_serving
-from tests.support.serving import ROOT, serving
+from tests.support.gateways import Gateways
+from tests.support.serving import ROOT
 
 PAGE = (ROOT / "docs" / "worlds.md").read_text(encoding="utf-8")
 SHOWN = "http://127.0.0.1:8000"
@@ -42,11 +43,10 @@ def answer(_: int, received: Received) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def printed(gateways: Gateways) -> list[str]:
     """What each block of the page prints."""
-    folder = tmp_path_factory.mktemp("worlds-page")
-    python = Path(sys.executable).parent
-    with model_serving(answer) as model, serving(folder) as gateway:
+    gateway, python = gateways.of(), Path(sys.executable).parent
+    with model_serving(answer) as model:
         script = "set -euo pipefail\n" + SEPARATOR.join(blocks()).replace(SHOWN, gateway.url).replace(MODEL, model.url)
         environment = {**os.environ, "PATH": f"{python}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,15 @@ import psycopg
 from app.store.migration import migrate
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
+
+
+@cache
+def read_migrated_store() -> bytes:
+    """An SQLite file with the newest schema and no rows. To migrate takes a sixth of a gateway's start."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        migrate(f"sqlite:///{path}", MIGRATIONS)
+        return path.read_bytes()
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.databases import read_migrated_store
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180
 
@@ -44,11 +46,15 @@ def serving(
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
     python: str | Path = sys.executable,
+    migrated: bool = True,
 ) -> Iterator[Served]:
     """A gateway on loopback whose SQLite file lies in `folder`; again on the same folder, it goes on where it was.
-    RuntimeError with its log when it does not get ready."""
+    It finds a file without rows there; where that is not `migrated`, none. RuntimeError with its log when it does not
+    get ready."""
     port = port or free_port()
     database = folder / "gateway.db"
+    if migrated and not database.exists():
+        database.write_bytes(read_migrated_store())
     log = folder / "gateway.log"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ATROPOS_ENVS_")},
