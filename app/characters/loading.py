@@ -12,6 +12,7 @@ from app.characters.schema import CharacterSheet
 from app.characters.yaml_documents import build_yaml_refusal, parse_document
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.lorebooks import Lorebook
+from app.domain.suggestions import suggest
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 2000
@@ -65,7 +66,8 @@ def read_own_lorebooks(sheets: Path) -> dict[str, Lorebook]:
     files = list_yaml_files(folder) if folder.is_dir() else ()
     stray = next((path for path in files if not (sheets / path.name).exists()), None)
     if stray is not None:
-        raise InvalidRequest(f"{LOREBOOKS}/{stray.name}: there is no sheet {stray.stem!r}", field="lorebook")
+        near = suggest(stray.stem, (path.stem for path in sheets.glob("*.yaml")))
+        raise InvalidRequest(f"{LOREBOOKS}/{stray.name}: there is no sheet {stray.stem!r}{near}", field="lorebook")
     return {path.stem: _read_lorebook(path) for path in files}
 
 

@@ -11,6 +11,7 @@ from app.characters.schema import CharacterSheet
 from app.characters.sheet_sources import FieldPath, SheetFinding, SheetSource, iter_texts, read_source
 from app.characters.views import build_policy_view
 from app.characters.word_matching import count_words, mentions, normalise_spelling, split_words
+from app.domain.suggestions import suggest
 
 PROBED: Final[tuple[SceneKind, ...]] = (
     "voice",
@@ -121,7 +122,8 @@ def _check_references(
         at: FieldPath = ("relationships", number, "target_id")
         target = known.get(other.target_id or "")
         if other.target_id is not None and target is None:
-            yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}")
+            near = suggest(other.target_id, known.keys() - {sheet.id})
+            yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}{near}")
         elif target is not None and target.meta.world != sheet.meta.world:
             yield source.build_finding(
                 "error", at, f"{other.target_id!r} lives in another world, {target.meta.world!r}"

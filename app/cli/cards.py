@@ -23,8 +23,9 @@ from app.characters.cards.transfer import ImportResult, import_document
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, Language
 from app.cli.consoles import errors, output_console, stop
-from app.domain.errors import Conflict, GatewayError, InvalidRequest, TooLarge
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge
 from app.domain.lorebooks import Lorebook
+from app.domain.suggestions import suggest
 from app.domain.values import Name
 from app.settings import read_settings
 from app.toolkit.package_data import find_packaged_folder
@@ -181,7 +182,10 @@ def _find_sheet(name: str) -> CharacterSheet:
         folder = read_settings().character_sheets or find_packaged_folder("character_sheets")
     except ValueError:
         raise InvalidRequest(f"{name!r} is neither a file nor a character id") from None
-    return read_sheet(folder / f"{name}.yaml")
+    sheet = folder / f"{name}.yaml"
+    if not sheet.exists():
+        raise NotFound(f"there is no character {name!r}{suggest(name, (path.stem for path in folder.glob('*.yaml')))}")
+    return read_sheet(sheet)
 
 
 def _embed_in_image(image: Path, card: dict[str, JsonValue]) -> bytes:

@@ -11,6 +11,7 @@ from rich.table import Table
 from app.cli.consoles import AsJson, output_console, stop
 from app.cli.envs.lookup import discover_environments
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import StoreUnavailable
 from app.domain.programs import Isolation
 from app.domain.values import Frozen
 from app.inference.connection import Connection
@@ -19,6 +20,9 @@ from app.main.components import build_judge_config
 from app.main.settings_check import require_known_names
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
+from app.store.database import describe
+from app.store.migration import require_servable
+from app.toolkit.package_data import find_packaged_folder
 
 settings = typer.Typer(help="Check the settings before serving with them.", no_args_is_help=True)
 
@@ -28,7 +32,7 @@ JUDGE_SECONDS = 5.0
 class Tried(Frozen):
     """Something outside of the settings that may be away now and come back."""
 
-    kind: Literal["environment", "judge"]
+    kind: Literal["database", "environment", "judge"]
     name: str
     problem: str | None
 
@@ -40,15 +44,15 @@ def about() -> None:
 
 @settings.command()
 def check(as_json: AsJson = False) -> None:
-    """Check the settings, then try what they point to: data of environments, servers of judges. Exit code 2 when the
-    settings are wrong, so that a start would stop; 1 when something they point to is away, so that an environment would
-    answer 503."""
+    """Check the settings, then try what they point to: the database, data of environments, servers of judges. Nothing
+    is migrated. Exit code 2 when the settings are wrong, so that a start would stop; 1 when something they point to is
+    away, so that an environment would answer 503, or a start would stop because of the database."""
     try:
         found = read_settings()
         require_known_names(found, discover_environments())
     except ValueError as error:
         _stop_with_mistakes(str(error), as_json=as_json)
-    tried = [*_environments(found), *asyncio.run(_try_judges(found))]
+    tried = [_database(found), *_environments(found), *asyncio.run(_try_judges(found))]
     if as_json:
         typer.echo(json.dumps({"settings": [], "tried": [one.model_dump() for one in tried]}, indent=2))
     else:
@@ -58,6 +62,15 @@ def check(as_json: AsJson = False) -> None:
         output_console().print(table)
     if any(one.problem for one in tried):
         raise typer.Exit(1)
+
+
+def _database(found: Settings) -> Tried:
+    problem = None
+    try:
+        require_servable(found.database_url, find_packaged_folder("migrations"))
+    except StoreUnavailable as error:
+        problem = error.detail
+    return Tried(kind="database", name=describe(found.database_url), problem=problem)
 
 
 def _environments(found: Settings) -> list[Tried]:

@@ -6,11 +6,18 @@ from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
 from app.main.components import build_judge_config
 from app.settings import Settings, SettingsError, find_where_set
+from app.store.database import parse_url
 
 
 def require_known_names(settings: Settings, environments: Collection[str]) -> None:
-    """SettingsError naming each environment, data set and judge that is not there, and each judge that cannot be."""
-    wrong = [*_unknown_environments(settings, environments), *_unknown_judges(settings), *_broken_judges(settings)]
+    """SettingsError naming each environment, data set and judge that is not there, each judge that cannot be, and a
+    database URL that is none."""
+    wrong = [
+        *_unknown_environments(settings, environments),
+        *_unknown_judges(settings),
+        *_broken_judges(settings),
+        *_broken_database_url(settings),
+    ]
     if wrong:
         raise SettingsError("\n".join(wrong))
 
@@ -53,3 +60,11 @@ def _broken_judges(settings: Settings) -> list[str]:
         except ValueError as error:
             wrong.append(f"{find_where_set(('judges', name))}: {error}")
     return wrong
+
+
+def _broken_database_url(settings: Settings) -> list[str]:
+    try:
+        parse_url(settings.database_url)
+    except ValueError as error:
+        return [f"{find_where_set(('database_url',))}: {error}"]
+    return []

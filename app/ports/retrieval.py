@@ -6,8 +6,12 @@ from typing import Protocol, runtime_checkable
 
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
+from app.domain.suggestions import suggest
 from app.domain.tasks import Context, ContextQuery
 from app.domain.worlds import Event, EventsAdded, EventSearch, RetrievalExplanation, SearchFindings, World
+
+NEAR_WORLDS = 500
+"""Among so many worlds the one is looked for that somebody may have meant."""
 
 
 class Retriever(Protocol):
@@ -83,3 +87,14 @@ class LorebookStore(Protocol):
 
     async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
         """Lorebooks ordered by name, including those of parent worlds unless the world has one of the same name."""
+
+
+class WorldListing(Protocol):
+    """The part of `EventStore` that suggestions need."""
+
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]: ...
+
+
+async def suggest_world(name: str, worlds: WorldListing) -> str:
+    """To be put behind a sentence, as by `suggest`: a near name among the open worlds."""
+    return suggest(name, [one.name for one in await worlds.list_worlds(NEAR_WORLDS, None)])

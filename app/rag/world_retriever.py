@@ -26,6 +26,7 @@ from app.domain.worlds import (
     SearchFindings,
     SearchWay,
 )
+from app.ports.retrieval import WorldListing, suggest_world
 from app.rag.query_terms import extract_query_terms
 from app.rag.ranking import EventCandidate, RankingScores, compute_idf, rank_events
 
@@ -45,7 +46,7 @@ SHORT_LINE_TOKENS: Final = 20
 _AS_WORDS: Final = MatchMode(case_sensitive=False, whole_words=True)
 
 
-class EventSearcher(Protocol):
+class EventSearcher(WorldListing, Protocol):
     """The part of `Events` that is used here."""
 
     async def search(self, wanted: EventSearch) -> SearchFindings | None: ...
@@ -115,7 +116,8 @@ class WorldRetriever:
         wanted = EventSearch(query.world, query.as_of, names, asked, most=_compute_event_limit(query.budget_tokens))
         found = await self._events.search(wanted)
         if found is None:
-            raise InvalidRequest(f"there is no world {query.world!r}: it has no events", field="world")
+            near = await suggest_world(query.world, self._events)
+            raise InvalidRequest(f"there is no world {query.world!r}: it has no events{near}", field="world")
         lore = await self._recall_lore(query, await self._lorebooks.list_lorebooks(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
         return _Retrieval(found, lore, tuple(_fit_to_budget(_rank_found(found, asked), left)))

@@ -8,11 +8,10 @@ from app.characters.casting import Staging
 from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
-from app.domain.suggestions import suggest
 from app.domain.tasks import ContextQuery
 from app.domain.worlds import Event, EventId, EventsAdded, RetrievalExplanation, World
 from app.ports.environment import Drafted
-from app.ports.retrieval import EventStore, LorebookStore
+from app.ports.retrieval import EventStore, LorebookStore, suggest_world
 from app.service.catalogue import Catalogue
 from app.service.draft_building import DraftBuilder
 from app.service.retrieval import RetrievalService
@@ -24,9 +23,6 @@ from app.service.world_requests import (
     Moment,
     RetrievalQuestion,
 )
-
-NEAR_WORLDS = 500
-"""Among so many worlds the one is looked for that somebody may have meant."""
 
 
 class WorldService:
@@ -60,6 +56,7 @@ class WorldService:
         id; NotFound for an unknown world or event."""
         if event.id != event_id:
             raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
+        await self.get_world(world)
         revision = await self._events.correct(world, event)
         if revision is None:
             raise NotFound(
@@ -70,6 +67,7 @@ class WorldService:
     async def withdraw(self, world: str, event_id: EventId) -> None:
         """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
         unknown world or event."""
+        await self.get_world(world)
         if not await self._events.withdraw(world, event_id):
             raise NotFound(f"there is no event {event_id!r} in world {world!r}")
 
@@ -122,7 +120,8 @@ class WorldService:
         await self._lorebooks.put(world, name, book)
 
     async def remove_lorebook(self, world: str, name: str) -> None:
-        """NotFound when this world itself has no lorebook of that name."""
+        """NotFound without the world, and when it has itself no lorebook of that name."""
+        await self.get_world(world)
         if not await self._lorebooks.remove(world, name):
             raise NotFound(f"world {world!r} has no lorebook {name!r} of its own")
 
@@ -194,5 +193,5 @@ async def _build_unusable_world_error(world: str, events: EventStore) -> Request
     found = await events.get_world(world)
     if found is not None and found.closed_at is not None:
         return Conflict(f"world {world!r} is closed: prompts cannot use it any more")
-    near = suggest(world, [one.name for one in await events.list_worlds(NEAR_WORLDS, None)])
+    near = await suggest_world(world, events)
     return NotFound(f"there is no world {world!r}: no events were posted to it{near}")

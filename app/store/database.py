@@ -61,11 +61,16 @@ def parse_url(url: str) -> URL:
 
 def describe(url: str) -> str:
     """The database as people know it, without a password: a file by its whole path, and whether it is new."""
-    parsed = parse_url(url)
-    if not parsed.drivername.startswith("sqlite"):
-        return parsed.set(drivername="postgresql").render_as_string(hide_password=True)
-    file = Path(str(parsed.database)).absolute()
+    file = find_file(url)
+    if file is None:
+        return parse_url(url).set(drivername="postgresql").render_as_string(hide_password=True)
     return str(file) if file.exists() else f"{file} (new: there was none)"
+
+
+def find_file(url: str) -> Path | None:
+    """SQLite's file by its whole path; None on PostgreSQL."""
+    parsed = parse_url(url)
+    return Path(str(parsed.database)).absolute() if parsed.drivername.startswith("sqlite") else None
 
 
 def open_writer(url: str, *, connections: int = 1, prepare: bool = True) -> Engine:
@@ -86,10 +91,18 @@ def open_reader(url: str, *, connections: int, prepare: bool = True) -> Engine:
 def open_for_migration(url: str) -> Engine:
     """Like `open_writer`, without foreign keys, since SQLite alters a table by copying it, and without prepared
     statements, which would be left in the sessions of a pooler."""
-    parsed = parse_url(url)
-    if parsed.drivername.startswith("sqlite"):
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    return _create_engine(parsed, 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE", prepare=False)
+    if (file := find_file(url)) is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return _create_engine(parse_url(url), 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE", prepare=False)
+
+
+def open_for_inspection(url: str) -> Engine:
+    """An engine that changes nothing: it makes no SQLite file and switches no journal, unlike `open_reader`."""
+    file = find_file(url)
+    if file is None:
+        return open_reader(url, connections=1, prepare=False)
+    existing = parse_url(url).set(database=file.as_uri(), query={"mode": "rw", "uri": "true"})
+    return _create_engine(existing, 1, (_PRAGMAS[0], "query_only = ON"), "BEGIN", prepare=False)
 
 
 def is_postgres(engine: Engine) -> bool:

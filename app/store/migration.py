@@ -1,6 +1,7 @@
 """Migrates a database to the newest schema. Fast if it is up to date."""
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
-from app.store.database import is_postgres, open_for_migration
+from app.store.database import find_file, is_postgres, open_for_inspection, open_for_migration
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,41 @@ def migrate(url: str, migrations: Path) -> None:
         raise StoreUnavailable(f"the database cannot be reached or migrated: {error.orig}") from error
     except OSError as error:
         raise StoreUnavailable(f"the folder of the database file cannot be created: {error}") from error
+
+
+def require_servable(url: str, migrations: Path) -> None:
+    """Raises what `migrate` would, but changes nothing: the schema may be older, and the SQLite file may be missing
+    where it can be made."""
+    file = find_file(url)
+    if file is not None:
+        _require_writable(file)
+        if not file.exists():
+            return
+    newest = find_newest_revision(migrations)
+    engine = open_for_inspection(url)
+    try:
+        with engine.connect() as connection:
+            current, oldest = _read_revision(connection), _read_oldest_revision(connection)
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the database cannot be reached or read: {_join_lines(error.orig)}") from error
+    finally:
+        engine.dispose()
+    if current is not None and current > newest:
+        _require_support(current, oldest, newest)
+
+
+def _require_writable(file: Path) -> None:
+    """SQLite writes other files beside its own. Missing folders would be made."""
+    folder = next(parent for parent in file.parents if parent.exists())
+    if not folder.is_dir():
+        raise StoreUnavailable(f"the folder of the database file cannot be created: {folder} is a file")
+    blocked = next((path for path in (folder, file) if path.exists() and not os.access(path, os.W_OK)), None)
+    if blocked is not None:
+        raise StoreUnavailable(f"the database cannot be written: this user may not write {blocked}")
+
+
+def _join_lines(error: BaseException | None) -> str:
+    return " ".join(str(error).split())
 
 
 def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:

@@ -131,12 +131,14 @@ def test_pointers_lead_to_the_same_world_and_to_gates_that_exist(tmp_path: Path)
     text = TEXT.replace("relationships:\n", (
         "relationships:\n"
         "  - {target: Nobody, target_id: nobody, type: t, attitude: a, trust: 0}\n"
+        "  - {target: Ruth, target_id: ruth_kesel, type: t, attitude: a, trust: 0}\n"
         "  - {target: Ruth, target_id: ruth_kessel, type: t, attitude: a, trust: 0}\n"
     ))  # fmt: skip
     text += "gates:\n  disabled: [overlong, too_loud]\n"
     assert [one[1:] for one in found(tmp_path, text, gates=frozenset({"overlong"}))] == [
         ("relationships.0.target_id", "warning", "there is no sheet 'nobody'"),
-        ("relationships.1.target_id", "error", "'ruth_kessel' lives in another world, 'port_lorne'"),
+        ("relationships.1.target_id", "warning", "there is no sheet 'ruth_kesel'; did you mean 'ruth_kessel'?"),
+        ("relationships.2.target_id", "error", "'ruth_kessel' lives in another world, 'port_lorne'"),
         ("gates.disabled.1", "error", "there is no gate 'too_loud'"),
     ]
 

@@ -1,6 +1,7 @@
 """Settings that are wrong stop every command with a sentence; what they point to is tried by `settings check`."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ JUDGE = """judges:
             "line 7: environments.npc_arena.judges: there is no judge 'stren'; did you mean 'stern'?",
         ),
         (JUDGE + "    fallback: stirn\n", "judges.stern.fallback: there is no judge 'stirn'; did you mean 'stern'?"),
+        (
+            "\ndatabase_url: mysql://h/d\n",
+            "gateway.yaml, line 2: database_url: the database URL must be sqlite:///path",
+        ),
         (JUDGE + "    api_key_env: NOWHERE_SET\n", "line 2: judges.stern: judges.stern.api_key_env names NOWHERE_SET"),
         (JUDGE + "    extra_body: {stream: true}\n", "line 5: judges.stern.extra_body: 'stream' is set by the service"),
         (
@@ -139,3 +144,19 @@ def test_check_tells_wrong_settings_from_what_is_away(tmp_path: Path, monkeypatc
     assert (away.exit_code, bool(tried["gsm8k"]), bool(tried["stern"]), tried["math"]) == (1, True, True, None)
     assert wrong.exit_code == 2
     assert "did you mean 'npc_arena'?" in json.loads(wrong.stdout)["settings"][0]
+
+
+def test_check_opens_the_database_but_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    new = CliRunner().invoke(cli, ["settings", "check", "--json"])
+    made = [path.name for path in tmp_path.iterdir()]
+    with sqlite3.connect(tmp_path / "atropos_envs.db") as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute("INSERT INTO alembic_version VALUES ('9999')")
+    connection.close()
+    newer = CliRunner().invoke(cli, ["settings", "check", "--json"])
+    tried = [json.loads(result.stdout)["tried"][0] for result in (new, newer)]
+    file = str(tmp_path / "atropos_envs.db")
+    assert (new.exit_code, made, tried[0]["problem"], newer.exit_code) == (0, [], None, 1)
+    assert (tried[1]["kind"], tried[1]["name"]) == ("database", file)
+    assert tried[1]["problem"].startswith("the database has schema 9999, but this version of the service supports")

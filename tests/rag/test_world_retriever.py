@@ -18,6 +18,7 @@ from app.domain.worlds import (
     Obstacle,
     RetrievalExplanation,
     SearchFindings,
+    World,
 )
 from app.rag.world_retriever import WorldRetriever
 
@@ -39,6 +40,9 @@ class Told:
     async def search(self, wanted: EventSearch) -> SearchFindings | None:
         self.asked.append(wanted)
         return self.findings
+
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
+        return [World(name="coasts", created_at=NOON)] if after is None else []
 
     async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
         return dict(self.books)
@@ -201,6 +205,6 @@ def test_a_lorebook_that_was_changed_is_read_again() -> None:
 
 def test_a_world_without_events_tells_nothing_and_one_that_nobody_named_is_refused() -> None:
     assert explained(Told(SearchFindings(as_of=None))).context == Context()
-    with pytest.raises(InvalidRequest, match="no world 'coast'") as refused:
+    with pytest.raises(InvalidRequest, match="no world 'coast': it has no events; did you mean 'coasts'") as refused:
         explained(Told(None))
     assert refused.value.field == "world"

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table
 from app.domain.errors import StoreUnavailable
 from app.store import migration
 from app.store.database import open_for_migration
-from app.store.migration import find_newest_revision, migrate
+from app.store.migration import find_newest_revision, migrate, require_servable
 from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS
 
@@ -303,3 +303,43 @@ def test_the_folder_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "store.db"
     migrate(f"sqlite:///{path}", MIGRATIONS)
     assert path.is_file()
+
+
+def test_a_database_can_be_checked_without_changing_it(empty_url: str, extended: Path) -> None:
+    """One that has no schema yet, one that is up to date, one that a newer version only expanded."""
+    require_servable(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        tables = inspect(connection).get_table_names()
+    migrate(empty_url, MIGRATIONS)
+    before = fill(empty_url)
+    require_servable(empty_url, MIGRATIONS)
+    unchanged = fill(empty_url) == before
+    version = extended / "versions" / "9999_next.py"
+    version.write_text(EXPANSION.format(last=find_newest_revision(MIGRATIONS)))
+    migrate(empty_url, extended)
+    require_servable(empty_url, MIGRATIONS)
+    assert (tables, unchanged) == ([], True)
+
+
+def test_a_check_refuses_what_a_start_would(empty_url: str, extended: Path) -> None:
+    migrate(empty_url, extended)
+    with pytest.raises(StoreUnavailable, match="has schema 9999, but this version of the service supports"):
+        require_servable(empty_url, MIGRATIONS)
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("file/folder/store.db", "file is a file"), ("file", "file is not a database"), ("folder", "unable to open")],
+)
+def test_a_check_says_why_a_file_can_be_no_database(tmp_path: Path, place: str, says: str) -> None:
+    (tmp_path / "file").write_text("no database, but long enough to be taken for the head of one " * 20)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreUnavailable, match=says):
+        require_servable(f"sqlite:///{tmp_path / place}", MIGRATIONS)
+
+
+def test_a_check_makes_no_file_and_says_what_does_not_answer(tmp_path: Path) -> None:
+    require_servable(f"sqlite:///{tmp_path / 'new' / 'store.db'}", MIGRATIONS)
+    with pytest.raises(StoreUnavailable, match="cannot be reached or read: connection"):
+        require_servable("postgresql://nobody@127.0.0.1:9/none", MIGRATIONS)
+    assert list(tmp_path.iterdir()) == []

@@ -93,6 +93,7 @@ def create_viewer_router(
             gone = {
                 "kind": "group",
                 "wanted": escape_invisible(group_id[:100]),
+                "near": "",
                 "path": "/",
                 "all": "Show the newest groups.",
             }

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.characters.views import CharacterCard
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook, LoreEntry
+from app.domain.suggestions import suggest
 from app.domain.values import Name
 from app.domain.worlds import GameTime, World
 from app.http.viewer.cards import MessageLine, build_lines
@@ -91,10 +92,11 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     )
     desk, characters = pages.desk, pages.characters
 
-    def render_missing(request: Request, world: str) -> Response:
+    async def render_missing(request: Request, world: str) -> Response:
         shown = {
             "kind": "world",
             "wanted": escape_invisible(world[:100]),
+            "near": suggest(world[:100], [one.name for one in await desk.list_worlds(MAX_WORLDS)]),
             "path": "/view/worlds",
             "all": "Show every world.",
         }
@@ -112,7 +114,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     async def one(request: Request, world: str, before: Short = "") -> Response:
         found = await _find_world(desk, world)
         if found is None:
-            return render_missing(request, world)
+            return await render_missing(request, world)
         place = parse_cursor(before)
         events = await desk.list_events(found.name, PAGE_SIZE, place)
         shown = {
@@ -131,9 +133,9 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     async def why(request: Request, world: str, character: Short = "", as_of: Short = "", q: Spoken = "") -> Response:
         found = await _find_world(desk, world)
         if found is None:
-            return render_missing(request, world)
+            return await render_missing(request, world)
         asked = RecallForm(escape_invisible(character.strip()), escape_invisible(as_of.strip()), escape_invisible(q))
-        answer = await _answer_form(desk, found.name, asked)
+        answer = await _answer_form(desk, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
         return renderer.render_page(request, "why.html", shown, answer.status)
 
@@ -148,12 +150,12 @@ async def _find_world(desk: WorldService, world: str) -> World | None:
         return None
 
 
-async def _answer_form(desk: WorldService, world: str, asked: RecallForm) -> RecallAnswer:
+async def _answer_form(desk: WorldService, world: str, asked: RecallForm, known: Sequence[str]) -> RecallAnswer:
     try:
         at = _parse_time(asked.as_of)
         if not asked.character:
             raise InvalidRequest("choose a character")
-        character = _require_name(asked.character)
+        character = _require_name(asked.character, known)
         explained = await desk.explain(world, RetrievalQuestion(text=asked.q, character=character, as_of=at))
         recall = build_recall(explained)
         if not asked.q.strip():
@@ -182,10 +184,10 @@ def _parse_name(text: str) -> str | None:
     return None
 
 
-def _require_name(text: str) -> str:
+def _require_name(text: str, known: Sequence[str]) -> str:
     name = _parse_name(text)
     if name is None:
-        raise InvalidRequest(f"there is no character {text!r}")
+        raise InvalidRequest(f"there is no character {text!r}{suggest(text, known)}")
     return name
 
 

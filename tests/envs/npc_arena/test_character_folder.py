@@ -92,6 +92,7 @@ def test_its_lorebook_is_the_characters(folder: Path) -> None:
     ("name", "text", "says"),
     [
         ("lorebooks/nobody.yaml", BOOK, "there is no sheet 'nobody'"),
+        ("lorebooks/mra.yaml", BOOK, "there is no sheet 'mra'; did you mean 'mara'?"),
         ("lorebooks/mara.yaml", "entries: 3", "lorebooks/mara.yaml: entries"),
         ("scenes/mara.yaml", "scenes: []", "mara.yaml: scenes"),
     ],

@@ -101,6 +101,25 @@ def test_a_correction_needs_an_event_and_a_world(world: Told) -> None:
     assert ([reply.status_code for reply in replies], world.ids()) == ([404, 404], ["rope"])
 
 
+def test_a_mistyped_world_is_told_the_nearest_one(world: Told) -> None:
+    """Wherever a request names it: in the path, as a parent, in the parameters of tasks."""
+    world.tell(ROPE).raise_for_status()
+    other = Told(world.url, f"{world.name}x")
+    batch = {"batch_size": 1, "params": {"world": other.name}}
+    replies = [
+        other.ask("GET"),
+        other.ask("PUT", "/events/rope", ROPE),
+        other.ask("DELETE", "/events/rope"),
+        other.ask("DELETE", "/lorebooks/reeds"),
+        Told(world.url, f"{world.name}-loaded").ask("PUT", "", {"parent": other.name}),
+        httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=batch, timeout=60),
+    ]
+    near = f"; did you mean {world.name!r}?"
+    assert [(reply.status_code, near in reply.json()["detail"]) for reply in replies] == [(404, True)] * 5 + [
+        (422, True)
+    ]
+
+
 def test_a_branch_shares_the_past_and_nothing_else(world: Told) -> None:
     world.tell(ROPE, TAX, BRIDGE).raise_for_status()
     loaded = world.branch(f"{world.name}-loaded", "1312-04-03T10:30:00Z")

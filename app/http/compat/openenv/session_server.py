@@ -9,6 +9,7 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
+from app.domain.suggestions import suggest
 from app.http.compat.openenv.episodes import DroppedEpisodes
 from app.http.compat.openenv.frames import (
     Frame,
@@ -47,10 +48,10 @@ class SessionServer:
             await self._admit(socket, str(socket.path_params["env"]))
 
     async def _admit(self, socket: WebSocket, environment: str) -> None:
-        if environment not in self.playing.gateway.catalogue.classes:
-            await _send_text(
-                socket, build_error_frame("FACTORY_ERROR", f"there is no environment {make_printable(environment)!r}")
-            )
+        known = self.playing.gateway.catalogue.classes
+        if environment not in known:
+            message = f"there is no environment {make_printable(environment)!r}{suggest(environment, known)}"
+            await _send_text(socket, build_error_frame("FACTORY_ERROR", message))
             await socket.close()
             return
         if self.open >= self._most:

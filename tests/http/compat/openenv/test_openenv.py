@@ -306,7 +306,12 @@ def test_an_environment_without_data_says_why(client: TestClient) -> None:
 def test_an_unknown_environment_is_told(client: TestClient) -> None:
     with talking(client, "nothing") as talk:
         answer = json.loads(talk.receive())
-    assert answer["data"] == {"message": "there is no environment 'nothing'", "code": "FACTORY_ERROR"}
+    with talking(client, "brokn") as talk:
+        mistyped = json.loads(talk.receive())
+    assert [one["data"] for one in (answer, mistyped)] == [
+        {"message": "there is no environment 'nothing'", "code": "FACTORY_ERROR"},
+        {"message": "there is no environment 'brokn'; did you mean 'broken'?", "code": "FACTORY_ERROR"},
+    ]
 
 
 def test_tools_can_be_listed_and_are_called_by_what_the_model_says(toy: Talk) -> None:
