@@ -18,6 +18,7 @@ from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Completion, are_large
 from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.large_texts import iterate_matches, run_in_turn
 
 ResultT = TypeVar("ResultT")
 
@@ -77,11 +78,12 @@ async def map_completions(group: Sequence[Completion], work: Callable[[Completio
     """`work` on each, in a thread when they are large, so that other requests are answered meanwhile."""
     if not are_large(group):
         return [work(one) for one in group]
-    return await asyncio.to_thread(lambda: [work(one) for one in group])
+    return await run_in_turn("answers", lambda: [work(one) for one in group])
 
 
 async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
-    answer = await asyncio.to_thread(extract_committed, reply) if len(reply) > LARGE_TEXT else extract_committed(reply)
+    large = len(reply) > LARGE_TEXT
+    answer = await run_in_turn("answers", extract_committed, reply) if large else extract_committed(reply)
     if answer.text is None:
         return score_without_answer(answer)
     try:
@@ -103,7 +105,7 @@ def _build_score(wrong: str) -> Score:
 def _find_tagged(text: str) -> list[str]:
     found: list[str] = []
     start: int | None = None
-    for tag in _TAG.finditer(text):
+    for tag in iterate_matches(_TAG, text, len("</answer>")):
         if not tag[1]:
             start = tag.end()
         elif start is not None:

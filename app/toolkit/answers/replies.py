@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from app.toolkit.large_texts import iterate_matches
+
 _TAG = re.compile(
     r"</?(?:think|thinking|thought|reasoning)\s{0,4}>|\[/?THINK\]|◁/?think▷"
     r"|<\|channel\|>(?:analysis|commentary|final)<\|message\|>",
@@ -12,6 +14,7 @@ _TURN_ENDS = re.compile(
     r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
     r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
 )
+_LONGEST_TAG = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ def strip_thinking(reply: str) -> SpokenReply:
     parts: list[str] = []
     position = 0
     thinking = False
-    for tag in _TAG.finditer(reply):
+    for tag in iterate_matches(_TAG, reply, _LONGEST_TAG):
         if "/" in tag[0] or "final" in tag[0].lower():
             if not thinking:
                 parts.clear()
@@ -43,5 +46,5 @@ def strip_thinking(reply: str) -> SpokenReply:
         return SpokenReply("", unfinished=True)
     parts.append(reply[position:])
     text = "\n".join(parts)
-    end = _TURN_ENDS.search(text)
+    end = next(iterate_matches(_TURN_ENDS, text, _LONGEST_TAG), None)
     return SpokenReply(text if end is None else text[: end.start()])
