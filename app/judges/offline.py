@@ -1,6 +1,5 @@
 """The offline judge, used when none is configured: deterministic and without a model, for trying the system."""
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +13,7 @@ from app.judges.event_mentions import EventMentions, EventWords
 from app.judges.gates.gate_registry import list_given_hints
 from app.judges.languages import LANGUAGES, Language, detect_language, get_language
 from app.judges.lexical import FaultQuotes, Lexicon, Measures, get_answered_line, join_conversation, quote_faults
+from app.toolkit.large_texts import run_in_turn
 
 NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"
@@ -37,7 +37,7 @@ class OfflineJudge:
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         if sum(len(candidate.text) for candidate in request.candidates) > _MOST_JUDGED_ON_LOOP:
-            return await asyncio.to_thread(self._judge_blocking, request)
+            return await run_in_turn("judges", self._judge_blocking, request)
         return self._judge_blocking(request)
 
     def _judge_blocking(self, request: JudgeRequest) -> Judgement:

@@ -32,6 +32,7 @@ from app.judges.pointwise import read_pointwise
 from app.judges.reliability import stands_out
 from app.judges.text_normalisation import Reply, strip_thoughts
 from app.ports.judges import Judge
+from app.toolkit.large_texts import run_in_turn
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
@@ -225,8 +226,8 @@ async def _run_gates_on_case(case: Case) -> Sequence[_GateResult]:
         sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines)
         > _MOST_GATED_ON_LOOP
     ):
-        return await asyncio.to_thread(
-            lambda: [_run_gates_on_lines(lines, case) for lines in _iterate_gate_inputs(case)]
+        return await run_in_turn(
+            "judges", lambda: [_run_gates_on_lines(lines, case) for lines in _iterate_gate_inputs(case)]
         )
     noticed = []
     async with take_exclusive_turn("gates"):

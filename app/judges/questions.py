@@ -19,9 +19,12 @@ from app.judges.aggregation import (
 )
 from app.judges.deadline import DeadlineJudge
 from app.ports.judges import Judge
+from app.toolkit.large_texts import run_in_turn
 
 log = logging.getLogger(__name__)
 
+_MOST_READ_ON_LOOP: Final = 50_000
+"""Largest group, in characters, whose judgements are read on the event loop."""
 _FINAL_FAILURES: Final = frozenset(("refused", "budget", "language"))
 """Failures that asking again does not change."""
 
@@ -77,7 +80,9 @@ async def ask_judge(judge: Judge, request: JudgeRequest) -> Judgement:
 
 async def _ask_question(judge: Judge, question: Question) -> Answer:
     judgement = await ask_judge(judge, question.request)
-    return Answer(question.part, (judgement,), to_usable(question.part, judgement))
+    large = sum(map(len, question.part.texts)) > _MOST_READ_ON_LOOP
+    read = run_in_turn("judges", to_usable, question.part, judgement) if large else None
+    return Answer(question.part, (judgement,), to_usable(question.part, judgement) if read is None else await read)
 
 
 async def _ask_again(judge: Judge, question: Question, first: Answer) -> Answer:

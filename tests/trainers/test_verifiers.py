@@ -45,6 +45,13 @@ def test_a_right_answer_a_wrong_one_a_bare_number_and_silence(gateway: Served, t
     assert told == [played(1.0), played(0.0), played(0.0), played(0.0, stopped="empty_action")]
 
 
+def test_a_reply_that_its_client_decodes_to_an_action_that_says_nothing_is_a_miss(
+    gateway: Served, tmp_path: Path
+) -> None:
+    told = play(gateway, tmp_path, "gsm8k", ["{}"], ['{"tool_calls": "x"}'])
+    assert told == [played(0.0), played(0.0)]
+
+
 def test_a_game_of_several_turns(gateway: Served, tmp_path: Path) -> None:
     (right,) = right_actions("mastermind", SEED)
     told = play(gateway, tmp_path, "mastermind", ["I pass.", right["text"]])

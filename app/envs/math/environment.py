@@ -29,6 +29,7 @@ from app.domain.values import Frozen, Split
 from app.domain.work import Limits
 from app.envs.math.problems.problem_families import FAMILIES, Topic
 from app.ports import Datasets, Tools
+from app.toolkit.large_texts import run_in_turn
 from app.toolkit.math_answers.boxed_answers import WHY, extract_committed_box
 from app.toolkit.math_answers.grading import GoldAnswer, check_answer
 from app.toolkit.math_answers.math_rows import MathRow
@@ -132,7 +133,7 @@ class Math(ProceduralEnvironment[MathExercise, MathParams]):
 
 async def _score_reply(reply: str, gold: GoldAnswer, tools: Tools) -> Score:
     large = len(reply) > LARGE_TEXT
-    committed = await asyncio.to_thread(extract_committed_box, reply) if large else extract_committed_box(reply)
+    committed = await run_in_turn("answers", extract_committed_box, reply) if large else extract_committed_box(reply)
     if committed.text is None:
         score = Score.exact(False, rationale=WHY[committed.flags[-1]])
         return score.model_copy(update={"flags": committed.flags})

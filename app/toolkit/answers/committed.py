@@ -17,6 +17,7 @@ from typing import TypeVar
 from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Completion, are_large
+from app.toolkit.large_texts import iterate_matches, run_in_turn
 
 ResultT = TypeVar("ResultT")
 
@@ -34,6 +35,7 @@ _TURN_ENDS = re.compile(
     r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
     r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
 )
+_LONGEST_TAG = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def strip_thinking(reply: str) -> SpokenReply:
     parts: list[str] = []
     position = 0
     thinking = False
-    for tag in _THINKING_TAG.finditer(reply):
+    for tag in iterate_matches(_THINKING_TAG, reply, _LONGEST_TAG):
         if "/" in tag[0] or "final" in tag[0].lower():
             if not thinking:
                 parts.clear()
@@ -65,7 +67,7 @@ def strip_thinking(reply: str) -> SpokenReply:
         return SpokenReply("", unfinished=True)
     parts.append(reply[position:])
     text = "\n".join(parts)
-    end = _TURN_ENDS.search(text)
+    end = next(iterate_matches(_TURN_ENDS, text, _LONGEST_TAG), None)
     return SpokenReply(text if end is None else text[: end.start()])
 
 
@@ -118,11 +120,12 @@ async def map_completions(group: Sequence[Completion], work: Callable[[Completio
     """`work` on each, in a thread when they are large, so that other requests are answered meanwhile."""
     if not are_large(group):
         return [work(one) for one in group]
-    return await asyncio.to_thread(lambda: [work(one) for one in group])
+    return await run_in_turn("answers", lambda: [work(one) for one in group])
 
 
 async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
-    answer = await asyncio.to_thread(extract_committed, reply) if len(reply) > LARGE_TEXT else extract_committed(reply)
+    large = len(reply) > LARGE_TEXT
+    answer = await run_in_turn("answers", extract_committed, reply) if large else extract_committed(reply)
     if answer.text is None:
         return score_without_answer(answer)
     try:
@@ -144,7 +147,7 @@ def _build_score(wrong: str) -> Score:
 def _find_tagged(text: str) -> list[str]:
     found: list[str] = []
     start: int | None = None
-    for tag in _TAG.finditer(text):
+    for tag in iterate_matches(_TAG, text, len("</answer>")):
         if not tag[1]:
             start = tag.end()
         elif start is not None:

@@ -22,6 +22,7 @@ from typing import Literal
 from app.domain.scores import Score
 from app.toolkit.answers.committed import strip_thinking
 from app.toolkit.answers.numerals import MAX_PHRASE, parse_number
+from app.toolkit.large_texts import iterate_matches
 
 Place = Literal["box", "marker", "sentence"]
 
@@ -31,6 +32,7 @@ MOST_TRIED = 100
 """Maximum headings or sentences without a digit that are skipped, and maximum notations of one value in boxes."""
 
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
+_LONGEST_BRACE = 20
 _BLANK = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
 _DIGIT = re.compile(r"[0-9０-９]")
 
@@ -43,6 +45,7 @@ _ANSWER_TITLE = re.compile(
     r"[\s*_]*(?:(?:the\s)?(?:final\s)?answer|solution|result)[\s*_]{0,8}[:=]?[\s*_]{0,8}\n", re.I
 )
 _SENTENCE = re.compile(r"\banswer\b[\s*_]{0,8}(?:[:=]|(?:is|equals)\b)", re.IGNORECASE)
+_LONGEST_SENTENCE = 40
 _BULLET = re.compile(r"\n\s{0,8}[-+•*]\s{1,8}(?=\S)")
 _SENTENCE_END = re.compile(r"(?<!Rs)[.!](?=\s)|\s(?:because|since|as|so|which|given)\s", re.IGNORECASE)
 
@@ -112,7 +115,7 @@ def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
     """The contents of closed boxes that are in no other closed box, each cut off one character beyond `most`."""
     opened: list[tuple[int, bool]] = []
     closed: list[tuple[int, int]] = []
-    for brace in _BRACE.finditer(text):
+    for brace in iterate_matches(_BRACE, text, _LONGEST_BRACE):
         mark = brace[0]
         if mark == "}":
             start, is_box = opened.pop() if opened else (0, False)
@@ -145,7 +148,7 @@ def _read_marker(text: str) -> NumberAnswer | None:
 def _read_sentence(text: str) -> NumberAnswer | None:
     if "nswer" not in text and "NSWER" not in text:
         return None
-    ends = [sentence.end() for sentence in _SENTENCE.finditer(text)]
+    ends = [sentence.end() for sentence in iterate_matches(_SENTENCE, text, _LONGEST_SENTENCE)]
     for end in reversed(ends[-MOST_TRIED:]):
         phrase = _take_clause(_take_after(text, end))
         if _DIGIT.search(phrase):

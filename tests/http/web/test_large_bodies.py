@@ -1,8 +1,6 @@
 """Bodies that are large, or small with many faults: refused or read without holding up other requests."""
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -17,10 +15,12 @@ from app.http.api.environment_routes import digest_request
 from app.http.web.bodies import DEFAULT_MAX_BYTES, MANY_ERRORS_BYTES, WINDOW, BodyReader, require_few_values
 from app.http.web.problems import MAX_ERRORS, RefusedBody
 from app.service.request_models import GroupToScore, ScoreRequest
+from tests.support.livez_waits import measure_wait
 from tests.support.serving import Served, serving
 
 TASK = "task_" + "0" * 32
 LONGEST_WAIT = 0.2
+SCORE = "/envs/countdown/score"
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +44,6 @@ def write_trained(task: str) -> bytes:
     number = -0.12345678901234567
     one = {"text": "x", "token_ids": [100_000] * 32_000, "logprobs": [number] * 32_000}
     return write_group(task, *[one] * 16)
-
-
-def post(url: str, body: bytes) -> tuple[int, float]:
-    """The status, and the longest that `/livez` was waited for meanwhile."""
-    waits: list[float] = []
-    answered = threading.Event()
-
-    def look() -> None:
-        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
-            while not answered.is_set():
-                began = time.perf_counter()
-                connection.request("GET", "/livez")
-                connection.getresponse().read()
-                waits.append(time.perf_counter() - began)
-                time.sleep(0.005)
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
-            connection.request("POST", "/envs/countdown/score", body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            response.read()
-            status = response.status
-    finally:
-        answered.set()
-        looking.join()
-    return status, max(waits)
 
 
 @pytest.mark.slow
@@ -107,7 +79,9 @@ def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) ->
         "trained": lambda: write_trained(task),
     }
     body = bodies[name]()
-    seen, longest = min((post(served.url, body) for _ in range(3)), key=lambda one: one[1])  # others run here too
+    seen, longest = min(
+        (measure_wait(served.url, SCORE, body) for _ in range(3)), key=lambda one: one[1]
+    )  # others run here too
     assert (seen, longest < LONGEST_WAIT) == (status, True), longest
 
 
@@ -157,7 +131,7 @@ def test_values_are_counted_outside_of_texts_wherever_a_window_ends(text: str) -
 
 def test_a_limit_names_its_setting(served: Served) -> None:
     with closing(HTTPConnection(served.url.removeprefix("http://"), timeout=20)) as connection:
-        connection.putrequest("POST", "/envs/countdown/score")
+        connection.putrequest("POST", SCORE)
         connection.putheader("Content-Length", str(DEFAULT_MAX_BYTES + 1))
         connection.endheaders()
         problem = json.loads(connection.getresponse().read())

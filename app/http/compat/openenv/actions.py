@@ -2,19 +2,18 @@
 
 Clients build actions differently. Some choose their own key for the model's text. Some decode text that happens to be
 JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. So an unknown object counts as the
-JSON text that it was. An action that says nothing and tool calls in another format than OpenAI's are refused: as a text
-they could earn a reward that no reply earned.
+JSON text that it was. An action that says nothing, and tool calls that cannot be read, count as silence: as a text they
+could earn a reward that no reply earned, and an error would let a model do without a score by writing `{}`.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from app.domain.tasks import Completion, Message, ToolCall
 from app.domain.values import Frozen
-from app.http.compat.openenv.frames import FrameRefused
 from app.http.compat.openenv.resets import describe_faults
 
 TEXTS: Final = ("text", "message", "content")
@@ -46,8 +45,10 @@ class OpenEnvAction(Frozen):
 class ParsedAction:
     message: Message
     finish_reason: str | None = None
-    as_json: bool = False
-    """Whether the action was unknown, so that its JSON counts as the text."""
+    read_as: Literal["json", "nothing"] | None = None
+    """`json` if the action was unknown, so that its JSON counts as the text; `nothing` if it counts as silence."""
+    fault: str = ""
+    """Why it counts as silence, naming the field."""
 
     def to_completion(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
         """The completion with this message; plain text if that is enough."""
@@ -57,23 +58,22 @@ class ParsedAction:
 
 
 def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
-    """Parses a JSON object as an action. Raises FrameRefused, naming the field, if it says nothing or if its tool calls
-    are invalid."""
+    """Parses a JSON object as an action. Never raises: the object may be what a model wrote."""
     message = data.get("message")
     whole = message if isinstance(message, dict) and message.get("role") == "assistant" else {}
     calls = any(one.get("tool_calls") not in _EMPTY for one in (data, whole))
     if not calls and not set(data) - _BESIDE:
-        raise FrameRefused("VALIDATION_ERROR", 'text: missing; an action is {"text": "what the model said"}')
+        return _take_as_silence('text: missing; an action is {"text": "what the model said"}')
     named = [name for name in TEXTS if data.get(name) is not None]
     if calls and len(named) > 1:
-        raise FrameRefused("VALIDATION_ERROR", f"{named[1]}: give the text once, as text, message or content")
+        return _take_as_silence(f"{named[1]}: give the text once, as text, message or content")
     if not calls and (len(named) > 1 or not any(name in data for name in TEXTS)):
         return _take_as_json(data)
     try:
         return _read_message(data, named, whole)
     except (ValidationError, RecursionError) as error:
         if calls:
-            raise FrameRefused("VALIDATION_ERROR", describe_faults(error)) from None
+            return _take_as_silence(describe_faults(error))
         return _take_as_json(data)
 
 
@@ -101,7 +101,11 @@ def _build_message(action: OpenEnvAction, *, silent: bool) -> Message:
 
 
 def _take_as_json(data: dict[str, JsonValue]) -> ParsedAction:
-    return ParsedAction(Message(role="assistant", content=_repair_surrogates(_write_json(data))), as_json=True)
+    return ParsedAction(Message(role="assistant", content=_repair_surrogates(_write_json(data))), read_as="json")
+
+
+def _take_as_silence(fault: str) -> ParsedAction:
+    return ParsedAction(Message(role="assistant", content=""), read_as="nothing", fault=fault)
 
 
 def _write_json(value: JsonValue) -> str:

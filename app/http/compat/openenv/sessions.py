@@ -199,7 +199,8 @@ def _build_observation(
 
 
 def _describe_reading(said: ParsedAction) -> dict[str, JsonValue]:
-    return {"read_as": "json"} if said.as_json else {}
+    told: dict[str, JsonValue] = {"read_as": said.read_as, "fault": said.fault}
+    return {name: value for name, value in told.items() if value}
 
 
 def _describe_reply(reply: SampleReply) -> dict[str, JsonValue]:

@@ -1,6 +1,5 @@
 """What is made of an action, whatever a client made of a reply."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
 from app.http.compat.openenv.actions import OpenEnvAction, ParsedAction, parse_action
-from app.http.compat.openenv.frames import FrameRefused
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))
@@ -62,7 +60,7 @@ def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: Pars
     ],
 )
 def test_any_other_object_is_the_json_that_a_model_wrote(data: dict[str, Any], text: str) -> None:
-    assert parse_action(data) == ParsedAction(spoken(text), as_json=True)
+    assert parse_action(data) == ParsedAction(spoken(text), read_as="json")
 
 
 MISSING = 'text: missing; an action is {"text": "what the model said"}'
@@ -85,10 +83,8 @@ NO_CALLS = "tool_calls: Input should be a valid tuple"
         ),
     ],
 )
-def test_an_action_that_says_nothing_and_unreadable_calls_are_refused(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(FrameRefused) as refused:
-        parse_action(data)
-    assert (refused.value.code, refused.value.message) == ("VALIDATION_ERROR", message)
+def test_an_action_that_says_nothing_and_unreadable_calls_are_silence(data: dict[str, Any], message: str) -> None:
+    assert parse_action(data) == ParsedAction(spoken(""), read_as="nothing", fault=message)
 
 
 def test_the_published_schema_has_one_required_field_and_no_title_of_mcp_tools() -> None:
@@ -109,12 +105,8 @@ NAMES = st.sampled_from(["text", "message", "content", "tool_calls", "finish_rea
 
 
 @given(st.dictionaries(NAMES | st.text(max_size=3), JSON, max_size=4))
-def test_whatever_is_not_refused_can_be_stored(data: dict[str, Any]) -> None:
-    try:
-        said = parse_action(data)
-    except FrameRefused:
-        assert "tool_calls" in json.dumps(data) or not data.keys() - {"finish_reason", "metadata", "reasoning_content"}
-        return
+def test_every_action_can_be_stored(data: dict[str, Any]) -> None:
+    said = parse_action(data)
     assert (said.message.role, said.message.model_dump_json().encode().decode() != "") == ("assistant", True)
 
 
@@ -122,4 +114,4 @@ def test_nesting_is_no_trouble() -> None:
     deep: Any = 1
     for _ in range(400):
         deep = {"text": [deep]}
-    assert parse_action({"text": "hi", "deep": [deep]}).as_json
+    assert parse_action({"text": "hi", "deep": [deep]}).read_as == "json"

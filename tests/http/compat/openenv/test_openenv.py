@@ -345,9 +345,15 @@ def test_the_tools_of_a_task_are_listed_as_openenv_gives_them() -> None:
 
 
 @pytest.mark.parametrize("action", [{}, {"tool_calls": "x"}])
-def test_an_action_that_says_nothing_uses_up_no_turn(client: TestClient, action: dict[str, Any]) -> None:
+def test_an_action_that_says_nothing_uses_up_a_turn_and_earns_what_silence_does(
+    client: TestClient, action: dict[str, Any]
+) -> None:
+    """It may be what a model wrote: an error would let it do without a score."""
     with talking(client, "ladder") as talk:
         talk.told("reset", index=0)
-        code, _ = talk.refused("step", **action)
-        state = talk.told("state")
-    assert (code, state["step_count"], state["turns_left"]) == ("VALIDATION_ERROR", 0, 3)
+        steps = [talk.told("step", **action) for _ in range(3)]
+        talk.told("reset", index=0)
+        silent = [talk.told("step", text="") for _ in range(3)]
+    assert [step["metadata"]["read_as"] for step in steps] == ["nothing"] * 3
+    assert [(one["reward"], one["done"]) for one in steps] == [(one["reward"], one["done"]) for one in silent]
+    assert (steps[-1]["reward"], steps[-1]["done"]) == (0.0, True)
