@@ -1,6 +1,7 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from app.judges.meta_evaluation_report import CheckReport
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.shown_prompts import shown_to
 from tests.support.specimens import shipped_specimens
 
 RUN = CliRunner()
@@ -43,9 +45,11 @@ def obedient(scene: str, candidates: list[dict[str, str]]) -> list[int]:
 
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
-        document = json.loads(received.messages[-1]["content"])
-        candidates = document["candidates"]
-        given = levels(document["context"]["scene"]["id"], candidates)
+        shown = shown_to(received)
+        candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
+        scene = re.search(r"^scene:\n id: (.*)$", shown.context, re.MULTILINE)
+        assert scene is not None
+        given = levels(scene[1], candidates)
         verdicts = [
             {
                 "candidate": candidate["id"],
