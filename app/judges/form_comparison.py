@@ -9,7 +9,7 @@ from app.judges.configuration import VerdictForm
 from app.judges.meta_evaluation import CheckEvidence, MeasuredPair, ReadingUsage
 
 
-class Difference(Frozen):
+class FormDifference(Frozen):
     """A figure of both forms, and by how much the second is above the first: mean and 95 % interval over questions that
     both answered."""
 
@@ -31,7 +31,7 @@ class FormComparison(Frozen):
     agreement_low: FiniteNumber | None
     agreement_high: FiniteNumber | None
     agreement_trials: int
-    differences: tuple[Difference, ...]
+    differences: tuple[FormDifference, ...]
 
 
 def compare_forms(
@@ -71,7 +71,7 @@ def _identify(measured: MeasuredPair) -> tuple[str, str, str]:
 
 def _compare_usage(
     name: str, first: CheckEvidence, second: CheckEvidence, read: Callable[[ReadingUsage], float | None]
-) -> Difference:
+) -> FormDifference:
     used = [
         (read(one), read(other))
         for one, other in zip(first.usage, second.usage, strict=True)
@@ -80,12 +80,12 @@ def _compare_usage(
     return _compute_difference(name, [(one, other) for one, other in used if one is not None and other is not None])
 
 
-def _compute_difference(name: str, values: Sequence[tuple[float, float]]) -> Difference:
+def _compute_difference(name: str, values: Sequence[tuple[float, float]]) -> FormDifference:
     count = len(values)
     means = [math.fsum(column) / count for column in zip(*values, strict=True)] if count else [None, None]
     gaps = [other - one for one, other in values]
     low, high = compute_mean_interval(gaps) or (None, None)
-    return Difference(
+    return FormDifference(
         name=name,
         first=means[0],
         second=means[1],
