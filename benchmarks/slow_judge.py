@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tests.support.shown_prompts import read_prompt
+
 SECONDS = 1.0
 
 
@@ -36,9 +38,9 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def answer_chat(body: Mapping[str, Any]) -> bytes:
     """Scores by what the candidates are, not by where they stand: both orders agree."""
-    document = json.loads(body["messages"][1]["content"])
-    criteria = [criterion["name"] for criterion in document["rubric"]["criteria"]]
-    texts = {candidate["id"]: candidate["text"] for candidate in document["candidates"]}
+    question = body["messages"][1]["content"]
+    shown = read_prompt(question)
+    criteria, texts = [*shown.criteria], shown.texts
     verdicts = [
         {
             "candidate": name,
@@ -53,7 +55,7 @@ def answer_chat(body: Mapping[str, Any]) -> bytes:
     ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
     said = json.dumps({"verdicts": verdicts, "ranking": ranking})
     choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": len(json.dumps(document)) // 4, "completion_tokens": len(said) // 4}
+    usage = {"prompt_tokens": len(question) // 4, "completion_tokens": len(said) // 4}
     return json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
 
 

@@ -1,7 +1,7 @@
 """A character in a scene: values for the prompt, the judges and the gates."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -209,18 +209,19 @@ def build_case_document(
     scene = cast.scene
     as_of = now or staging.as_of
     lore = list_known_lore(passages)
+    staged: dict[str, JsonValue] = {
+        "id": scene.id,
+        "tests": scene.kind,
+        "location": cast.location,
+        "time": scene.time if now is None else format_game_time(now),
+        "situation": cast.situation,
+        "as_of": None if as_of is None else as_of.isoformat(),
+        "player": staging.player_name or cast.sheet.scenario.player,
+        "secrets_that_may_be_told": list(scene.may_reveal),
+    }
     return {
-        "character_sheet": build_judge_view(cast.sheet),
-        "scene": {
-            "id": scene.id,
-            "tests": scene.kind,
-            "location": cast.location,
-            "time": scene.time if now is None else format_game_time(now),
-            "situation": cast.situation,
-            "as_of": None if as_of is None else as_of.isoformat(),
-            "player": staging.player_name or cast.sheet.scenario.player,
-            "secrets_that_may_be_told": list(scene.may_reveal),
-        },
+        "character_sheet": _leave_out_repeated(build_judge_view(cast.sheet), staged),
+        "scene": staged,
         **({"lore": list(lore)} if lore else {}),
         "visible_events": [event.model_dump(mode="json") for event in list_known_events(cast, passages)],
         "withheld_events": [
@@ -233,6 +234,14 @@ def build_case_document(
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
     }
+
+
+def _leave_out_repeated(sheet: dict[str, JsonValue], scene: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The sheet without what the scene says again of its scenario."""
+    scenario = sheet["scenario"]
+    if not isinstance(scenario, dict):
+        return sheet
+    return {**sheet, "scenario": {name: value for name, value in scenario.items() if scene.get(name) != value}}
 
 
 def _describe_opening(scene: Scene) -> dict[str, JsonValue]:

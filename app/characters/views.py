@@ -1,13 +1,15 @@
 """Views of a sheet for the policy, for judges and for public listings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
+from typing import Final
 
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
+from pydantic.main import IncEx
 
-from app.characters.schema import CharacterSheet
+from app.characters.schema import CharacterSheet, LoreFact, Meta
 from app.domain.values import Frozen
 
 
@@ -53,18 +55,29 @@ def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> d
 
 
 def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """Everything except fields for tests of judges (exemplars, distractors) and the lorebook, whose activated entries
-    are passed separately."""
-    return sheet.model_dump(
-        mode="json",
-        exclude={
-            "probes": {"exemplars", "distractors"},
-            "gates": True,
-            "meta": {"extensions", "held_out"},
-            "lorebook": True,
-            "scenario": {"greetings"},
-        },
-    )
+    """Everything to judge by. Left out are fields for tests of judges, for listings and for retrieval, the lorebook,
+    whose activated entries are passed separately, and probes, which are passed with those of the scene."""
+    shown: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude=_NOT_FOR_JUDGES)
+    shown["lore_facts"] = [fact.model_dump(mode="json", include=_get_shown_fields(fact)) for fact in sheet.lore_facts]
+    if not sheet.actions.allowed:
+        shown.pop("actions")
+    return shown
+
+
+def _get_shown_fields(fact: LoreFact) -> set[str]:
+    """Of lore that the character knows its text, and when it holds; of other lore also that it does not."""
+    return {"text", "valid_from", "valid_to", *(() if fact.known else ("known",))}
+
+
+_NOT_FOR_JUDGES: Final[Mapping[str, IncEx | bool]] = {
+    "meta": set(Meta.model_fields) - {"genre", "notes"},
+    "identity": {"circles"},
+    "relationships": {"__all__": {"target_id"}},
+    "lorebook": True,
+    "scenario": {"greetings"},
+    "probes": True,
+    "gates": True,
+}
 
 
 def find_audience(field: FieldInfo) -> str | None:

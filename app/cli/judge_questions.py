@@ -16,8 +16,8 @@ from app.judges.perturbed_pairs import build_gold_cases, build_pairs, sample_one
 from app.toolkit.package_data import find_packaged_folder
 
 SHORT_CHARACTERS: Final = 8
-SHORT_REPEATS: Final = 4
-SHORT_LADDERS: Final = 2
+SHORT_REPEATS: Final = 3
+SHORT_LADDERS: Final = 1
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,8 @@ from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.budget import TokenPrices, estimate_tokens
+from app.judges.configuration import VerdictForm
+from app.judges.form_comparison import FormComparison, compare_forms
 from app.judges.meta_evaluation import CheckEvidence, CheckQuestions, measure_judge
 from app.judges.meta_evaluation_report import CheckReport, Figure, build_report
 from app.judges.offline import NAME as OFFLINE
@@ -34,7 +37,7 @@ judges = typer.Typer(help="List judges and measure their quality.", no_args_is_h
 judges.command("bench")(bench)
 console = output_console()
 
-ANSWER_TOKENS = 500
+ANSWER_TOKENS: Mapping[VerdictForm, int] = {"long": 500, "short": 250}
 """Assumed completion tokens of a verdict on two replies, for the price estimate."""
 BYTES_PER_TOKEN = 4
 
@@ -80,6 +83,9 @@ def check(
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    compare: Annotated[
+        str | None, typer.Option(help="Two forms of answers to compare on this judge, such as long,short.")
+    ] = None,
 ) -> None:
     """Measure how often a judge prefers good replies to perturbed ones.
 
@@ -95,12 +101,12 @@ def check(
     if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     questions = build_short_questions(seed) if short else build_packaged_questions(sheets, votes, seed)
+    if compare is not None:
+        _compare_forms(name, judge.model, _read_forms(name, compare, settings), settings, questions, json_file, yes)
+        return
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)
-    try:
-        found = asyncio.run(_measure_judge(name, settings, questions))
-    except GatewayError as error:
-        stop(str(error))
+    found = _run_check(name, settings, questions)
     checked = build_report(name, panels.judges[name].model, found, short=short)
     if json_file is not None:
         _write_report(json_file, checked)
@@ -110,6 +116,72 @@ def check(
         stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
+
+
+def _read_forms(name: str, compare: str, settings: Settings) -> tuple[VerdictForm, VerdictForm]:
+    known: tuple[VerdictForm, ...] = get_args(VerdictForm)
+    chosen = [form for part in compare.split(",") for form in known if form == part.strip()]
+    if len(chosen) != 2 or len(set(chosen)) != 2 or compare.count(",") != 1:
+        stop(f"--compare {compare}: name two of {', '.join(known)}, such as long,short")
+    if name not in settings.judges:
+        stop(f"--compare {compare}: judge {name!r} has no model, and so no forms of answers")
+    return chosen[0], chosen[1]
+
+
+def _compare_forms(
+    name: str,
+    model: str,
+    forms: tuple[VerdictForm, VerdictForm],
+    settings: Settings,
+    questions: CheckQuestions,
+    json_file: Path | None,
+    yes: bool,
+) -> None:
+    """Asks every question in both forms, and prints the difference."""
+    chosen = [_choose_form(name, form, settings) for form in forms]
+    for form, each in zip(forms, chosen, strict=True):
+        errors.print(f"{form}:", end=" ")
+        _print_estimate(name, questions, each)
+    _confirm_cost_if_priced(name, settings, yes)
+    first, second = (_run_check(name, each, questions) for each in chosen)
+    compared = compare_forms(name, model, forms, first, second)
+    if json_file is not None:
+        _write_report(json_file, compared)
+    if str(json_file) != "-":
+        _print_comparison(compared)
+    if reason := first.stopped or second.stopped:
+        stop(f"stopped: {reason}; the results cover only the questions answered so far")
+
+
+def _choose_form(name: str, form: VerdictForm, settings: Settings) -> Settings:
+    judge = settings.judges[name].model_copy(update={"verdict_form": form})
+    return settings.model_copy(update={"judges": {**settings.judges, name: judge}})
+
+
+def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
+    try:
+        return asyncio.run(_measure_judge(name, settings, questions))
+    except GatewayError as error:
+        stop(str(error))
+
+
+def _print_comparison(compared: FormComparison) -> None:
+    one, other = compared.forms
+    table = Table(
+        "metric", one, other, "difference", "95 % interval", "questions", title=f"{compared.judge}: {one}, {other}"
+    )
+    for each in compared.differences:
+        cells = (f"{value:.4g}" if value is not None else "not measured" for value in (each.first, each.second))
+        gap = "" if each.difference is None else f"{each.difference:+.4g}"
+        table.add_row(each.name, *cells, gap, _format_range(each.low, each.high), str(each.trials))
+    agreed = "not measured" if compared.agreement is None else f"{compared.agreement:.3f}"
+    interval = _format_range(compared.agreement_low, compared.agreement_high)
+    table.add_row("same reply preferred", "", "", agreed, interval, str(compared.agreement_trials))
+    console.print(table)
+
+
+def _format_range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 
 async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
@@ -124,11 +196,12 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
     if name == OFFLINE:
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
-        prompts = [build_prompt(request) for request in questions.iterate_requests()]
+        form = settings.judges[name].verdict_form
+        prompts = [build_prompt(request, form) for request in questions.iterate_requests()]
         tokens = estimate_tokens(
             [text for p in prompts for text in (p.system, p.user)], bytes_per_token=BYTES_PER_TOKEN
         )
-        answers = questions.count * ANSWER_TOKENS
+        answers = questions.count * ANSWER_TOKENS[form]
         cost = _find_prices(name, settings).compute_cost(tokens, answers)
         words = (
             f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
@@ -170,7 +243,7 @@ def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
     )
 
 
-def _write_report(file: Path, checked: CheckReport) -> None:
+def _write_report(file: Path, checked: CheckReport | FormComparison) -> None:
     text = checked.model_dump_json(indent=2)
     if str(file) == "-":
         typer.echo(text)
@@ -180,6 +253,7 @@ def _write_report(file: Path, checked: CheckReport) -> None:
 
 def _print_report(checked: CheckReport) -> None:
     console.print(_build_figures_table(checked), _build_mutations_table(checked))
+    console.print(_build_letters_table(checked))
     for words in checked.failures:
         console.print(f"failed: {words}", style="red", highlight=False, markup=False)
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
@@ -215,6 +289,17 @@ def _build_mutations_table(checked: CheckReport) -> Table:
             _format_value(behind),
             str(alone.trials),
         )
+    return table
+
+
+def _build_letters_table(checked: CheckReport) -> Table:
+    table = Table(title="equal replies, by letter")
+    for heading in ("letter", "comes first", "95 % interval", "score", "95 % interval", "trials"):
+        table.add_column(heading)
+    for each in checked.letters:
+        first, score = each.first, each.score
+        cells = (_format_value(first), _format_interval(first), _format_value(score), _format_interval(score))
+        table.add_row(each.letter, *cells, str(first.trials))
     return table
 
 

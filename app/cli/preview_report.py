@@ -133,6 +133,7 @@ def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str,
     for verdict in judgement.verdicts:
         scores = ", ".join(f"{name} {_format_figure(value)}" for name, value in verdict.scores.items())
         faults = " ".join(defect.code for defect in verdict.defects)
-        quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in verdict.evidence)
+        said = verdict.evidence or [defect.quote for defect in verdict.defects if defect.quote]
+        quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in said)
         words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
         _print_text(console, f"  {names.get(verdict.candidate, verdict.candidate)}: {words}")

@@ -36,6 +36,16 @@ class Proportion:
         return max(0.0, (middle - spread) / (1 + weight)), min(1.0, (middle + spread) / (1 + weight))
 
 
+def compute_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a mean by the normal distribution, for some dozens of values. None below two."""
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    spread = Z_95 * math.sqrt(variance / len(values))
+    return mean - spread, mean + spread
+
+
 def compute_intraclass_correlation(repeats: Sequence[tuple[float, float]]) -> float | None:
     """ICC(1,1) of Shrout and Fleiss (1979): single ratings, one-way random effects, two ratings of each thing. None
     below two things, or where nothing differs at all."""

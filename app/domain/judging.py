@@ -121,11 +121,9 @@ class JudgeRequest(Frozen):
     candidates: tuple[Candidate, ...]
     sources: tuple[SourceEvent, ...] = ()
     """Events in `document` that claims may rest on."""
-    language: str = ""
-    """ISO 639-1 code of the language of the texts; empty if unknown."""
+    language: str = ""  # ISO 639-1 code of the language of the texts; empty if unknown
     mode: Mode = "listwise"
-    mirrored: bool = True
-    """The reverse order is asked about as well. Without it the letters are turned by a hash of the task."""
+    mirrored: bool = True  # the reverse order is asked as well; without it letters are turned by a hash of the task
     vote: int = 0
     """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
 

@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from app.domain.digests import digest, digest_of_text
@@ -53,6 +54,7 @@ class ChatJudge:
                 "temperature": config.temperature,
                 "max_output_tokens": config.max_output_tokens,
                 "json_mode": config.json_mode,
+                "verdict_form": config.verdict_form,
                 "expected_scores": config.expected_scores,
                 "templates": TEMPLATES_DIGEST,
                 "parser": PARSER_VERSION,
@@ -74,7 +76,7 @@ class ChatJudge:
 
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """Takes milliseconds for a large prompt, so call it once per judgement."""
-        told = build_prompt(request)
+        told = build_prompt(request, self._config.verdict_form)
         kept = json.dumps(_build_messages(told), ensure_ascii=False)
         prompt_digest = digest_of_text(f"{self.digest} {kept}")
         ids = [candidate.id for candidate in request.candidates]  # the prompt has letters, cached verdicts have ids
@@ -187,12 +189,12 @@ class ChatJudge:
         return found
 
     async def _parse_response(self, reply: ChatResponse, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
-        expected = self._config.expected_scores
+        read = partial(_parse_response_text, reply, request, self._config)
         if len(reply.text) > _MOST_PARSED_ON_LOOP:
-            found = await asyncio.to_thread(_parse_response_text, reply, request, expected)
+            found = await asyncio.to_thread(read)
         else:
             async with take_exclusive_turn():
-                found = _parse_response_text(reply, request, expected)
+                found = read()
         # words behind an object say that it may have been a draft; blank space does not
         finished = reply.text.rstrip(" \t\r\n`").endswith("}")
         if reply.cut_off and (isinstance(found, UnusableAnswer) or not finished):
@@ -205,8 +207,11 @@ class ChatJudge:
         return replace_surrogates(self._config.endpoint.credentials.redact(words))
 
 
-def _parse_response_text(reply: ChatResponse, request: JudgeRequest, expected: bool) -> JudgeAnswer | UnusableAnswer:
-    return parse_answer(insert_expected_scores(reply.text, reply.tokens) if expected else reply.text, request)
+def _parse_response_text(
+    reply: ChatResponse, request: JudgeRequest, config: ChatJudgeConfig
+) -> JudgeAnswer | UnusableAnswer:
+    text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
+    return parse_answer(text, request, config.verdict_form)
 
 
 def _build_messages(told: JudgePrompt) -> list[PromptMessage]:

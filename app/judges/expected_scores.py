@@ -16,6 +16,11 @@ LEAST_KNOWN_PROBABILITY: Final = 0.5
 """Least total probability of the alternatives that are scores."""
 
 _SCORES: Final = re.compile(rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{([^{}"]*(?:"[^"\\{}]*"[^{}"]*)*)\}')
+_BY_CRITERION: Final = re.compile(
+    rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{((?:[ \t\r\n,]*"[^"\\{}]*"[ \t\r\n]*:[ \t\r\n]*(?:null|\{[^{}]*\}))+)'
+)
+"""Scores of the short form: an object of candidates for each criterion."""
+_OF_CRITERION: Final = re.compile(rb"\{([^{}]*)\}")
 _SCORE: Final = re.compile(rb'"[^"\\{}]*"[ \t\r\n]*:[ \t\r\n]*([0-9])(?=[ \t\r\n]*(?:,|$))')
 _LEAST_LOG: Final = -1000.0
 _SURROUNDING_BYTES: Final = b' \t\r\n:,}"'
@@ -72,6 +77,10 @@ def _find_score_offsets(data: bytes) -> Iterator[int]:
     for scores in _SCORES.finditer(data):
         for score in _SCORE.finditer(scores.group(1)):
             yield scores.start(1) + score.start(1)
+    for scores in _BY_CRITERION.finditer(data):
+        for criterion in _OF_CRITERION.finditer(scores.group(1)):
+            for score in _SCORE.finditer(criterion.group(1)):
+                yield scores.start(1) + criterion.start(1) + score.start(1)
 
 
 def _compute_expected_score(token: Token) -> float | None:

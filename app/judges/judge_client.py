@@ -134,7 +134,7 @@ class JudgeClient:
             body["temperature"] = config.temperature
         if config.expected_scores and request is not None:
             body |= {"logprobs": True, "top_logprobs": ALTERNATIVES_ASKED}
-        if (wanted := build_response_format(mode, request)) is not None:
+        if (wanted := build_response_format(mode, request, config.verdict_form)) is not None:
             body["response_format"] = wanted
         return body
 

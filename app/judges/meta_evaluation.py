@@ -13,12 +13,15 @@ from app.judges.aggregation import mean, normalise_ranks
 from app.judges.degradation import DegradationLadder
 from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
 from app.judges.perturbations import GoldCase, PerturbedPair, build_identical_request
+from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import Reply
 from app.ports.judges import Judge
 
 MOST_IN_FLIGHT: Final = 32
 """Most questions in flight; the judge's own limits may be tighter."""
 RETEST_EVERY: Final = 3
+LETTERS_COMPARED: Final = 4
+"""Copies of one reply in a question about letters."""
 _TOLERANCE: Final = 1e-6
 _RELATIVE_WEIGHT: Final = 0.5
 """The default of a run."""
@@ -65,6 +68,25 @@ class MeasuredPair:
 
 
 @dataclass(frozen=True)
+class LetterReading:
+    """What a copy of a reply got under its letter, beside equal copies."""
+
+    letter: str
+    first: float
+    """1 where it alone ranks first; copies that tie for it share that."""
+    absolute: float
+
+
+@dataclass(frozen=True)
+class ReadingUsage:
+    """What an answered question took."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True)
 class CheckEvidence:
     """`firsts`: for pairs of equal replies, the preference for the first one: 1, 0.5 or 0."""
 
@@ -76,6 +98,9 @@ class CheckEvidence:
     questions: int
     calls: int
     cost_usd: float | None
+    letters: tuple[LetterReading, ...] = ()
+    usage: tuple[ReadingUsage | None, ...] = ()
+    """Of each question in order; None where there is no usable answer."""
     stopped: str | None = None
     """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
 
@@ -94,7 +119,7 @@ class CheckQuestions:
 
     @property
     def count(self) -> int:
-        return len(self.pairs) * 2 * self.votes + len(self._again) + len(self.twice) + len(self.ladders) * 2
+        return len(self.pairs) * 2 * self.votes + len(self._again) + 2 * len(self.twice) + len(self.ladders) * 2
 
     @property
     def _again(self) -> tuple[PerturbedPair, ...]:
@@ -115,6 +140,9 @@ class CheckQuestions:
         yield from (build_identical_request(specimen, specimen.clean, self.rubric) for specimen in self.twice)
         yield from (
             ladder.build_request(self.rubric, downwards=down) for ladder in self.ladders for down in (True, False)
+        )
+        yield from (
+            build_identical_request(specimen, specimen.clean, self.rubric, LETTERS_COMPARED) for specimen in self.twice
         )
 
 
@@ -149,6 +177,7 @@ async def measure_judge(
         read[place] = (read[place][0], _compute_pair_rewards(questions.pairs[place], *next(answers)))
     firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
     steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]
+    letters = [letter for _ in questions.twice for letter in _read_letters(*next(answers))]
     costs = [made.cost_usd for made in judgements if made.cost_usd is not None]
     return CheckEvidence(
         pairs=tuple(
@@ -168,6 +197,8 @@ async def measure_judge(
         questions=len(requests) - sum(unasked),
         calls=sum(made.calls for made in judgements),
         cost_usd=math.fsum(costs) if costs else None,
+        letters=tuple(letters),
+        usage=tuple(map(_measure_usage, put_to)),
         stopped=stopped[0] if stopped else None,
     )
 
@@ -212,6 +243,23 @@ def _compute_first_preference(request: JudgeRequest, judgement: Judgement | None
         return None
     first, second = (rewards[candidate.id][0] for candidate in request.candidates)
     return 0.5 + compute_preference_sign(first - second) / 2
+
+
+def _read_letters(request: JudgeRequest, judgement: Judgement | None) -> tuple[LetterReading, ...]:
+    rewards = _compute_rewards(request, judgement)
+    if rewards is None or judgement is None:
+        return ()
+    top = judgement.ranking[0]
+    return tuple(
+        LetterReading(letter, (candidate.id in top) / len(top), rewards[candidate.id][1])
+        for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)
+    )
+
+
+def _measure_usage(judgement: Judgement | None) -> ReadingUsage | None:
+    if judgement is None or judgement.error is not None:
+        return None
+    return ReadingUsage(judgement.input_tokens, judgement.output_tokens, judgement.cost_usd)
 
 
 def _check_steps(ladder: DegradationLadder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.domain.intervals import Proportion, compute_intraclass_correlation
 from app.domain.values import FiniteNumber, Frozen
-from app.judges.meta_evaluation import CheckEvidence, MeasuredPair
+from app.judges.meta_evaluation import CheckEvidence, LetterReading, MeasuredPair
 from app.judges.perturbations import MUTATIONS
 
 HARD_AT_LEAST: Final = 0.90
@@ -51,6 +51,15 @@ class MutationFigure(Frozen):
     """With gates first, as groups are scored."""
 
 
+class LetterFigure(Frozen):
+    """Of equal replies: how often the one under this letter is the best, and its mean absolute score from 0 to 1. The
+    score's interval is that of a share, which is at least as wide as it need be."""
+
+    letter: str
+    first: Figure
+    score: Figure
+
+
 class CheckReport(Frozen):
     short: bool = False
     """Few questions: a figure then passes unless its whole interval is beyond the target, and one without measurements
@@ -64,6 +73,7 @@ class CheckReport(Frozen):
     cost_usd: FiniteNumber | None
     figures: tuple[Figure, ...]
     mutations: tuple[MutationFigure, ...]
+    letters: tuple[LetterFigure, ...] = ()
     failures: tuple[str, ...]
     """The judge's errors, each kind once."""
     stopped: str | None = None
@@ -86,6 +96,7 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool
         cost_usd=evidence.cost_usd,
         figures=compute_figures(evidence, short=short),
         mutations=compute_mutation_figures(evidence.pairs),
+        letters=compute_letter_figures(evidence.letters),
         failures=tuple(dict.fromkeys(evidence.failures))[:10],
         stopped=evidence.stopped,
     )
@@ -146,6 +157,19 @@ def compute_mutation_figures(pairs: Sequence[MeasuredPair]) -> tuple[MutationFig
                     behind_gates=_build_figure("behind gates", compute_pair_accuracy(of, behind_gates=True)),
                 )
             )
+    return tuple(found)
+
+
+def compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFigure, ...]:
+    """One figure per letter. A judge without a preference has the same share for each."""
+    found = []
+    for letter in sorted({reading.letter for reading in readings}):
+        of = [reading for reading in readings if reading.letter == letter]
+        first = Proportion(sum(reading.first for reading in of), len(of))
+        score = Proportion(sum(reading.absolute for reading in of), len(of))
+        found.append(
+            LetterFigure(letter=letter, first=_build_figure("first", first), score=_build_figure("score", score))
+        )
     return tuple(found)
 
 

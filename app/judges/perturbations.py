@@ -97,12 +97,13 @@ class PerturbedPair:
         return build_check_request(self.specimen, rubric, candidates, vote)
 
 
-def build_identical_request(specimen: GoldCase, text: str, rubric: Rubric) -> JudgeRequest:
-    """The same reply twice: a preference shows position bias."""
-    first, second = sorted(derive_opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
-    return build_check_request(
-        specimen, rubric, (specimen.build_candidate(first, text), specimen.build_candidate(second, text)), 0
-    )
+def build_identical_request(specimen: GoldCase, text: str, rubric: Rubric, copies: int = 2) -> JudgeRequest:
+    """The same reply several times: a preference shows position bias. More than two copies have letters that turn with
+    the scene, so that a preference for letters can be told from one for places."""
+    texts = [text + " " * number for number in range(copies)]
+    ids = sorted(derive_opaque_ids(f"twice {specimen.cast.scene.id}", texts).values())
+    request = build_check_request(specimen, rubric, tuple(specimen.build_candidate(name, text) for name in ids), 0)
+    return request if copies == 2 else request.model_copy(update={"mirrored": False})
 
 
 def build_check_request(

@@ -1,7 +1,6 @@
-"""Prompts of chat judges: fixed rules first, then the group as one JSON document with the candidates last."""
+"""Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,19 +10,23 @@ from pydantic import JsonValue
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
+from app.judges.configuration import VerdictForm
+from app.judges.plain_lines import encode_text, iterate_texts, render_lines
 from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import replace_surrogates
 from app.toolkit.templates import Template
 
 _FOLDER: Final = Path(__file__).with_name("prompts")
-_MODE_TEMPLATES: Final[Mapping[Mode, Template]] = {
-    mode: Template.read(_FOLDER / f"{mode}.j2") for mode in get_args(Mode)
-}
+_MESSAGE: Final = Template.read(_FOLDER / "message.j2")
 _RULES: Final = Template.read(_FOLDER / "rules.j2")
-_VERDICT: Final = Template.read(_FOLDER / "verdict.j2")
+_ANSWERS: Final[Mapping[VerdictForm, Template]] = {
+    form: Template.read(_FOLDER / f"answer_{form}.j2") for form in get_args(VerdictForm)
+}
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 
 EVIDENCE_ASKED: Final = 3
+LAYOUT_VERSION: Final = 1
+"""Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
     "listwise": "Read all candidates before you score any. Use the whole scale, and give equal scores only to equal "
     "replies.",
@@ -34,12 +37,13 @@ _SCALE: Final[Mapping[Mode, str]] = {
 
 TEMPLATES_DIGEST: Final = digest(
     [
-        {mode: template.digest for mode, template in _MODE_TEMPLATES.items()},
+        _MESSAGE.digest,
         _RULES.digest,
-        _VERDICT.digest,
+        {form: template.digest for form, template in _ANSWERS.items()},
         _CORRECTION.digest,
         dict(_SCALE),
         EVIDENCE_ASKED,
+        LAYOUT_VERSION,
     ]
 )
 
@@ -64,17 +68,17 @@ class JudgeQuestion:
     """Cache key, equal for interchangeable questions."""
 
 
-def build_prompt(request: JudgeRequest) -> JudgePrompt:
+def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePrompt:
     """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
     servers can cache the prefix."""
     lettered = zip(assign_letters(request), request.candidates, strict=True)
-    candidates = json.dumps([_serialise_candidate(letter, each) for letter, each in lettered], ensure_ascii=False)
+    candidates = "\n".join(_render_candidate(letter, each) for letter, each in lettered)
     prefix = _build_prefix(_PrefixKey(request.rubric, request.document, request.probes))
     claims = request.rubric.claims
     criterion = "" if claims is None else claims.criterion
     return JudgePrompt(
-        system=_render_rules(request.mode, criterion),
-        user=f'{prefix}, "candidates": {replace_surrogates(candidates)}}}',
+        system=_render_rules(request.mode, form, criterion),
+        user=f"{prefix}\n\nCANDIDATES\n{replace_surrogates(candidates)}",
     )
 
 
@@ -101,27 +105,36 @@ class _PrefixKey:
 
 @lru_cache(maxsize=256)
 def _build_prefix(situation: _PrefixKey) -> str:
-    """The JSON document up to the candidates."""
-    document: dict[str, JsonValue] = {
-        "rubric": _serialise_rubric(situation.rubric),
-        "context": situation.document,
-        "references": situation.probes.model_dump(mode="json"),
+    """The message up to the candidates."""
+    document = situation.document
+    parts = {
+        "RUBRIC": _render_rubric(situation.rubric),
+        "CONTEXT": render_lines(document),
+        "REFERENCES": render_lines(_leave_out_known(situation.probes, document)),
     }
-    return replace_surrogates(json.dumps(document, ensure_ascii=False, allow_nan=False)).removesuffix("}")
+    return replace_surrogates("\n\n".join("\n".join((name, *lines)) for name, lines in parts.items()))
 
 
-def _serialise_candidate(letter: str, candidate: Candidate) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"id": letter, "text": candidate.text}
-    return {**shown, "hints": list(candidate.hints)} if candidate.hints else shown
+def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The probes without words of the voice that the document has already."""
+    known = frozenset(iterate_texts(dict(document)))
+    shown: dict[str, JsonValue] = probes.model_dump(mode="json")
+    return {**shown, "voice": [word for word in probes.voice if word not in known]}
+
+
+def _render_candidate(letter: str, candidate: Candidate) -> str:
+    hints = f" (hints: {'; '.join(map(encode_text, candidate.hints))})" if candidate.hints else ""
+    return f"{letter}: {encode_text(candidate.text)}{hints}"
 
 
 @lru_cache(maxsize=64)
-def _render_rules(mode: Mode, grounded: str) -> str:
+def _render_rules(mode: Mode, form: VerdictForm, grounded: str) -> str:
     """`grounded`: the criterion about claims; empty when the rubric asks for none."""
     for_all = "" if mode == "pointwise" else " for every candidate"
-    return _MODE_TEMPLATES[mode].render(
+    return _MESSAGE.render(
+        mode=mode,
         rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
-        verdict=_VERDICT.render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
+        answer=_ANSWERS[form].render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
     )
 
 
@@ -129,20 +142,16 @@ def render_correction(problems: Sequence[str]) -> str:
     return replace_surrogates(_CORRECTION.render(problems=problems))
 
 
-def _serialise_rubric(rubric: Rubric) -> dict[str, JsonValue]:
+def _render_rubric(rubric: Rubric) -> Iterator[str]:
     """Without weights and caps, which must not influence the scores of single criteria."""
-    return {
-        "instructions": rubric.instructions,
-        "criteria": [
-            {
-                "name": criterion.name,
-                "description": criterion.description,
-                "levels": {str(level): text for level, text in sorted(criterion.anchors.items())},
-            }
-            for criterion in rubric.criteria
-        ],
-        "defects": [
-            {"code": rule.code, "description": rule.description, **({"omission": True} if rule.omission else {})}
-            for rule in rubric.defects
-        ],
-    }
+    if rubric.instructions:
+        yield from render_lines({"instructions": rubric.instructions})
+    yield "criteria:"
+    for criterion in rubric.criteria:
+        levels = {str(level): text for level, text in sorted(criterion.anchors.items())}
+        yield from render_lines({criterion.name: criterion.description or "(no description)", **levels})
+    if rubric.defects:
+        yield "defects:"
+        for rule in rubric.defects:
+            omission = " (omission)" if rule.omission else ""
+            yield from render_lines({f"{rule.code}{omission}": rule.description or "(no description)"})

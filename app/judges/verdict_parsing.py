@@ -17,11 +17,13 @@ from app.judges.claims import (
     parse_claims,
     shorten,
 )
+from app.judges.configuration import VerdictForm
 from app.judges.presentation_order import assign_letters
+from app.judges.short_answers import expand_short_answer, is_short
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 7
+PARSER_VERSION: Final = 8
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -30,6 +32,10 @@ _WORK_FACTOR: Final = 8
 """Most decoded characters, as a multiple of the answer's length."""
 _MOST_TRIES: Final = 5_000
 _OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
+_MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
+    "long": '"verdicts" is missing or not a list',
+    "short": '"scores" is missing or not an object',
+}
 _MOST_ANSWERS: Final = 50
 _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
@@ -70,15 +76,15 @@ class UnusableAnswer:
     problems: tuple[str, ...]
 
 
-def parse_answer(text: str, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
-    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Never
-    raises. Linear time."""
+def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") -> JudgeAnswer | UnusableAnswer:
+    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Both
+    forms are read; `form` is the one that was asked for. Never raises. Linear time."""
     problem = "there is no complete JSON object in the answer"
     failures: list[UnusableAnswer] = []
     for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
         for found in _iterate_objects(part):
-            if "verdicts" not in found:
-                problem = '"verdicts" is missing or not a list'
+            if "verdicts" not in found and not is_short(found):
+                problem = _MISSING_FIELDS[form]
                 continue
             answer = _validate_answer(found, request)
             if isinstance(answer, JudgeAnswer):
@@ -126,6 +132,9 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
     texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
     problems = _find_duplicates(found, "the answer")
+    if is_short(found):
+        problems += _find_duplicates_within(found)
+        found = expand_short_answer(found, tuple(ids), request.rubric, problems)
     entries = _parse_entries(found, tuple(texts), problems)
     ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
     sources = normalise_sources(request)
@@ -246,6 +255,15 @@ def _find_uneven_criteria(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterat
                 f"{criterion.name} is null for {', '.join(without)} and a number for others: null is for a criterion "
                 "that applies to none of the candidates"
             )
+
+
+def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
+    """In the objects of the short form."""
+    scores, notes = answer.get("scores"), answer.get("notes")
+    parts = {f'"{name}"': part for name, part in (("scores", scores), ("notes", notes)) if isinstance(part, dict)}
+    if isinstance(scores, dict):
+        parts |= {shorten(name): part for name, part in scores.items() if isinstance(part, dict)}
+    return [problem for where, part in parts.items() for problem in _find_duplicates(part, where)]
 
 
 def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.shown_prompts import shown_to
 
 RUN = CliRunner()
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
@@ -26,11 +27,16 @@ def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
 
 def prefer(better: Callable[[str], bool]) -> Callable[[int, Received], Reply]:
     def answer(number: int, received: Received) -> Reply:
-        document = json.loads(received.messages[-1]["content"])
-        levels = {one["id"]: 4 if better(one["text"]) else 1 for one in document["candidates"]}
-        criteria = [one["name"] for one in document["rubric"]["criteria"]]
+        shown = shown_to(received)
+        levels = {letter: 4 if better(text) else 1 for letter, text in shown.texts.items()}
         verdicts = [
-            {"candidate": name, "evidence": [], "defects": [], "scores": dict.fromkeys(criteria, level), "note": ""}
+            {
+                "candidate": name,
+                "evidence": [],
+                "defects": [],
+                "scores": dict.fromkeys(shown.criteria, level),
+                "note": "",
+            }
             for name, level in levels.items()
         ]
         tiers = [[name for name, its in levels.items() if its == level] for level in (4, 1)]

@@ -1,6 +1,7 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from app.cli.judge_questions import build_packaged_questions
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.form_comparison import FormComparison
 from app.judges.meta_evaluation_report import CheckReport
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.shown_prompts import shown_to
 from tests.support.specimens import shipped_specimens
 
 RUN = CliRunner()
@@ -43,9 +46,11 @@ def obedient(scene: str, candidates: list[dict[str, str]]) -> list[int]:
 
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
-        document = json.loads(received.messages[-1]["content"])
-        candidates = document["candidates"]
-        given = levels(document["context"]["scene"]["id"], candidates)
+        shown = shown_to(received)
+        candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
+        scene = re.search(r"^scene:\n id: (.*)$", shown.context, re.MULTILINE)
+        assert scene is not None
+        given = levels(scene[1], candidates)
         verdicts = [
             {
                 "candidate": candidate["id"],
@@ -214,3 +219,59 @@ def test_listing(monkeypatch: pytest.MonkeyPatch) -> None:
         "stern": ("stern-1", True, True),
     }
     assert "stern-1" in RUN.invoke(cli, ["judges", "list"]).output
+
+
+def prefers_letter_a(scene: str, candidates: list[dict[str, str]]) -> list[int]:
+    return [4 if candidate["id"] == "A" else 1 for candidate in candidates]
+
+
+def test_equal_replies_show_a_preference_for_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(prefers_letter_a)) as server:
+        configure(monkeypatch, server.url)
+        _, found, output = check()
+    assert found is not None, output
+    assert [(each.letter, each.first.value, each.score.value) for each in found.letters] == [
+        ("A", 1.0, 1.0),
+        ("B", 0.0, 0.2),
+        ("C", 0.0, 0.2),
+        ("D", 0.0, 0.2),
+    ]
+    low, high = found.letters[0].first.low, found.letters[0].first.high
+    assert (low is not None and low > 0.25, high) == (True, 1.0)
+
+
+def good_in_long_answers(number: int, received: Received) -> Reply:
+    """In the short form it prefers whatever stands first, and writes half as much."""
+    long = '"verdicts"' in received.messages[0]["content"]
+    body = json.loads(judging(good if long else always_first)(number, received).body)
+    body["usage"] = {"prompt_tokens": 1000, "completion_tokens": 400 if long else 200}
+    return Reply(json.dumps(body).encode())
+
+
+def compare(forms: str) -> tuple[int, str]:
+    ran = RUN.invoke(
+        cli, ["judges", "check", "stern", "--sheets", "2", "--compare", forms, "--json", "compared.json", "--yes"]
+    )
+    return ran.exit_code, ran.output
+
+
+def test_two_forms_of_answers_are_compared_on_the_same_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(good_in_long_answers) as server:
+        configure(monkeypatch, server.url, input_price_per_million="1", output_price_per_million="10")
+        code, output = compare("long,short")
+        asked = len(server.received)
+    assert code == 0, output
+    found = FormComparison.model_validate_json(Path("compared.json").read_text(encoding="utf-8"))
+    accuracy, read, written, cost = found.differences
+    assert (accuracy.first, accuracy.high is not None and accuracy.high < -0.2) == (1.0, True)
+    assert (read.difference, written.difference, written.low, written.high) == (0.0, -200.0, -200.0, -200.0)
+    assert cost.difference == pytest.approx(-0.002)
+    assert asked == 2 * written.trials
+    assert (found.agreement_trials, found.agreement is not None and found.agreement < 0.5) == (accuracy.trials, True)
+
+
+@pytest.mark.parametrize("forms", ["long", "long,long", "long,brief", "long,short,long"])
+def test_what_cannot_be_compared_is_said(monkeypatch: pytest.MonkeyPatch, forms: str) -> None:
+    configure(monkeypatch, "http://127.0.0.1:1/v1")
+    code, output = compare(forms)
+    assert (code, f"--compare {forms}: name two of long, short" in output) == (2, True), output

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.serving import Served, free_port, serving
+from tests.support.shown_prompts import read_prompt
 
 GROUPS = 12
 SECONDS = 0.15
@@ -36,9 +37,8 @@ class Counting:
         question = received.messages[1]["content"]
         with self.lock:
             self.asked[question] += 1
-        document = json.loads(question)
-        texts = {candidate["id"]: candidate["text"] for candidate in document["candidates"]}
-        criteria = [criterion["name"] for criterion in document["rubric"]["criteria"]]
+        shown = read_prompt(question)
+        texts, criteria = shown.texts, [*shown.criteria]
         verdicts = [
             {"candidate": name, "claims": [], "scores": dict.fromkeys(criteria, len(text) % 5)}
             for name, text in texts.items()

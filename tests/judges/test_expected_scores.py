@@ -50,6 +50,20 @@ def test_a_score_becomes_what_is_expected(
     )
 
 
+def test_scores_by_criterion_change_too() -> None:
+    """In the short form, where each criterion has a number for each candidate."""
+    before, after = (
+        '{"defects": [{"candidate": "A", "quote": "3"}], "scores": ',
+        ', "ranking": [["A"]], "notes": {"A": "3"}}',
+    )
+    scores = '{"likeness": {"A": 3, "B": 0}, "charm": null, "wit": {"A": 3, "B": 3}}'
+    text = before + scores + after
+    tokens = [token(character, (character.encode(), 0.5), (b"1", 0.5)) for character in text]
+    assert insert_expected_scores(text, tokens) == "".join(
+        (before, scores.replace(": 3", ": 2.0000").replace(": 0", ": 0.5000"), after)
+    )
+
+
 def test_only_scores_change() -> None:
     text = '{"n": 3, "quote": "\\"scores\\": {\\"likeness\\": 3}", "scores": {"likeness": 3, "charm": null, "wit": 3}}'
     tokens = [token(character, (character.encode(), 0.5), (b"1", 0.5)) for character in text]

@@ -1,7 +1,6 @@
 """Hints: judges are told, the score has the flag, and nothing else changes."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -9,6 +8,7 @@ from app.domain.judging import Candidate, Case, GateFacts, JudgeRequest, Probes,
 from app.judges.panel import JudgePanel
 from app.judges.prompt import build_prompt
 from app.judges.scripted import ScriptedJudge, score_by_text
+from tests.support.shown_prompts import read_prompt
 
 CRITERION = RubricCriterion(
     name="likeness",
@@ -60,7 +60,5 @@ def test_who_recites_the_rubric_is_not_judged(gates: GateFacts | None) -> None:
 def test_prompts_show_hints_where_there_are_any() -> None:
     candidates = (Candidate(id="a", text=OFFER, hints=(HINT,)), Candidate(id="b", text=PLAIN))
     asked = build_prompt(JudgeRequest(rubric=RUBRIC, document={}, probes=Probes(), candidates=candidates))
-    assert json.loads(asked.user)["candidates"] == [
-        {"id": "A", "text": OFFER, "hints": [HINT]},
-        {"id": "B", "text": PLAIN},
-    ]
+    shown = read_prompt(asked.user)
+    assert (shown.texts, shown.hints) == ({"A": OFFER, "B": PLAIN}, {"A": f' (hints: "{HINT}")'})

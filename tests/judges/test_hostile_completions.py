@@ -21,6 +21,7 @@ from app.judges.text_normalisation import replace_surrogates
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, completion, config, verdict
+from tests.support.shown_prompts import shown_to
 from tests.support.tiers import examples
 
 WELL_BEHAVED: Final = ("The ferry sank.", "As you wish, my lord.", "Hm, no.", "Back to the barn with you!")
@@ -71,8 +72,7 @@ class Shown:
 
     @classmethod
     def in_body(cls, received: Received) -> "Shown":
-        listed = json.loads(received.messages[1]["content"])["candidates"]
-        return cls({candidate["id"]: candidate["text"] for candidate in listed})
+        return cls(shown_to(received).texts)
 
     @classmethod
     def in_request(cls, request: JudgeRequest) -> "Shown":

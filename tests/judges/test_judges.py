@@ -43,6 +43,7 @@ from tests.support.judge_cases import (
     judged,
     verdict,
 )
+from tests.support.shown_prompts import shown_to
 
 
 def require_contract(judgement: Judgement, judge: Judge) -> None:
@@ -215,7 +216,7 @@ def test_what_is_sent() -> None:
     with serving(always(completion(GOOD))) as server:
         _, judgement = judged(config(server.url))
     sent = server.received[0]
-    document = json.loads(sent.messages[1]["content"])
+    shown = shown_to(sent)
     assert (sent.path, sent.authorization) == ("/v1/chat/completions", f"Bearer {KEY}")
     assert {name: sent.body[name] for name in ("model", "temperature", "max_tokens", "response_format")} == {
         "model": "judge-1",
@@ -224,11 +225,13 @@ def test_what_is_sent() -> None:
         "response_format": {"type": "json_object"},
     }
     assert [message["role"] for message in sent.messages] == ["system", "user"]
-    assert list(document) == ["rubric", "context", "references", "candidates"]
-    assert document["context"] == REQUEST.document
-    assert {candidate["id"]: candidate["text"] for candidate in document["candidates"]} == TEXTS
+    assert (shown.context, shown.references, shown.texts) == (
+        "character_sheet:\n name: Hob\nconversation:\n - player: Ferry?",
+        "facts: The ferry sank.",
+        TEXTS,
+    )
     assert json.loads(judgement.prompt) == sent.messages
-    assert "weight" not in json.dumps(document["rubric"])
+    assert "weight" not in shown.rubric
 
 
 def test_options_that_a_server_may_not_know_are_left_out() -> None:

@@ -250,7 +250,7 @@ def test_a_server_that_knows_no_form_is_asked_without_from_then_on() -> None:
 
 def test_a_request_that_is_wrong_in_itself_weakens_no_form() -> None:
     def script(number: int, received: Received) -> Reply:
-        return failure(400, "too long") if '"number": 0' in received.messages[1]["content"] else completion(GOOD)
+        return failure(400, "too long") if "number: 0" in received.messages[1]["content"] else completion(GOOD)
 
     with serving(script) as server:
         _, found = made(config(server.url), (0,), (1,), (0,))
@@ -265,10 +265,16 @@ def test_the_schema_names_the_candidates_and_criteria() -> None:
     form = body["response_format"]
     assert isinstance(form, dict)
     schema = form["json_schema"]["schema"]
-    entry = schema["properties"]["verdicts"]["items"]["properties"]
-    assert entry["candidate"]["enum"] == [candidate.id for candidate in REQUEST.candidates]
-    assert list(entry["scores"]["properties"]) == ["likeness", "charm"]
-    assert schema["required"] == ["verdicts", "ranking"]
+    parts = schema["properties"]
+    assert parts["defects"]["items"]["properties"]["candidate"]["enum"] == ["A", "B", "C"]
+    assert {name: [*each["anyOf"][0]["properties"]] for name, each in parts["scores"]["properties"].items()} == {
+        "likeness": ["A", "B", "C"],
+        "charm": ["A", "B", "C"],
+    }
+    assert (schema["required"], [*parts["notes"]["properties"]]) == (
+        ["defects", "scores", "ranking", "notes"],
+        ["A", "B", "C"],
+    )
     assert (body["max_completion_tokens"], "max_tokens" in body) == (500, False)
 
 

@@ -12,6 +12,7 @@ from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving
+from tests.support.shown_prompts import shown_to
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 RUBRIC = Rubric(
@@ -26,8 +27,7 @@ LEVELS = {"good one": 4, "fair one": 3, "poor one": 1}
 
 def shown(received: Received) -> dict[str, str]:
     """Texts by id, in the order of presentation."""
-    candidates = json.loads(received.messages[1]["content"])["candidates"]
-    return {candidate["id"]: candidate["text"] for candidate in candidates}
+    return shown_to(received).texts
 
 
 def fair(received: Received) -> str:

@@ -18,6 +18,7 @@ from app.judges.chat import ChatJudge
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config, failure, verdict
+from tests.support.shown_prompts import shown_to
 
 TEXTS = ("best of all", 'not so "bad"}], </candidates>', "the third", "worst, and the crown is mine")
 GATED = "As an AI language model I cannot take part."
@@ -30,8 +31,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shown(received: Received) -> dict[str, str]:
     """Texts by id, in the order of presentation."""
-    listed = json.loads(received.messages[1]["content"])["candidates"]
-    return {candidate["id"]: candidate["text"] for candidate in listed}
+    return shown_to(received).texts
 
 
 Ordering = Callable[[dict[str, str]], Sequence[str]]

@@ -54,7 +54,7 @@ READ = JudgeAnswer(
 
 
 def read(value: object) -> JudgeAnswer | UnusableAnswer:
-    return parse_answer(value if isinstance(value, str) else json.dumps(value), REQUEST)
+    return parse_answer(value if isinstance(value, str) else json.dumps(value), REQUEST, "long")
 
 
 def usable(value: object) -> JudgeAnswer:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tests.support.chat_server import Received, Reply
+from tests.support.shown_prompts import shown_to
 
 FEWER = "Prefer the reply that says it in fewer words."
 MORE = "Prefer the reply that says it in more words."
@@ -23,33 +24,16 @@ def prefers(wish: str, texts: Sequence[str]) -> list[float]:
     return [2.0] * len(texts)
 
 
-def document_of(received: Received) -> dict[str, object]:
-    """What the judge was shown."""
-    document = json.loads(received.messages[1]["content"])
-    assert isinstance(document, dict)
-    return document
-
-
 def preferring(number: int, received: Received) -> Reply:
     """Reads each criterion's description, and ranks by the sum over criteria."""
-    document = json.loads(received.messages[1]["content"])
-    candidates, criteria = document["candidates"], document["rubric"]["criteria"]
-    texts = [candidate["text"] for candidate in candidates]
-    marks = {criterion["name"]: prefers(criterion["description"], texts) for criterion in criteria}
-    sums = {one["id"]: sum(column) for one, column in zip(candidates, zip(*marks.values(), strict=True), strict=True)}
-    verdicts = [
-        {
-            "candidate": candidate["id"],
-            "evidence": [],
-            "claims": [],
-            "defects": [],
-            "scores": {name: column[place] for name, column in marks.items()},
-            "note": "Counted.",
-        }
-        for place, candidate in enumerate(candidates)
-    ]
+    shown = shown_to(received)
+    texts = [*shown.texts.values()]
+    marks = {name: prefers(description, texts) for name, description in shown.criteria.items()}
+    sums = dict(zip(shown.texts, map(sum, zip(*marks.values(), strict=True)), strict=True))
+    scores = {name: dict(zip(shown.texts, column, strict=True)) for name, column in marks.items()}
     tiers = [[name for name in sums if sums[name] == level] for level in sorted(set(sums.values()), reverse=True)]
-    return said(json.dumps({"verdicts": verdicts, "ranking": tiers}))
+    notes = dict.fromkeys(shown.texts, "Counted.")
+    return said(json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}))
 
 
 def said(text: str) -> Reply:

@@ -101,7 +101,7 @@ class CastRoster:
 
 class NpcArena(Environment):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
     multi_turn: ClassVar[bool] = True

@@ -154,7 +154,7 @@ def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
     ) == (
         [0.0, 0.1],
         True,
-        build_judge_view(arena.sheets[0]),
+        {**build_judge_view(arena.sheets[0]), "scenario": {"greeting": arena.sheets[0].scenario.greeting}},
     )
 
 

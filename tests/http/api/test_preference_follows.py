@@ -14,7 +14,8 @@ from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import ChatServer, serving
 from tests.support.playground import WAIT
-from tests.support.preferring import ASKING, FEWER, MORE, document_of, preferring
+from tests.support.preferring import ASKING, FEWER, MORE, preferring
+from tests.support.shown_prompts import shown_to
 
 T = TypeVar("T")
 
@@ -125,16 +126,17 @@ def test_criteria_of_the_request_are_weighed_as_it_says(tmp_path: Path) -> None:
 
 
 def test_the_judge_is_told_and_the_model_is_not(tmp_path: Path) -> None:
-    async def act(client: httpx.AsyncClient, judge: ChatServer) -> tuple[str, str, list[object]]:
+    async def act(client: httpx.AsyncClient, judge: ChatServer) -> tuple[str, list[dict[str, str]], list[str]]:
         body = {"batch_size": 1, "cursor": 0, "params": {"preference": FEWER, "system": "You are a neighbour."}}
         handed = (await client.post("/envs/rlaif/next-batch", json=body)).raise_for_status()
         (task,) = handed.json()["tasks"]
         await rewards_for(client, task["task_id"])
-        return handed.text, task["messages"], [document_of(received)["context"] for received in judge.received]
+        return handed.text, task["messages"], [shown_to(received).context for received in judge.received]
 
     handed, messages, contexts = within(tmp_path, act)
     assert FEWER not in handed
-    assert contexts == [{"preference": FEWER, "conversation": messages}] * 2
+    said = [f" - {message['role']}: {message['content']}" for message in messages]
+    assert contexts == ["\n".join((f"preference: {FEWER}", "conversation:", *said))] * 2
 
 
 def test_the_mode_of_the_original_is_a_setting_of_the_run(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from app.service.request_models import HandedOutTask, TaskBatch
 from tests.support.chat_server import ChatServer
 from tests.support.chat_server import serving as judge_serving
 from tests.support.databases import Postgres
-from tests.support.preferring import document_of, preferring
+from tests.support.preferring import preferring
 from tests.support.serving import serving
+from tests.support.shown_prompts import shown_to
 
 DAWN = datetime(1312, 4, 3, 6, tzinfo=UTC)
 SECRET = "The Margravine signed for a toll bridge."
@@ -86,17 +87,15 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
     (task,) = arena.tasks(world, batch_size=1)
     stored = httpx.get(f"{arena.url}/tasks/{task.task_id}").raise_for_status().json()
     arena.score(task, "Water's up.", "Nay, the rope's gone and I splice it myself.")
-    shown = document_of(arena.judge.received[-1])
-    case = shown["context"]
-    assert isinstance(case, dict)
+    told = shown_to(arena.judge.received[-1]).context.splitlines()
+    events = told[told.index("visible_events:") : told.index("conversation:")]
     (prompt,) = prompts([task])
     assert {
         "stored": [(passage["id"], passage["text"]) for passage in stored["passages"]],
         "prompt": [line for line in prompt.splitlines() if "rope broke" in line or "fair" in line or "chain" in line],
         "now": "Now is 1312-04-03 08:00." in prompt,
-        "judge": [event["text"] for event in case["visible_events"][-2:]],
-        "lore": case["lore"],
-        "withheld": case["withheld_events"][-1],
+        "lore": [line for line in told if line.startswith("lore: ")],
+        "judge": events[-4:],
         "kept": stored["messages"] == [message.model_dump(mode="json") for message in task.messages],
         "secret": [SECRET in text for text in (prompt, json.dumps(stored))],
     } == {
@@ -111,9 +110,13 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
             "- (1312-04-03 08:00) The spring fair was put off.",
         ],
         "now": True,
-        "judge": ["The ferry's rope broke at Reedgate.", "The spring fair was put off."],
-        "lore": ["The chain bell has rung since the flood."],
-        "withheld": {"id": "bridge", "reason": "not_visible", "text": SECRET, "leak_terms": ["toll bridge"]},
+        "lore": ["lore: The chain bell has rung since the flood."],
+        "judge": [
+            " - id: rope | time: 1312-04-03 06:00 | text: The ferry's rope broke at Reedgate.",
+            " - id: fair | time: 1312-04-03 08:00 | text: The spring fair was put off.",
+            "withheld_events:",
+            f" - id: bridge | reason: not_visible | text: {SECRET} | leak_terms: toll bridge",
+        ],
         "kept": True,
         "secret": [False, False],
     }

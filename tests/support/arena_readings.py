@@ -1,0 +1,115 @@
+"""Readings of groups of NPC Arena: what a judge is asked about a scene, and answers with all that a form asks for."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from functools import cache
+
+from app.cli.judge_questions import load_packaged_specimens
+from app.domain.judging import Case, Judgement, JudgeRequest
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.aggregation import CandidateGroup
+from app.judges.offline import OfflineJudge
+from app.judges.perturbations import GoldCase, load_packaged_templates
+from app.judges.perturbed_pairs import build_pairs
+from app.judges.presentation_order import build_mirrored_orders, name_places
+
+GROUP = 8
+NOTE = "The right voice and the right facts, but it misses the moment."
+"""Of twelve words, the most that a note may have."""
+SENTENCE = (
+    "It answers what was meant in words that only this character has, draws on the tide and the fare, and leaves the "
+    "player something to ask."
+)
+
+
+def iterate_requests() -> Iterator[JudgeRequest]:
+    """One reading of a group of 8 for each packaged character, in its first scene: the good reply and spoilt ones."""
+    first = {case.cast.sheet.id: case for case in reversed(load_packaged_specimens())}
+    yield from map(build_request, first.values())
+
+
+@cache
+def find_case(scene: str) -> GoldCase:
+    return next(case for case in load_packaged_specimens() if case.cast.scene.id == scene)
+
+
+def build_request(case: GoldCase) -> JudgeRequest:
+    pairs = build_pairs([case], load_packaged_templates())
+    spoilt = (pair.spoilt for pair in pairs if pair.mutation != "repetition")  # three times as long as any reply
+    texts = tuple(dict.fromkeys((case.clean, *spoilt, *case.rivals)))[:GROUP]
+    assert NpcArena.rubric is not None
+    group = CandidateGroup.from_texts(
+        Case(
+            key=case.cast.scene.id,
+            rubric=NpcArena.rubric,
+            document=case.document,
+            probes=case.probes,
+            gates=case.gates,
+            sources=case.sources,
+            candidates=texts,
+        ),
+        texts,
+    )
+    order, _ = build_mirrored_orders(case.cast.scene.id, group.texts, 0)
+    return group.build_request(order, "listwise")
+
+
+def judge_by_words(request: JudgeRequest) -> Judgement:
+    """Defects and claims, with their quotes, as the offline judge finds them."""
+    return asyncio.run(OfflineJudge().judge(request))
+
+
+def to_level(score: float | None) -> int | None:
+    return None if score is None else round(4 * score)
+
+
+def write_short_answer(request: JudgeRequest) -> str:
+    """A whole answer of the short form, with a sentence for the best, the worst and each with a defect."""
+    judgement = judge_by_words(request)
+    letters = dict(zip(judgement.order, name_places(len(judgement.order)), strict=True))
+    verdicts = {letters[verdict.candidate]: verdict for verdict in judgement.verdicts}
+    explained = {letters[name] for tier in (judgement.ranking[0], judgement.ranking[-1]) for name in tier[:1]}
+    explained |= {letter for letter, verdict in verdicts.items() if verdict.defects}
+    levels = {
+        name: None
+        if first is None
+        else {letter: to_level(verdict.scores[name]) for letter, verdict in verdicts.items()}
+        for name, first in judgement.verdicts[0].scores.items()
+    }
+    return json.dumps(
+        {
+            "claims": [
+                {"candidate": letter, **claim.model_dump()}
+                for letter, verdict in verdicts.items()
+                for claim in verdict.claims
+            ],
+            "defects": [
+                {"candidate": letter, **defect.model_dump()}
+                for letter, verdict in verdicts.items()
+                for defect in verdict.defects
+            ],
+            "scores": levels,
+            "ranking": [[letters[name] for name in tier] for tier in judgement.ranking],
+            "notes": {letter: SENTENCE if letter in explained else NOTE for letter in verdicts},
+        },
+        ensure_ascii=False,
+    )
+
+
+def write_long_answer(request: JudgeRequest) -> str:
+    judgement = judge_by_words(request)
+    letters = dict(zip(judgement.order, name_places(len(judgement.order)), strict=True))
+    verdicts = [
+        {
+            "candidate": letters[verdict.candidate],
+            "evidence": verdict.evidence,
+            "claims": [claim.model_dump() for claim in verdict.claims],
+            "defects": [defect.model_dump() for defect in verdict.defects],
+            "scores": {name: to_level(score) for name, score in verdict.scores.items()},
+            "note": SENTENCE,
+        }
+        for verdict in judgement.verdicts
+    ]
+    ranking = [[letters[name] for name in tier] for tier in judgement.ranking]
+    return json.dumps({"verdicts": verdicts, "ranking": ranking}, ensure_ascii=False)
