@@ -8,7 +8,6 @@ from pydantic import JsonValue
 from app.domain.judging import JudgeRequest
 from app.judges.configuration import JsonMode
 from app.judges.failures import CallFailed
-from app.judges.verdict_parsing import HIGHEST
 
 _REFUSED_STATUSES: Final = frozenset((400, 415, 422, 501))
 _WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
@@ -48,7 +47,7 @@ def build_response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonV
 
 def _build_answer_schema(request: JudgeRequest) -> JsonValue:
     ids: JsonValue = {"type": "string", "enum": [candidate.id for candidate in request.candidates]}
-    score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
+    score: JsonValue = {"type": ["number", "null"]}  # several servers refuse schemas with bounds
     code: JsonValue = {"type": "string"}
     if request.rubric.defects:
         code = {"type": "string", "enum": [rule.code for rule in request.rubric.defects]}
