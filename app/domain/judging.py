@@ -240,7 +240,8 @@ class Spending(Frozen):
 
 class JudgeReport(Frozen):
     """Health and spending of a judge. Spending counts all processes on the same database, since its creation or for the
-    current UTC day; spending of other processes appears within seconds."""
+    current UTC day; spending of other processes appears within seconds. `changes` say how requests differ from what is
+    configured, since the server refuses that; parameters that it `ignored` are known from its answers."""
 
     health: Literal["ok", "probing", "out"]
     """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one trial request is
@@ -259,6 +260,8 @@ class JudgeReport(Frozen):
     budget_left_tokens: int | None
     cache_hits: int
     """Requests answered from the cache since the service started."""
+    changes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 class SecretTerms(Frozen):

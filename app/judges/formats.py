@@ -1,36 +1,11 @@
-"""The response format requested from a judge's server, with weaker formats for servers that reject it."""
+"""The response format requested from a judge's server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest
 from app.judges.configuration import JsonMode
-from app.judges.failures import CallFailed
-
-_REFUSED_STATUSES: Final = frozenset((400, 415, 422, 501))
-_WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
-_FORMAT_WORDS: Final = ("response_format", "json_schema", "json_object", "json mode", "structured output")
-
-
-class AnswerFormat:
-    """Starts with the configured format and switches to a weaker one once the server rejected the format and answered
-    without it."""
-
-    def __init__(self, mode: JsonMode) -> None:
-        self.mode = mode
-        self._known = False
-
-    def record_success(self, mode: JsonMode) -> None:
-        self.mode, self._known = mode, True
-
-    def choose_weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
-        """The format for an immediate retry, when the server may have rejected only the format."""
-        named = any(word in failed.told.casefold() for word in _FORMAT_WORDS)
-        if failed.status not in _REFUSED_STATUSES or (self._known and self.mode == used and not named):
-            return None
-        return _WEAKER_MODES.get(used)
 
 
 def build_response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
