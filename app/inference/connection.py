@@ -19,10 +19,10 @@ class Connection:
     """Opened by the first request. Time limits, retries and the number of requests at once are the caller's."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._client: OpenaiClient | None = None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         if self._client is not None:
             await self._client.close()
 
@@ -38,7 +38,7 @@ class Connection:
         if self._client is None:
             client_type = await asyncio.to_thread(_import_client)
             if self._client is None:  # another request may have been faster
-                self._client = client_type(self._endpoint)
+                self._client = client_type(self.endpoint)
         return self._client
 
 

@@ -20,6 +20,11 @@ class Endpoint:
     largest_reply: int = LARGEST_REPLY
     """Bytes, after decompression. Larger replies are aborted."""
 
+    @property
+    def base(self) -> str:
+        """The base URL in its plainest form, for messages."""
+        return self.base_url.rstrip("/")
+
 
 @dataclass(frozen=True)
 class Reply:

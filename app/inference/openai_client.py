@@ -32,7 +32,11 @@ class OpenaiClient:
         http = httpx2.AsyncClient(
             transport=BoundedTransport(endpoint), follow_redirects=False, trust_env=False, timeout=None
         )
-        self._client = _build_azure_client(endpoint, http) if endpoint.api_version else _build_client(endpoint, http)
+        build = _build_azure_client if endpoint.api_version else _build_client
+        try:
+            self._client = build(endpoint, http)
+        except httpx2.InvalidURL:
+            raise NoReply("unreachable", "its URL is not valid") from None
 
     async def close(self) -> None:
         await self._client.close()
@@ -100,14 +104,12 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 def _build_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
-        api_key=_NO_KEY, base_url=endpoint.base_url.rstrip("/"), max_retries=0, timeout=None, http_client=http
-    )
+    return openai.AsyncOpenAI(api_key=_NO_KEY, base_url=endpoint.base, max_retries=0, timeout=None, http_client=http)
 
 
 def _build_azure_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.AsyncAzureOpenAI:
     """With `/openai/deployments/NAME` in the URL that deployment is asked, else the one named as the model."""
-    base_url = endpoint.base_url.rstrip("/")
+    base_url = endpoint.base
     if "/openai" not in httpx2.URL(base_url).path:
         base_url += "/openai"
     return openai.AsyncAzureOpenAI(

@@ -84,7 +84,7 @@ class JudgeClient:
         self._quiet_until = float("-inf")
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._connection.aclose()
 
     async def ask(
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, deadline: Deadline, spent: ReadingCost
