@@ -244,7 +244,7 @@ class JudgeReport(Frozen):
     `changes` and `ignored`: what the server refuses and ignores."""
 
     health: Literal["ok", "probing", "out"]
-    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, with one request sent."""
+    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one request is sent."""
     last_error: str | None
     in_flight: int
     queued: int

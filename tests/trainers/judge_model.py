@@ -91,15 +91,16 @@ def _build_config(tokens: int) -> dict[str, object]:
     }
 
 
-Matrix = tuple[tuple[int, ...], dict[tuple[int, ...], float]]
+Numbers = dict[tuple[int, ...], float]
+Matrix = tuple[tuple[int, ...], Numbers]
 """A shape, and the numbers that are not 0."""
 
 
 def _build_weights(tokens: int) -> Mapping[str, Matrix]:
     half = HEAD // 2
     angles = [WINDOW * THETA ** (-place / half) for place in range(half)]
-    keys = {(place, CONSTANT): SHARPNESS for place in range(half)}
-    queries = {(place, CONSTANT): SHARPNESS * math.cos(angle) for place, angle in enumerate(angles)}
+    keys: Numbers = {(place, CONSTANT): SHARPNESS for place in range(half)}
+    queries: Numbers = {(place, CONSTANT): SHARPNESS * math.cos(angle) for place, angle in enumerate(angles)}
     queries |= {(half + place, CONSTANT): -SHARPNESS * math.sin(angle) for place, angle in enumerate(angles)}
     layer = "model.layers.0."
     return {
@@ -107,8 +108,8 @@ def _build_weights(tokens: int) -> Mapping[str, Matrix]:
             (tokens, HIDDEN),
             {(token, dimension): 1.0 for token in range(tokens) for dimension in (token, CONSTANT)},
         ),
-        f"{layer}self_attn.q_proj.weight": ((HEAD, HIDDEN), dict(queries)),
-        f"{layer}self_attn.k_proj.weight": ((HEAD, HIDDEN), dict(keys)),
+        f"{layer}self_attn.q_proj.weight": ((HEAD, HIDDEN), queries),
+        f"{layer}self_attn.k_proj.weight": ((HEAD, HIDDEN), keys),
         f"{layer}self_attn.v_proj.weight": ((HEAD, HIDDEN), {(token, token): 1.0 for token in range(tokens)}),
         f"{layer}self_attn.o_proj.weight": ((HIDDEN, HEAD), {(HEAD + token, token): 1.0 for token in range(tokens)}),
         f"{layer}mlp.gate_proj.weight": ((1, HIDDEN), {}),

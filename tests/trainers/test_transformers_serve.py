@@ -20,6 +20,7 @@ from tests.trainers.installed import TUNERS, TUNING, running, wait_until
 from tests.trainers.judge_model import write_judge_model
 
 NEEDS = TUNING
+CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []
 REPLIES = (
     "Ask me something else, friend.",
     "I have nothing more to say of that tonight, friend, and the fire is nearly out.",
@@ -31,7 +32,7 @@ REPLIES = (
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Of a gateway whose judge of NPC Arena is served from a folder."""
     folder = tmp_path_factory.mktemp("served")
-    model = write_judge_model(folder / "judge", [criterion.name for criterion in NpcArena.rubric.criteria])
+    model = write_judge_model(folder / "judge", CRITERIA)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ("transformers", "serve", model, "--host", "127.0.0.1", "--port", port, "--device", "cpu")
@@ -89,7 +90,7 @@ def test_groups_of_process_get_its_order(gateway: Served, tmp_path: Path) -> Non
         done = process(
             gateway.url, policy.url, tmp_path / "out.jsonl", "--env", "npc_arena", "--limit", "2", "--group-size", "3"
         )
-    lengths = [[len(messages[-1]["content"]) for messages in line.messages] for line in done.lines]
+    lengths = [[len(str(messages[-1]["content"])) for messages in line.messages] for line in done.lines]
     assert done.exit_code == 0, done.told
     assert len(done.lines) == 2
     for scores, long in zip((line.scores for line in done.lines), lengths, strict=True):
