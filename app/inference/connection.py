@@ -1,18 +1,26 @@
 """Requests to one OpenAI-compatible server through the `openai` package, which is imported by the first of them."""
 
 import asyncio
+import importlib
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from pydantic import JsonValue
 
-from app.inference.endpoint import Endpoint, Reply
-
-if TYPE_CHECKING:
-    from app.inference.openai_client import OpenaiClient
+from app.inference.endpoint import Endpoint, ServerReply
 
 CHAT_PATH: Final = "/chat/completions"
+
+
+class RequestSender(Protocol):
+    """Of `app.inference.openai_client`."""
+
+    async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply: ...
+
+    async def get(self, path: str) -> ServerReply: ...
+
+    async def close(self) -> None: ...
 
 
 class Connection:
@@ -20,34 +28,33 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._client: OpenaiClient | None = None
+        self._sender: RequestSender | None = None
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._sender is not None:
+            await self._sender.close()
 
-    async def post(self, body: Mapping[str, JsonValue], path: str = CHAT_PATH) -> Reply:
+    async def post(self, body: Mapping[str, JsonValue], path: str = CHAT_PATH) -> ServerReply:
         """NoReply when none came, or too large a one."""
         return await (await self._open()).post(path, body)
 
-    async def get(self, path: str) -> Reply:
+    async def get(self, path: str) -> ServerReply:
         """NoReply when none came, or too large a one."""
         return await (await self._open()).get(path)
 
-    async def _open(self) -> "OpenaiClient":
-        if self._client is None:
-            client_type = await asyncio.to_thread(_import_client)
-            if self._client is None:  # another request may have been faster
-                self._client = client_type(self.endpoint)
-        return self._client
+    async def _open(self) -> RequestSender:
+        if self._sender is None:
+            build = await asyncio.to_thread(_import_client)
+            if self._sender is None:  # another request may have been faster
+                self._sender = build(self.endpoint)
+        return self._sender
 
 
-def _import_client() -> "type[OpenaiClient]":
+def _import_client() -> Callable[[Endpoint], RequestSender]:
     """Takes half a second. Undoes what OPENAI_LOG does to logging meanwhile."""
     package, root = logging.getLogger("openai"), logging.getLogger()
     level, handlers = package.level, list(root.handlers)
-    from app.inference.openai_client import OpenaiClient
-
+    build: Callable[[Endpoint], RequestSender] = importlib.import_module("app.inference.openai_client").OpenaiClient
     package.setLevel(level)
     root.handlers[:] = handlers
-    return OpenaiClient
+    return build

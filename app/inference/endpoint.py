@@ -27,7 +27,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServerReply:
     """Whatever the server answered, errors and redirects included. Header names are in lower case."""
 
     status: int

@@ -14,7 +14,7 @@ import openai
 import yarl
 from pydantic import JsonValue
 
-from app.inference.endpoint import Endpoint, NoReply, Reply
+from app.inference.endpoint import Endpoint, NoReply, ServerReply
 
 CONNECT_SECONDS: Final = 10.0
 _NO_KEY: Final = "none"
@@ -32,20 +32,18 @@ class OpenaiClient:
         http = httpx2.AsyncClient(
             transport=BoundedTransport(endpoint), follow_redirects=False, trust_env=False, timeout=None
         )
+        _require_url(endpoint.base)
         build = _build_azure_client if endpoint.api_version else _build_client
-        try:
-            self._client = build(endpoint, http)
-        except httpx2.InvalidURL:
-            raise NoReply("unreachable", "its URL is not valid") from None
+        self._client = build(endpoint, http)
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def post(self, path: str, body: Mapping[str, JsonValue]) -> Reply:
+    async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply:
         """NoReply when none came, or too large a one."""
         return await _exchange(lambda: self._client.post(path, body=body, cast_to=httpx2.Response))
 
-    async def get(self, path: str) -> Reply:
+    async def get(self, path: str) -> ServerReply:
         """NoReply when none came, or too large a one."""
         return await _exchange(lambda: self._client.get(path, cast_to=httpx2.Response))
 
@@ -122,7 +120,16 @@ def _build_azure_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.
     )
 
 
-async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> Reply:
+def _require_url(base_url: str) -> None:
+    try:
+        url = httpx2.URL(base_url)
+    except httpx2.InvalidURL:
+        url = httpx2.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise NoReply("unreachable", "its URL does not begin with http:// or https:// and a host")
+
+
+async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> ServerReply:
     try:
         response = await send()
     except NoReply:
@@ -131,7 +138,7 @@ async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> Reply:
         response = error.response
     except Exception as error:
         raise NoReply("broken", type(error).__name__) from None
-    return Reply(response.status_code, response.headers, response.content)
+    return ServerReply(response.status_code, response.headers, response.content)
 
 
 def _is_kept(name: str) -> bool:

@@ -12,7 +12,7 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRef
 from app.domain.tasks import Message, ToolSpec
 from app.inference.connection import Connection
 from app.inference.credentials import Credentials
-from app.inference.endpoint import Endpoint, NoReply, Reply
+from app.inference.endpoint import Endpoint, NoReply, ServerReply
 from app.inference.wire import ASKED_BY, ChatCompletion, Extension, parse_completion, parse_models
 
 _MOST_REFUSAL_CHARACTERS = 300
@@ -98,7 +98,7 @@ class InferenceServer:
         reply = await self._await_reply(self.connection.get("/models"))
         return parse_models(reply.body) if reply.status < 300 else None
 
-    async def _await_reply(self, reply: Awaitable[Reply]) -> Reply:
+    async def _await_reply(self, reply: Awaitable[ServerReply]) -> ServerReply:
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 return await reply
@@ -107,7 +107,7 @@ class InferenceServer:
         except NoReply as error:
             raise Unavailable(f"{self.base} does not answer: {error.reason}") from error
 
-    def _build_refusal(self, reply: Reply) -> GatewayError:
+    def _build_refusal(self, reply: ServerReply) -> GatewayError:
         status, text = reply.status, self.connection.endpoint.credentials.redact(reply.body.decode("utf-8", "replace"))
         words = f"{self.base} answers {status}: {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
         if status >= 500 or status in _RETRYABLE_STATUSES or status < 400:

@@ -59,6 +59,7 @@ class ChatJudge:
                 "templates": TEMPLATES_DIGEST,
                 "parser": PARSER_VERSION,
             }
+            | config.asked_besides
         )
         self._config = config
         self._has_fallback = has_fallback

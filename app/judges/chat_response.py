@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from app.domain.tasks import is_truncated
-from app.inference.endpoint import Reply
+from app.inference.endpoint import ServerReply
 from app.inference.event_streams import is_event_stream, join_event_stream
 from app.inference.server_errors import parse_server_error, tells_error
 from app.judges.expected_scores import Token, parse_tokens
@@ -40,7 +40,7 @@ class ChatResponse:
     """The model's thought used up the tokens of the answer."""
 
 
-def require_success(reply: Reply) -> bytes:
+def require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body

@@ -23,7 +23,7 @@ from app.judges.deadline import Deadline
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error
 from app.judges.formats import build_response_format
 from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter
-from app.judges.request_form import RequestForm
+from app.judges.request_form import RequestForm, build_parameters
 from app.judges.server_traits import ServerTraits, is_failed_generation
 from app.ports.judges import JudgeCache
 
@@ -125,19 +125,11 @@ class JudgeClient:
         body: dict[str, JsonValue] = {
             "model": self._config.model,
             "messages": [{"role": said["role"], "content": said["content"]} for said in told],
+            **self._config.extra_body,
+            **build_parameters(form, request),
         }
-        if form.token_parameter is not None:
-            body[form.token_parameter] = form.most_tokens
-        if form.temperature is not None:
-            body["temperature"] = form.temperature
-        if form.alternatives and request is not None:
-            body |= {"logprobs": True, "top_logprobs": form.alternatives}
         if (wanted := build_response_format(form.json_mode, request)) is not None:
             body["response_format"] = wanted
-        if form.streams:
-            body["stream"] = True
-        if form.streams and form.counts_stream:
-            body["stream_options"] = {"include_usage": True}
         return body
 
     async def _call_within_limits(

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pydantic import JsonValue
+
+from app.domain.judging import JudgeRequest
 from app.inference.server_errors import ServerError
 from app.judges.configuration import JsonMode, TokenParameter
 from app.judges.failures import CallFailed
@@ -47,6 +50,8 @@ class RequestForm:
     token_parameter: TokenParameter | None
     most_tokens: int
     temperature: float | None
+    seed: int | None
+    """Of the first vote."""
     alternatives: int
     """`top_logprobs`; 0 also asks for no `logprobs`."""
     has_system_role: bool = True
@@ -61,6 +66,24 @@ class RequestForm:
 
 
 _Change = Callable[[RequestForm, ServerError], RequestForm]
+
+
+def build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[str, JsonValue]:
+    """All of the body but model, messages and the format of the answer."""
+    sent: dict[str, JsonValue] = {}
+    if form.token_parameter is not None:
+        sent[form.token_parameter] = form.most_tokens
+    if form.temperature is not None:
+        sent["temperature"] = form.temperature
+    if form.seed is not None:
+        sent["seed"] = form.seed + (0 if request is None else request.vote)
+    if form.alternatives and request is not None:
+        sent |= {"logprobs": True, "top_logprobs": form.alternatives}
+    if form.streams:
+        sent["stream"] = True
+    if form.streams and form.counts_stream:
+        sent["stream_options"] = {"include_usage": True}
+    return sent
 
 
 def leave_out_refused(form: RequestForm, failed: CallFailed) -> RequestForm | None:
@@ -138,6 +161,10 @@ def _leave_out_temperature(form: RequestForm, error: ServerError) -> RequestForm
     return replace(form, temperature=None)
 
 
+def _leave_out_seed(form: RequestForm, error: ServerError) -> RequestForm:
+    return replace(form, seed=None)
+
+
 def _change_token_limit(form: RequestForm, error: ServerError) -> RequestForm:
     used = form.token_parameter
     if used is None:
@@ -159,6 +186,7 @@ _CHANGES: Final[tuple[tuple[Callable[[ServerError], bool], _Change], ...]] = (
     (_names_field("stream_options", "include_usage"), _leave_out_stream_options),
     (_names_field("logprobs", "top_logprobs"), _reduce_logprobs),
     (_names_field("temperature"), _leave_out_temperature),
+    (_names_field("seed"), _leave_out_seed),
     (_names_field("max_tokens", "max_completion_tokens"), _change_token_limit),
     (lambda error: any(map(_FORMAT.match, error.fields)) or _FORMAT.search(error.message) is not None, _change_format),
 )

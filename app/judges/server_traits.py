@@ -87,6 +87,7 @@ def build_request_form(config: ChatJudgeConfig) -> RequestForm:
         token_parameter=config.token_parameter,
         most_tokens=config.max_output_tokens,
         temperature=config.temperature,
+        seed=config.seed,
         alternatives=ALTERNATIVES_ASKED if config.expected_scores else 0,
     )
 
@@ -118,6 +119,8 @@ def _describe_changes(configured: RequestForm, form: RequestForm) -> list[str]:
         words.append(f"an answer may have {form.most_tokens} tokens in place of {configured.most_tokens}")
     if form.temperature is None and configured.temperature is not None:
         words.append("temperature is left out")
+    if form.seed is None and configured.seed is not None:
+        words.append("seed is left out")
     if form.alternatives != configured.alternatives:
         words.append(f"top_logprobs is {form.alternatives}" if form.alternatives else "logprobs are left out")
     if not form.has_system_role:

@@ -1,6 +1,9 @@
 """What the settings name, made: judges, and what is asked for the passages of a prompt."""
 
+from pydantic import SecretStr
+
 from app.domain.budgets import BudgetConfig
+from app.inference.credentials import KeyFile, clean_key
 from app.judges.budget import TokenPrices
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.judge_factory import build_chat_judges
@@ -14,10 +17,9 @@ from app.settings import JudgeSettings, Settings
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
-    """ValueError for a key that is not set, and for a budget without prices."""
-    key = None if judge.api_key_env is None else settings.read_secret(judge.api_key_env)
-    if judge.api_key_env is not None and key is None:
-        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
+    """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
+    key = _read_judge_key(settings, name, judge)
+    _require_azure_route(name, judge)
     prices = TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
     if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
         raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
@@ -26,9 +28,13 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         base_url=judge.base_url,
         model=judge.model,
         api_key=key,
+        extra_headers=judge.extra_headers,
+        api_version=judge.api_version,
         deadline_seconds=judge.deadline_seconds,
         queue_seconds=judge.queue_seconds,
         temperature=judge.temperature,
+        seed=judge.seed,
+        extra_body=judge.extra_body,
         max_output_tokens=judge.max_output_tokens,
         token_parameter=judge.token_parameter,
         json_mode=judge.json_mode,
@@ -41,6 +47,33 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         breaker_failures=judge.breaker_failures,
         breaker_seconds=judge.breaker_seconds,
     )
+
+
+def _read_judge_key(settings: Settings, name: str, judge: JudgeSettings) -> SecretStr | KeyFile | None:
+    if judge.api_key_env is not None and judge.api_key_file is not None:
+        raise ValueError(f"judges.{name} has both api_key_env and api_key_file")
+    if judge.api_key_file is not None:
+        try:
+            return KeyFile(judge.api_key_file)
+        except OSError as error:
+            words = error.strerror or type(error).__name__
+        except ValueError as error:
+            words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
+        raise ValueError(f"judges.{name}.api_key_file names {judge.api_key_file}, which cannot be used: {words}")
+    if judge.api_key_env is None:
+        return None
+    key = settings.read_secret(judge.api_key_env)
+    if key is None:
+        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
+    try:
+        return clean_key(key)
+    except ValueError as error:
+        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which {error}") from None
+
+
+def _require_azure_route(name: str, judge: JudgeSettings) -> None:
+    if judge.api_version is not None and judge.base_url.rstrip("/").endswith("/openai/v1"):
+        raise ValueError(f"judges.{name}.api_version must not be set where base_url ends in /openai/v1")
 
 
 def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:

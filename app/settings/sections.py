@@ -1,21 +1,55 @@
 """The sections of the settings."""
 
-from typing import Annotated, Literal
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr
 
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.values import Frozen, Name, Unit
+from app.judges.configuration import OWN_PARAMETERS
 
 JudgeFormat = Literal["schema", "object", "off"]
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_OWN_HEADERS: Final = frozenset(
+    ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
+)
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _normalise_judge_format(value: object) -> object:
     """YAML reads `off` as false, and this was a yes or no once."""
     return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
+
+
+def _read_null(value: object) -> object:
+    """A variable cannot hold YAML's null."""
+    return None if value == "null" else value
+
+
+def _check_extra_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name in body:
+        if name in OWN_PARAMETERS:
+            instead = OWN_PARAMETERS[name]
+            raise ValueError(f"{name!r} is set by the service" + (f"; use the setting {instead}" if instead else ""))
+    return body
+
+
+def _check_extra_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if name.casefold() in _OWN_HEADERS:
+            raise ValueError(f"{name!r} is set by the service")
+        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+            raise ValueError(f"the value of {name!r} is empty, or has characters that no header can hold")
+    if len({name.casefold() for name in headers}) < len(headers):
+        raise ValueError("two names differ in their case alone")
+    return headers
 
 
 class JudgeSettings(Frozen):
@@ -25,17 +59,32 @@ class JudgeSettings(Frozen):
     """As that API names it."""
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
+    api_key_file: Path | None = None
+    """The file that holds the key, such as a mounted secret, in place of `api_key_env`. It is read again when it
+    changes."""
+    extra_headers: Annotated[dict[str, SecretStr], AfterValidator(_check_extra_headers)] = {}
+    """Further headers of each request. Their values are never shown."""
+    api_version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    """Of Azure OpenAI, such as `2024-10-21`: `base_url` is then the resource, such as
+    `https://name.openai.azure.com`, and `model` the deployment. None for every other server, and for Azure's own
+    `/openai/v1`."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
     several readings, one after the other: `judging_seconds` bounds them together."""
     queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     """The longest that a reading waits for those limits before it fails."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """0 for verdicts that repeat as far as the server allows."""
+    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, BeforeValidator(_read_null)] = 0.0
+    """0 for verdicts that repeat as far as the server allows; null sends none."""
+    seed: int | None = None
+    """Sent where it is set. Each further vote adds one to it."""
     max_output_tokens: Annotated[int, Field(ge=64)] = 4096
     """A verdict that is cut off there counts as a failed one."""
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105
-    """What this API calls the bound above."""
+    token_parameter: Annotated[Literal["max_tokens", "max_completion_tokens"] | None, BeforeValidator(_read_null)] = (
+        "max_tokens"  # noqa: S105
+    )
+    """What this API calls the bound above; null sends none, and budgets still reckon with it."""
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_extra_body)] = {}
+    """Further fields of each request, such as `reasoning_effort`, `chat_template_kwargs` or `provider`."""
     json_mode: Annotated[JudgeFormat, BeforeValidator(_normalise_judge_format)] = "object"
     """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
     server that refuses a form is asked in the next weaker one."""

@@ -40,6 +40,34 @@ JUDGE = """judges:
         ),
         (JUDGE + "    fallback: stirn\n", "judges.stern.fallback: there is no judge 'stirn'; did you mean 'stern'?"),
         (JUDGE + "    api_key_env: NOWHERE_SET\n", "line 2: judges.stern: judges.stern.api_key_env names NOWHERE_SET"),
+        (JUDGE + "    extra_body: {stream: true}\n", "line 5: judges.stern.extra_body: 'stream' is set by the service"),
+        (
+            JUDGE + "    extra_body: {max_completion_tokens: 9}\n",
+            "judges.stern.extra_body: 'max_completion_tokens' is set by the service; use the setting max_output_tokens",
+        ),
+        (JUDGE + "    extra_headers: {Host: x}\n", "line 5: judges.stern.extra_headers: 'Host' is set by the service"),
+        (JUDGE + "    extra_headers: {a b: x}\n", "judges.stern.extra_headers: 'a b' is no name of a header"),
+        (
+            JUDGE + '    extra_headers: {A: "s\\n"}\n',
+            "the value of 'A' is empty, or has characters that no header can hold",
+        ),
+        (
+            JUDGE + "    extra_headers: {A: x, a: y}\n",
+            "judges.stern.extra_headers: two names differ in their case alone",
+        ),
+        (
+            JUDGE + "    api_key_file: nowhere\n",
+            "line 2: judges.stern: judges.stern.api_key_file names nowhere, which cannot be used: No such file",
+        ),
+        (JUDGE + "    api_key_file: empty\n", "api_key_file names empty, which cannot be used: it holds no key"),
+        (
+            JUDGE + "    api_key_file: empty\n    api_key_env: HOME\n",
+            "judges.stern has both api_key_env and api_key_file",
+        ),
+        (
+            JUDGE.replace("/v1", "/openai/v1") + "    api_version: preview\n",
+            "judges.stern.api_version must not be set where base_url ends in /openai/v1",
+        ),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said_with_its_place(
@@ -47,6 +75,7 @@ def test_what_is_wrong_in_the_file_is_said_with_its_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gateway.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "empty").touch()
     with pytest.raises(SettingsError) as raised:
         require_known_names(read_settings(), KNOWN)
     assert says in str(raised.value)

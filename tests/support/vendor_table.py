@@ -176,6 +176,8 @@ VENDORS = (
                 "https://github.com/openai/openai-python/issues/1080",
             ),
         ),
+        {"api_version": "2024-10-21"},
+        path="/openai/deployments/judge-1",
         calls=(2, 1),
         changes=(NO_LOGPROBS,),
     ),
@@ -282,6 +284,25 @@ VENDORS = (
         PLAIN,
         calls=(2, 1),
         changes=(OBJECT,),
+    ),
+    Vendor(
+        "Mistral",
+        "has another name for the seed",
+        completion(),
+        "https://docs.mistral.ai/api",
+        (
+            Refusal(
+                '{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","seed"],'
+                '"msg":"Extra inputs are not permitted","input":7}]},"type":"invalid_request_error","param":null,'
+                '"code":null}',
+                "https://github.com/editor-code-assistant/eca/issues/231",
+                422,
+                has("seed"),
+            ),
+        ),
+        {"seed": 7, **PLAIN},
+        calls=(2, 1),
+        changes=("seed is left out",),
     ),
     Vendor(
         "Mistral",

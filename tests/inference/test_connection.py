@@ -1,0 +1,167 @@
+"""Nothing but the endpoint decides where a request goes and what it carries, and no reply is read without bound."""
+
+import asyncio
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from app.inference.connection import Connection
+from app.inference.credentials import Credentials
+from app.inference.endpoint import Endpoint, NoReply, ServerReply
+from tests.support.chat_server import Received, Reply, Script, serving
+
+KEY = "sk-the-key-of-the-settings"
+OTHER = "sk-a-key-from-the-environment"
+BODY = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "Hällo."}],
+    "stream": True,
+    "new_field": {"a": [1, None]},
+}
+
+HOSTILE = {
+    "OPENAI_API_KEY": OTHER,
+    "OPENAI_ADMIN_KEY": OTHER,
+    "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    "OPENAI_ORG_ID": "another-organisation",
+    "OPENAI_PROJECT_ID": "another-project",
+    "OPENAI_WEBHOOK_SECRET": OTHER,
+    "OPENAI_CUSTOM_HEADERS": f"Authorization: {OTHER}\nauthorization: {OTHER}\nX-More: 1\nuser-agent: x\nApi-Key: y",
+    "OPENAI_LOG": "debug",
+    "OPENAI_API_VERSION": "1999-01-01",
+    "AZURE_OPENAI_API_KEY": OTHER,
+    "AZURE_OPENAI_AD_TOKEN": OTHER,
+    "AZURE_OPENAI_ENDPOINT": "http://127.0.0.1:9",
+    **{name: "http://someone:secret@127.0.0.1:9" for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY")},
+}
+"""Whatever the package, its HTTP client and ours could look for."""
+
+PROGRAM = """
+import asyncio, json, sys
+from contextlib import aclosing
+from pydantic import SecretStr
+from app.inference.connection import Connection
+from app.inference.credentials import Credentials
+from app.inference.endpoint import Endpoint, NoReply, ServerReply
+
+async def main(url, key, version):
+    secrets = Credentials(SecretStr(key) if key else None, {"X-Own": SecretStr("own value")})
+    async with aclosing(Connection(Endpoint(url, secrets, version or None))) as connection:
+        for _ in range(4):
+            try:
+                print((await connection.post({"model": "m", "messages": []})).status)
+            except NoReply as error:
+                print(error.kind)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def asked_in(environment: Mapping[str, str], *arguments: str) -> str:
+    """Everything that a process with this environment writes while it asks four times."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    done = subprocess.run(command, env={**kept, **environment}, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout + done.stderr
+
+
+def tempting(number: int, received: Received) -> Reply:
+    """Sets a cookie, redirects, fails and breaks off."""
+    cookie = {"set-cookie": "session=1; Path=/"}
+    away = {"location": "http://127.0.0.1:9/", "x-should-retry": "true", **cookie}
+    return [Reply(b"{}", 200, cookie), Reply(b"", 307, away), Reply(b"{}", 500, away), Reply(b"", cut=-1)][number]
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "path", "authorization"),
+    [
+        (KEY, "", "/v1/chat/completions", {"authorization": f"Bearer {KEY}"}),
+        ("", "", "/v1/chat/completions", {}),
+        (KEY, "2024-10-21", "/v1/openai/deployments/m/chat/completions?api-version=2024-10-21", {"api-key": KEY}),
+        ("", "2024-10-21", "/v1/openai/deployments/m/chat/completions?api-version=2024-10-21", {}),
+    ],
+    ids=["openai", "openai without a key", "azure", "azure without a key"],
+)
+def test_nothing_outside_of_the_endpoint_decides_anything(
+    key: str, version: str, path: str, authorization: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / ".netrc").write_text(f"default login someone password {OTHER}\n", encoding="utf-8")
+    environment = {**HOSTILE, "HOME": str(tmp_path), "NETRC": str(tmp_path / ".netrc")}
+    with serving(tempting) as server:
+        written = asked_in(environment, server.url.replace("127.0.0.1", "localhost"), key, version)
+    host = server.url.removeprefix("http://").removesuffix("/v1").replace("127.0.0.1", "localhost")
+    sent = [(one.path, {name.lower(): value for name, value in one.headers.items()}) for one in server.received]
+    own = {"accept": "application/json", "content-type": "application/json", "x-own": "own value"}
+    agent = {name: sent[0][1].get(name, "") for name in ("user-agent", "accept-encoding", "content-length")}
+    assert agent["user-agent"].startswith("atropos-environments openai/")
+    assert sent == [(path, {"host": host, **agent, **own, **authorization})] * 4
+    assert written.splitlines() == ["200", "307", "500", "broken"], "one request each, and no line of a log"
+
+
+def asked(script: Script, body: Mapping[str, object] = BODY, **more: object) -> tuple[ServerReply, list[Received]]:
+    async def once(url: str) -> ServerReply:
+        endpoint = Endpoint(url, Credentials(SecretStr(KEY)), **more)  # type: ignore[arg-type]
+        async with aclosing(Connection(endpoint)) as connection:
+            return await connection.post(body)  # type: ignore[arg-type]
+
+    with serving(script) as server:
+        return asyncio.run(once(server.url)), server.received
+
+
+def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
+    said = Reply(b" \n\xff not json", 418, {"Retry-After": "7", "content-type": "text/event-stream"})
+    answer, received = asked(lambda number, received: said)
+    assert (answer.status, answer.body, answer.headers["retry-after"]) == (418, b" \n\xff not json", "7")
+    assert [one.body for one in received] == [BODY]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_replies_are_bounded_after_decompression(status: int) -> None:
+    bomb = Reply(gzip.compress(b" " * 50_000_000), status, {"content-encoding": "gzip"})
+    with pytest.raises(NoReply, match="more than 100000 bytes") as caught:
+        asked(lambda number, received: bomb, largest_reply=100_000)
+    assert caught.value.kind == "too_large"
+
+
+def test_compressed_replies_are_read() -> None:
+    told = json.dumps({"choices": []}).encode()
+    answer, _ = asked(lambda number, received: Reply(gzip.compress(told), 200, {"content-encoding": "gzip"}))
+    assert (answer.status, answer.body) == (200, told)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://[/v1", "no-url", ""])
+def test_a_server_that_is_not_there(url: str) -> None:
+    async def once() -> None:
+        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY))))) as connection:
+            await connection.post(BODY)  # type: ignore[arg-type]
+
+    with pytest.raises(NoReply) as caught:
+        asyncio.run(once())
+    assert KEY not in str(caught.value)
+    assert caught.value.kind == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("base", "asked_at"),
+    [
+        ("", "/openai/deployments/m/chat/completions"),
+        ("/openai/", "/openai/deployments/m/chat/completions"),
+        ("/openai/deployments/other", "/openai/deployments/other/chat/completions"),
+    ],
+)
+def test_forms_of_azures_url(base: str, asked_at: str) -> None:
+    async def once(url: str) -> None:
+        async with aclosing(Connection(Endpoint(url, api_version="2024-10-21"))) as connection:
+            await connection.post(BODY)  # type: ignore[arg-type]
+
+    with serving(lambda number, received: Reply(b"{}")) as server:
+        asyncio.run(once(server.url.removesuffix("/v1") + base))
+    assert [one.path for one in server.received] == [f"{asked_at}?api-version=2024-10-21"]

@@ -1,0 +1,76 @@
+"""Keys and headers that go to one server alone."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from app.inference.credentials import Credentials, KeyFile, clean_key
+
+
+def swap(link: Path, folder: Path, name: str, text: str) -> None:
+    """As orchestrators renew mounted secrets: another file behind the same link."""
+    (folder / name).write_text(text, encoding="utf-8")
+    (folder / "new").symlink_to(folder / name)
+    (folder / "new").replace(link)
+
+
+def test_a_key_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    link = tmp_path / "key"
+    swap(link, tmp_path, "1", "first-key\n")
+    file = KeyFile(link)
+    credentials = Credentials(file)
+    seen = [credentials.build_headers()]
+    swap(link, tmp_path, "2", "second-key\n")
+    seen.append(credentials.build_headers("api-key"))
+    link.unlink()
+    seen.append(credentials.build_headers())
+    link.write_text("\n", encoding="utf-8")
+    seen.append(credentials.build_headers())
+    link.write_text("third-key", encoding="utf-8")
+    seen.append(credentials.build_headers())
+    assert [list(headers.values()) for headers in seen] == [
+        ["Bearer first-key"],
+        ["second-key"],
+        ["Bearer second-key"],
+        ["Bearer second-key"],
+        ["Bearer third-key"],
+    ]
+    assert credentials.redact("first-key, second-key, third-key") == "…, …, …"
+
+
+def test_a_key_is_written_over_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("a-key", encoding="utf-8")
+    credentials = Credentials(KeyFile(path))
+    path.write_text("b-key", encoding="utf-8")
+    os.utime(path, ns=(1, 1))
+    assert credentials.build_headers() == {"authorization": "Bearer b-key"}
+
+
+def test_headers_are_sent_and_hidden() -> None:
+    credentials = Credentials(SecretStr("the-key"), {"X-Token": SecretStr("the-key-and-more"), "X-N": SecretStr("1")})
+    assert credentials.build_headers() == {
+        "authorization": "Bearer the-key",
+        "x-token": "the-key-and-more",
+        "x-n": "1",
+    }
+    assert credentials.redact("at 1: the-key-and-more, the-key") == "at 1: …, …"
+    assert "the-key" not in repr(credentials)
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        (" \n", "holds no key"),
+        ("a key", "holds a key with spaces or characters outside of ASCII"),
+        ("a\nkey", "holds a key with spaces or characters outside of ASCII"),
+        ("schlüssel", "holds a key with spaces or characters outside of ASCII"),
+    ],
+)
+def test_a_key_that_no_header_can_hold(key: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as caught:
+        clean_key(SecretStr(key))
+    assert str(caught.value) == problem
+    assert clean_key(SecretStr(" key\r\n")).get_secret_value() == "key"

@@ -1,0 +1,125 @@
+"""What the settings of a judge say reaches its server, counts as what was asked, and its secrets go nowhere else."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from app.domain.judging import Judgement
+from app.inference.credentials import KeyFile
+from app.judges import judge_client as line
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
+from app.main.components import build_judge_config
+from app.settings import read_settings
+from tests.support.chat_server import Received, Reply, serving
+from tests.support.judge_cases import GOOD, REQUEST, always, completion, config, failure, judged
+
+SETTINGS = """judges:
+  stern:
+    base_url: {url}
+    model: m
+    api_key_file: key
+    temperature: null
+    seed: 7
+    token_parameter: null
+    extra_body:
+      reasoning_effort: low
+      chat_template_kwargs: {{enable_thinking: false}}
+    extra_headers: {{X-Title: "a title", X-Token: secret-token}}
+"""
+
+
+def configured(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> ChatJudgeConfig:
+    monkeypatch.chdir(folder)
+    (folder / "gateway.yaml").write_text(SETTINGS.format(url=url), encoding="utf-8")
+    (folder / "key").write_text("mounted-key\n", encoding="utf-8")
+    settings = read_settings()
+    assert "secret-token" not in repr(settings)
+    return build_judge_config(settings, "stern", settings.judges["stern"])
+
+
+def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(always(completion(GOOD))) as server:
+        found = configured(tmp_path, server.url, monkeypatch)
+        judged(found)
+        judged(found, REQUEST.model_copy(update={"vote": 2}))
+    sent = [{name: value for name, value in one.body.items() if name != "messages"} for one in server.received]
+    fixed = {
+        "model": "m",
+        "reasoning_effort": "low",
+        "chat_template_kwargs": {"enable_thinking": False},
+        "response_format": {"type": "json_object"},
+    }
+    assert sent == [{**fixed, "seed": 7}, {**fixed, "seed": 9}]
+    headers = {name.lower(): value for name, value in server.received[0].headers.items()}
+    assert [headers[name] for name in ("authorization", "x-title", "x-token")] == [
+        "Bearer mounted-key",
+        "a title",
+        "secret-token",
+    ]
+
+
+def test_null_can_be_said_in_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"BASE_URL": "http://x/v1", "MODEL": "m", "TEMPERATURE": "null", "TOKEN_PARAMETER": "null"}
+    for name, value in {**given, "EXTRA_BODY": '{"top_k": 1}', "EXTRA_HEADERS": '{"A": "b"}'}.items():
+        monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__STERN__{name}", value)
+    judge = read_settings().judges["stern"]
+    assert (judge.temperature, judge.token_parameter, judge.extra_body) == (None, None, {"top_k": 1})
+    assert judge.extra_headers["A"].get_secret_value() == "b"
+
+
+def test_all_that_changes_what_is_asked_changes_the_digest() -> None:
+    def digest_of(**more: object) -> str:
+        return ChatJudge(config("http://127.0.0.1:1/v1", **more)).digest
+
+    changed: list[dict[str, object]] = [
+        {"seed": 0},
+        {"seed": 1},
+        {"token_parameter": None},
+        {"extra_body": {"top_k": 1}},
+        {"extra_body": {"top_k": 2}},
+        {"extra_headers": {"X-Beta": SecretStr("on")}},
+        {"api_version": "2024-10-21"},
+    ]
+    assert len({digest_of(), *(digest_of(**change) for change in changed)}) == 8
+    assert digest_of(extra_headers={"X-Beta": SecretStr("off")}) == digest_of(extra_headers={"x-beta": SecretStr("on")})
+    assert digest_of(token_parameter="max_completion_tokens") == digest_of()
+
+
+def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key"
+    path.write_text("old-key", encoding="utf-8")
+
+    def answered(number: int, received: Received) -> Reply:
+        return completion(GOOD) if received.authorization == "Bearer new-key" else failure(401, "who is old-key?")
+
+    async def asked_twice(url: str) -> list[Judgement]:
+        judge = ChatJudge(config(url, api_key=KeyFile(path)))
+        before = await judge.judge(REQUEST)
+        path.write_text("new-key", encoding="utf-8")
+        after = await judge.judge(REQUEST)
+        await judge.close()
+        return [before, after]
+
+    with serving(answered) as server:
+        before, after = asyncio.run(asked_twice(server.url))
+    assert (before.error, after.error) == ("the judge's server answered 401", None)
+
+
+@pytest.mark.parametrize("status", [400, 418, 500])
+def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "LONGEST_PAUSE_SECONDS", 100.0)
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 100.0)
+
+    def echo(number: int, received: Received) -> Reply:
+        return failure(status, f"you sent {json.dumps(dict(received.headers))}")
+
+    with serving(echo) as server:
+        judge, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+    told = judgement.model_dump_json() + judge.report().model_dump_json() + repr(judge)
+    assert judgement.failure == "unavailable"
+    assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
