@@ -34,6 +34,8 @@ MOST_STRANGE_REPLIES: Final = 3
 
 _RETRYABLE_STATUSES: Final = frozenset((408, 409, 425, 429))
 """Statuses below 500 that are worth a retry."""
+_MOST_PARSED_ON_LOOP: Final = 100_000
+"""Longest reply, in bytes, that is parsed on the event loop. Streams take longest."""
 _SERVER_FAULT_STATUSES: Final = frozenset((401, 402, 403, 404, 408))
 """Statuses below 500 that every request would get."""
 
@@ -172,7 +174,7 @@ class JudgeClient:
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = parse_response(await self._send(body))
+            reply = await _parse_body(await self._send(body))
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.unanswered_calls += 1
@@ -252,6 +254,12 @@ def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost)
     spent.input_tokens += read
     spent.output_tokens += wrote
     return read + wrote
+
+
+async def _parse_body(body: bytes) -> ChatResponse:
+    if len(body) > _MOST_PARSED_ON_LOOP:
+        return await asyncio.to_thread(parse_response, body)
+    return parse_response(body)
 
 
 def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessage]:

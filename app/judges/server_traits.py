@@ -29,6 +29,8 @@ _FORMAT_WORDS: Final[Mapping[JsonMode, str]] = {
     "object": "any JSON object is asked for, without the schema",
     "off": "the form of the answer is asked for in words alone",
 }
+_LONGEST_LOOKED_AT: Final = 20_000
+"""Characters of an answer whose form is looked at, on the event loop."""
 _LEAST_OVERRUN: Final = 16
 """Tokens beyond the limit that prove that it is ignored."""
 
@@ -56,6 +58,8 @@ class ServerTraits:
         if failed.is_refusal or blames_prompt(failed) or is_failed_generation(failed):
             return None
         changed = leave_out_refused(used, failed)
+        if changed is not None and self._known and used == self._configured != self.form:
+            return self.form  # another call has found out meanwhile
         if changed is not None or failed.status not in REFUSED_STATUSES or (self._known and self.form == used):
             return changed
         return weaken_format(used)
@@ -70,7 +74,7 @@ class ServerTraits:
         """`changed`: the form was changed for this very answer."""
         if changed or not self._known:
             self.form, self._known = used, True
-        if _breaks_format(used.json_mode, reply):
+        if "response_format" not in self._ignored and _breaks_format(used.json_mode, reply):
             self._ignored["response_format"] = None
         if used.alternatives and reply.text and not reply.tokens:
             self._ignored["logprobs"] = None
@@ -99,8 +103,10 @@ def is_failed_generation(failed: CallFailed) -> bool:
 
 def _breaks_format(mode: JsonMode, reply: ChatResponse) -> bool:
     """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
+    if mode == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
+        return False
     text = strip_thoughts(reply.text)
-    if mode == "off" or not text or reply.cut_off or reply.refused:
+    if not text:
         return False
     try:
         value = json.loads(text)

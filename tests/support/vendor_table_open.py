@@ -317,6 +317,14 @@ OPEN_VENDORS = (
     ),
     Vendor(
         "A gateway that only streams",
+        "without being asked",
+        completion(),
+        "https://github.com/modelscope/evalscope/pull/663",
+        settings=PLAIN,
+        streams=True,
+    ),
+    Vendor(
+        "A gateway that only streams",
         "Alibaba's for QwQ",
         completion(),
         "https://openrouter.ai/docs/api_reference/streaming",

@@ -84,7 +84,6 @@ def test_the_check_finds_out_what_it_prefers_and_ignores(
     assert "served: the server ignores logprobs" in ran.output
 
 
-@pytest.mark.wire
 def test_groups_of_process_get_its_order(gateway: Served, tmp_path: Path) -> None:
     with chat_serving(script(reply), models=[MODEL]) as policy:
         done = process(
@@ -100,7 +99,6 @@ def test_groups_of_process_get_its_order(gateway: Served, tmp_path: Path) -> Non
     assert judge["report"]["ignored"] == ["response_format", "logprobs"]
 
 
-@pytest.mark.slow
 def test_evaluate_is_scored_by_it(gateway: Served, tmp_path: Path) -> None:
     with chat_serving(script(reply), models=[MODEL]) as policy:
         chosen = ("--env", "npc_arena", "--tasks", "2", "--samples", "3")
