@@ -5,7 +5,18 @@ import platform
 import sqlite3
 
 from app.cli.serve import tune_garbage_collection
-from benchmarks import atropos, calls, catalogue, difficulty, dispatch, judging, retrieval, scoring, startup
+from benchmarks import (
+    atropos,
+    calls,
+    catalogue,
+    difficulty,
+    dispatch,
+    judge_calls,
+    judging,
+    retrieval,
+    scoring,
+    startup,
+)
 
 
 def main() -> None:
@@ -44,6 +55,7 @@ def main() -> None:
     p99, most = (judged.own_lag(share) * 1e3 for share in (0.99, 1.0))
     print(f"  of that by its own CPU time  {p99:.0f} / {most:.0f} ms")
     print(f"  CPU per call                 {judged.cpu_seconds / judged.calls * 1e3:8.2f} ms")
+    print("", *judge_calls.report(judge_calls.measure()), sep="\n")
 
 
 def _processor() -> str:

@@ -99,14 +99,14 @@ class Pulse:
 def measure(groups: int = GROUPS) -> Judged:
     with (
         tempfile.TemporaryDirectory() as folder,
-        _judge_server() as url,
+        judge_server() as url,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         return runner.run(_measured(url, Path(folder) / "judging.db", groups))
 
 
 @contextlib.contextmanager
-def _judge_server() -> Iterator[str]:
+def judge_server() -> Iterator[str]:
     program = [sys.executable, "-m", "benchmarks.slow_judge"]
     with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

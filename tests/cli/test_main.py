@@ -15,7 +15,7 @@ from app.cli.completion import run_names
 from app.cli.main import COMMANDS, DeferredCommand, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "app.settings")
+HEAVY = ("httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "openai", "app.settings")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -165,3 +165,12 @@ def test_forms_of_azures_url(base: str, asked_at: str) -> None:
     with serving(lambda number, received: Reply(b"{}")) as server:
         asyncio.run(once(server.url.removesuffix("/v1") + base))
     assert [one.path for one in server.received] == [f"{asked_at}?api-version=2024-10-21"]
+
+
+def test_the_package_is_imported_when_a_server_is_first_asked() -> None:
+    program = (
+        "import sys, app.main.application, app.cli.serve, app.inference.connection\n"
+        "print([name for name in ('openai', 'httpx2', 'aiohttp') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
