@@ -30,7 +30,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import build_prompt
 from app.main.components import build_panels
 from app.main.discovery import discover
-from app.ports.judges import RepeatingJudge
+from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
@@ -189,7 +189,20 @@ async def _measure_judge(name: str, settings: Settings, questions: CheckQuestion
     async with open_judge_panels(settings) as panels:
         with Progress(*columns, console=errors) as progress:
             bar = progress.add_task(name, total=questions.count)
-            return await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
+            found = await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
+        _print_server_traits(panels.judges[name])
+        return found
+
+
+def _print_server_traits(judge: Judge) -> None:
+    """What the server refused or ignored while it was asked."""
+    if not isinstance(judge, ReportingJudge):
+        return
+    report = judge.report()
+    for change in report.changes:
+        errors.print(f"{judge.name}: {change}, since the server refuses what is configured", markup=False)
+    for parameter in report.ignored:
+        errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
 
 
 def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:

@@ -240,13 +240,12 @@ class Spending(Frozen):
 
 class JudgeReport(Frozen):
     """Health and spending of a judge. Spending counts all processes on the same database, since its creation or for the
-    current UTC day; spending of other processes appears within seconds."""
+    current UTC day; spending of other processes appears within seconds. The rest is since the service started.
+    `changes` and `ignored`: what the server refuses and ignores."""
 
     health: Literal["ok", "probing", "out"]
-    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one trial request is
-    sent."""
+    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one request is sent."""
     last_error: str | None
-    """The last failed call since the service started."""
     in_flight: int
     queued: int
     """Calls that wait for a rate or concurrency limit."""
@@ -258,7 +257,8 @@ class JudgeReport(Frozen):
     """What remains of the tightest money budget; null without one."""
     budget_left_tokens: int | None
     cache_hits: int
-    """Requests answered from the cache since the service started."""
+    changes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 class SecretTerms(Frozen):

@@ -23,6 +23,7 @@ from app.judges.limits import take_exclusive_turn
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
 from app.judges.refusal_detection import is_refusal
+from app.judges.server_traits import ServerTraits
 from app.judges.text_normalisation import replace_surrogates
 from app.judges.verdict_parsing import PARSER_VERSION, JudgeAnswer, UnusableAnswer, parse_answer
 from app.ports.judges import JudgeCache
@@ -41,11 +42,12 @@ class ChatJudge:
         memory: JudgeCache | None = None,
         *,
         has_fallback: bool = False,
+        traits: ServerTraits | None = None,
         chance: Callable[[], float] = random.random,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         """`memory` holds the spending of every process that uses this judge; without one only this process counts. With
-        `has_fallback` a refusal gets no corrective retry."""
+        `has_fallback` a refusal gets no corrective retry. `traits` are shared by judges that ask the same model."""
         self.name = config.name
         self.model = config.model
         self.digest = digest(
@@ -65,7 +67,7 @@ class ChatJudge:
         self._has_fallback = has_fallback
         self._memory = InProcessMemory(now) if memory is None else memory
         self.account = SpendingAccount(now)
-        self._line = JudgeClient(config, self.account, self._memory, chance=chance, now=now)
+        self._line = JudgeClient(config, self.account, self._memory, traits=traits, chance=chance, now=now)
 
     @property
     def repeats_itself(self) -> bool:
@@ -97,6 +99,8 @@ class ChatJudge:
                 "budget_left_usd": line.budget.left_usd,
                 "budget_left_tokens": line.budget.left_tokens,
                 "cache_hits": 0,
+                "changes": line.traits.changes,
+                "ignored": line.traits.ignored,
             }
         )
 
@@ -195,10 +199,17 @@ class ChatJudge:
         else:
             async with take_exclusive_turn():
                 found = read()
+        if reply.lacks_room and isinstance(found, UnusableAnswer):
+            room = self._line.traits.form.most_tokens
+            raise ReadingFailed(
+                f"the judge's thought used up the {room} tokens of its answer: raise max_output_tokens, or let it "
+                "think less",
+                "unusable",
+            )
         # words behind an object say that it may have been a draft; blank space does not
         finished = reply.text.rstrip(" \t\r\n`").endswith("}")
         if reply.cut_off and (isinstance(found, UnusableAnswer) or not finished):
-            limit = self._config.max_output_tokens
+            limit = self._line.traits.form.most_tokens
             problems = found.problems if isinstance(found, UnusableAnswer) else ()
             return UnusableAnswer((f"it was cut off after {limit} tokens: be shorter", *problems))
         return found

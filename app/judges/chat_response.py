@@ -10,14 +10,15 @@ from typing import Final
 
 from app.domain.tasks import is_truncated
 from app.inference.endpoint import ServerReply
+from app.inference.event_streams import is_event_stream, join_event_stream
+from app.inference.server_errors import parse_server_error, tells_error
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
-from app.judges.text_normalisation import replace_surrogates
+from app.judges.text_normalisation import replace_surrogates, strip_thoughts
 
 LONGEST_WAIT_SECONDS: Final = 3600.0
 """Longest `retry-after` that is honoured. After this time the server is tried again."""
 
-_LONGEST_ERROR_MESSAGE: Final = 200
 _MOST_TOKENS: Final = 10**9
 
 
@@ -33,46 +34,87 @@ class ChatResponse:
     output_tokens: int | None
     tokens: tuple[Token, ...] = ()
     """Tokens with their probabilities, where requested and supported."""
+    thought_tokens: int = 0
+    """Of the output, as far as the server counts them apart."""
+    lacks_room: bool = False
+    """The model's thought used up the tokens of the answer."""
 
 
 def require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body
-    said = _parse_json(reply.body)
+    error = parse_server_error(_parse_json(reply.body))
     raise CallFailed(
         f"the judge's server answered {reply.status}",
         status=reply.status,
-        code=extract_error_code(said),
-        told=extract_error_message(reply.status, said),
-        retry_after=parse_retry_after(reply.headers),
+        error=error,
+        retry_after=parse_retry_after(reply.headers) or min(error.wait_seconds, LONGEST_WAIT_SECONDS),
     )
 
 
 def parse_response(body: bytes) -> ChatResponse:
-    """CallFailed when `body` holds no message."""
-    try:
-        value: object = json.loads(body.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        raise CallFailed("the judge's server sent something that is not JSON", status=200) from None
+    """The body of a reply with a status below 300, streamed or not. CallFailed when it holds no message, or an
+    error."""
+    streamed = is_event_stream(body)
+    value = join_event_stream(body) if streamed else _parse_json(body)
+    if value is None and streamed:
+        raise CallFailed("the judge's server broke off its stream")
+    if value is None:
+        raise CallFailed("the judge's server sent something that is not JSON", status=200)
     choice = _get_first(_get_field(value, "choices"))
+    if tells_error(value) or _get_field(choice, "error") or _get_field(choice, "finish_reason") == "error":
+        raise _build_hidden_failure(value, choice)
     message = _get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
-    usage = _get_field(value, "usage")
+    return _build_response(choice, message, _get_field(value, "usage"))
+
+
+def _build_response(choice: object, message: Mapping[str, object], usage: object) -> ChatResponse:
     content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
+    thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
+    cut_off = is_truncated(str(_get_field(choice, "finish_reason") or ""))
+    wrote, thought_tokens = _parse_count(_get_field(usage, "completion_tokens")), _count_thought(usage)
+    text = content if content.strip() else refusal
+    if not text and not cut_off:
+        text = thought  # servers with a parser of thoughts may take a whole answer for one
     return ChatResponse(
-        text=replace_surrogates(content or refusal),
+        text=replace_surrogates(text),
         refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
-        cut_off=is_truncated(str(_get_field(choice, "finish_reason") or "")),
+        cut_off=cut_off,
         input_tokens=_parse_count(_get_field(usage, "prompt_tokens")),
-        output_tokens=_parse_count(_get_field(usage, "completion_tokens")),
+        output_tokens=wrote,
         tokens=parse_tokens(choice),
+        thought_tokens=thought_tokens,
+        lacks_room=cut_off
+        and (_is_all_thought(content) or len(thought) > len(content) or 2 * thought_tokens > (wrote or 0)),
+    )
+
+
+def _is_all_thought(content: str) -> bool:
+    """Nothing at all is a thought that is not shown. Blank space without end is none."""
+    return not content or (bool(content.strip()) and not strip_thoughts(content))
+
+
+def _build_hidden_failure(value: object, choice: object) -> CallFailed:
+    """For an error in a reply with status 200."""
+    error = parse_server_error(value if tells_error(value) else {"error": _get_field(choice, "error")})
+    status = error.status or 200
+    return CallFailed(
+        f"the judge's server answered 200 with an error{f' {status}' if status != 200 else ''}",
+        status=status,
+        error=error,
+        retry_after=min(error.wait_seconds, LONGEST_WAIT_SECONDS),
+        ran=choice is not None,
     )
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float:
     """Seconds from `retry-after`, at most LONGEST_WAIT_SECONDS; 0 when the header is missing or invalid."""
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if milliseconds.isascii() and milliseconds.isdigit():
+        return min(int(milliseconds[:9]) / 1000, LONGEST_WAIT_SECONDS)
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -86,31 +128,21 @@ def parse_retry_after(headers: Mapping[str, str]) -> float:
     return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else 0.0
 
 
-def extract_error_message(status: int, body: object) -> str:
-    """The server's error message. Empty for errors about keys, since such messages may quote the key."""
-    if status in (401, 403):
-        return ""
-    error = _get_field(body, "error")
-    words = (
-        _extract_text(_get_field(error, "message"))
-        or _extract_text(error)
-        or _extract_text(_get_field(body, "message"))
-        or _extract_text(body)
-    )
-    return replace_surrogates(f": {' '.join(words.split())[:_LONGEST_ERROR_MESSAGE]}") if words.strip() else ""
-
-
-def extract_error_code(body: object) -> str:
-    """The server's error code, if it has one."""
-    return _extract_text(_get_field(_get_field(body, "error"), "code"))
-
-
 def _parse_json(body: bytes) -> object:
     try:
         value: object = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _count_thought(usage: object) -> int:
+    details = _get_field(usage, "completion_tokens_details")
+    return (
+        _parse_count(_get_field(details, "reasoning_tokens"))
+        or _parse_count(_get_field(usage, "reasoning_tokens"))
+        or 0
+    )
 
 
 def _get_field(value: object, name: str) -> object:

@@ -5,7 +5,14 @@ from typing import Final
 from app.domain.errors import JudgeFailed
 from app.domain.judging import JudgeFailure
 from app.inference.endpoint import NoReply
+from app.inference.server_errors import NO_ERROR, ServerError
+from app.judges.text_normalisation import replace_surrogates
 
+_FILTER_CODES: Final = frozenset(
+    ("content_filter", "content_policy_violation", "responsibleaipolicyviolation", "data_inspection_failed")
+)
+"""Error codes of requests that the server's content filter blocked."""
+_LONGEST_ERROR_MESSAGE: Final = 200
 _PROXY_TIMEOUT_STATUSES: Final = frozenset((504, 524))
 """Statuses of a proxy that stopped waiting for the model."""
 
@@ -24,30 +31,44 @@ def build_refusal_error(said: str) -> ReadingFailed:
 
 
 class CallFailed(Exception):
-    """One call to a judge's server that failed. `code` and `told` are the server's error code and message,
-    `retry_after` is in seconds, and `reached` is false when nothing was sent."""
+    """One call to a judge's server that failed. `error` is what the server says of it, `retry_after` is in seconds.
+    `reached` is false when nothing was sent, and `ran` is true when the model ran."""
 
     def __init__(
         self,
         words: str,
         *,
         status: int | None = None,
-        code: str = "",
-        told: str = "",
+        error: ServerError = NO_ERROR,
         retry_after: float = 0.0,
         reached: bool = True,
+        ran: bool = False,
     ) -> None:
         super().__init__(words)
         self.words = words
         self.status = status
-        self.code = code
-        self.told = told
+        self.error = error
         self.retry_after = retry_after
         self.reached = reached
+        self.ran = ran
+
+    @property
+    def told(self) -> str:
+        """The server's message. Empty for errors about keys, since such messages may quote the key."""
+        if self.status in (401, 403) or not self.error.message:
+            return ""
+        return replace_surrogates(f": {self.error.message[:_LONGEST_ERROR_MESSAGE]}")
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether a content filter stopped the request."""
+        return self.error.filtered or not _FILTER_CODES.isdisjoint(self.error.codes)
 
     @property
     def perhaps_charged(self) -> bool:
         """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
+        if self.ran:
+            return True
         return self.reached and (self.status is None or self.status < 300 or self.status in _PROXY_TIMEOUT_STATUSES)
 
 

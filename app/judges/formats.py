@@ -1,4 +1,4 @@
-"""The response format requested from a judge's server, with weaker formats for servers that reject it."""
+"""The response format requested from a judge's server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -7,32 +7,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest
 from app.judges.configuration import JsonMode, VerdictForm
-from app.judges.failures import CallFailed
 from app.judges.presentation_order import name_places
-from app.judges.verdict_parsing import HIGHEST
-
-_REFUSED_STATUSES: Final = frozenset((400, 415, 422, 501))
-_WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
-_FORMAT_WORDS: Final = ("response_format", "json_schema", "json_object", "json mode", "structured output")
-
-
-class AnswerFormat:
-    """Starts with the configured format and switches to a weaker one once the server rejected the format and answered
-    without it."""
-
-    def __init__(self, mode: JsonMode) -> None:
-        self.mode = mode
-        self._known = False
-
-    def record_success(self, mode: JsonMode) -> None:
-        self.mode, self._known = mode, True
-
-    def choose_weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
-        """The format for an immediate retry, when the server may have rejected only the format."""
-        named = any(word in failed.told.casefold() for word in _FORMAT_WORDS)
-        if failed.status not in _REFUSED_STATUSES or (self._known and self.mode == used and not named):
-            return None
-        return _WEAKER_MODES.get(used)
 
 
 def build_response_format(mode: JsonMode, request: JudgeRequest | None, form: VerdictForm = "short") -> JsonValue:
@@ -78,7 +53,7 @@ def _build_code_schema(request: JudgeRequest) -> JsonValue:
 def _build_long_schema(request: JudgeRequest) -> JsonValue:
     """As the short one, the same for every group of a size."""
     letters: JsonValue = {"type": "string", "enum": [*name_places(len(request.candidates))]}
-    score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
+    score: JsonValue = {"type": ["number", "null"]}  # several servers refuse schemas with bounds
     code = _build_code_schema(request)
     claim = _build_object_schema(_CLAIM_FIELDS)
     claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(claim)}

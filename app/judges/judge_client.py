@@ -18,12 +18,13 @@ from app.inference.endpoint import NoReply
 from app.judges.budget import Budget, SpendingAccount, estimate_tokens
 from app.judges.chat_response import ChatResponse, parse_response, require_success
 from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
-from app.judges.configuration import ChatJudgeConfig, JsonMode
+from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
-from app.judges.expected_scores import ALTERNATIVES_ASKED
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error
-from app.judges.formats import AnswerFormat, build_response_format
+from app.judges.formats import build_response_format
 from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter
+from app.judges.request_form import RequestForm, build_parameters
+from app.judges.server_traits import ServerTraits, is_failed_generation
 from app.ports.judges import JudgeCache
 
 FIRST_PAUSE_SECONDS: Final = 0.5
@@ -33,10 +34,10 @@ MOST_STRANGE_REPLIES: Final = 3
 
 _RETRYABLE_STATUSES: Final = frozenset((408, 409, 425, 429))
 """Statuses below 500 that are worth a retry."""
-_SERVER_FAULT_STATUSES: Final = frozenset((401, 403, 404, 408))
+_MOST_PARSED_ON_LOOP: Final = 100_000
+"""Longest reply, in bytes, that is parsed on the event loop. Streams take longest."""
+_SERVER_FAULT_STATUSES: Final = frozenset((401, 402, 403, 404, 408))
 """Statuses below 500 that every request would get."""
-_FILTER_CODES: Final = frozenset(("content_filter", "content_policy_violation"))
-"""Error codes of requests that the server's content filter blocked."""
 
 
 class PromptMessage(TypedDict):
@@ -66,6 +67,7 @@ class JudgeClient:
         account: SpendingAccount,
         memory: JudgeCache,
         *,
+        traits: ServerTraits | None = None,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
@@ -79,7 +81,7 @@ class JudgeClient:
         self._clock = clock
         self._requests = None if config.requests_per_minute is None else RateLimiter(config.requests_per_minute, clock)
         self._tokens = None if config.tokens_per_minute is None else RateLimiter(config.tokens_per_minute, clock)
-        self._format = AnswerFormat(config.json_mode)
+        self.traits = ServerTraits(config) if traits is None else traits
         self._connection = Connection(config.endpoint)
         self._quiet_until = float("-inf")
 
@@ -92,58 +94,58 @@ class JudgeClient:
         """Returns the server's answer, with retries until the deadline. ReadingFailed for a permanent error, a refusal,
         or an open breaker or exhausted budget. Without a request the answer may be any JSON object."""
         attempt = strange = 0
-        mode = self._format.mode
+        form = first = self.traits.form
         while True:
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
             try:
-                reply = await self._call_within_limits(
-                    self._build_body(messages, request, mode), messages, deadline, spent
-                )
+                reply = await self._call_within_limits(form, messages, request, deadline, spent)
             except CallFailed as failed:
-                spent.trouble = self.last_error = failed.words
-                strange += failed.status == 200
-                if failed.code not in _FILTER_CODES and (weaker := self._format.choose_weaker(mode, failed)):
-                    mode = weaker
+                if (changed := self.traits.choose_next(form, failed)) is not None:
+                    form = changed
                     continue
+                spent.trouble = self.last_error = failed.words
+                strange += failed.status == 200 or is_failed_generation(failed)
                 _require_retryable(failed, strange)
                 pause = max(pause, failed.retry_after)
             else:
-                self._format.record_success(mode)
+                self.traits.record_answer(form, reply, changed=form != first)
                 if reply.refused:
                     raise build_refusal_error(reply.text)
-                return reply
+                if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:
+                    return reply
+                form = changed
+                continue
             attempt += 1
             if deadline.seconds_left <= pause:
                 raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
             await asyncio.sleep(pause)
 
     def _build_body(
-        self, messages: Sequence[PromptMessage], request: JudgeRequest | None, mode: JsonMode
+        self, messages: Sequence[PromptMessage], request: JudgeRequest | None, form: RequestForm
     ) -> dict[str, JsonValue]:
-        config = self._config
+        told = messages if form.has_system_role else _merge_system_message(messages)
         body: dict[str, JsonValue] = {
-            "model": config.model,
-            "messages": [{"role": said["role"], "content": said["content"]} for said in messages],
-            **config.extra_body,
+            "model": self._config.model,
+            "messages": [{"role": said["role"], "content": said["content"]} for said in told],
+            **self._config.extra_body,
+            **build_parameters(form, request),
         }
-        if config.token_parameter is not None:
-            body[config.token_parameter] = config.max_output_tokens
-        if config.seed is not None:
-            body["seed"] = config.seed + (0 if request is None else request.vote)
-        if config.temperature is not None:
-            body["temperature"] = config.temperature
-        if config.expected_scores and request is not None:
-            body |= {"logprobs": True, "top_logprobs": ALTERNATIVES_ASKED}
-        if (wanted := build_response_format(mode, request, config.verdict_form)) is not None:
+        if (wanted := build_response_format(form.json_mode, request, self._config.verdict_form)) is not None:
             body["response_format"] = wanted
         return body
 
     async def _call_within_limits(
-        self, body: dict[str, JsonValue], messages: Sequence[PromptMessage], deadline: Deadline, spent: ReadingCost
+        self,
+        form: RequestForm,
+        messages: Sequence[PromptMessage],
+        request: JudgeRequest | None,
+        deadline: Deadline,
+        spent: ReadingCost,
     ) -> ChatResponse:
         """One call, after waiting for all limits."""
+        body = self._build_body(messages, request, form)
         texts = [said["content"] for said in messages]
-        expected = self._config.prices.compute_amount(estimate_tokens(texts), self._config.max_output_tokens)
+        expected = self._config.prices.compute_amount(estimate_tokens(texts), form.most_tokens)
         self.breaker.require_closed()
         self.budget.require_available(expected)
         if spent.calls:
@@ -172,7 +174,7 @@ class JudgeClient:
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = parse_response(await self._send(body))
+            reply = await _parse_body(await self._send(body))
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.unanswered_calls += 1
@@ -200,11 +202,12 @@ class JudgeClient:
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""
-        if failed.status == 429:
+        if failed.status == 429 and not failed.error.lacks_money:
             self.limit.record_rate_limited(failed.retry_after)
             self._quiet_until = max(self._quiet_until, self._clock() + failed.retry_after)
         elif (
             failed.status is None
+            or failed.error.lacks_money
             or failed.status < 300
             or failed.status >= 500
             or failed.status in _SERVER_FAULT_STATUSES
@@ -253,12 +256,28 @@ def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost)
     return read + wrote
 
 
+async def _parse_body(body: bytes) -> ChatResponse:
+    if len(body) > _MOST_PARSED_ON_LOOP:
+        return await asyncio.to_thread(parse_response, body)
+    return parse_response(body)
+
+
+def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """The messages of a model that knows no system message: its text stands at the head of the user's."""
+    first, second, *others = messages
+    return [{"role": "user", "content": f"{first['content']}\n\n{second['content']}"}, *others]
+
+
 def _require_retryable(failed: CallFailed, strange: int) -> None:
     """Raises ReadingFailed when a retry would fail again."""
     status = failed.status
-    if failed.code in _FILTER_CODES:
+    if failed.is_refusal:
         raise ReadingFailed(f"the judge's server refuses{failed.told}", "refused") from None
+    if failed.error.lacks_money or status == 402:
+        raise ReadingFailed(f"the judge's server wants to be paid first{failed.told}", "unavailable") from None
     if strange == MOST_STRANGE_REPLIES:
-        raise ReadingFailed(failed.words, "unavailable") from None
+        raise ReadingFailed(failed.words + failed.told, "unavailable") from None
+    if is_failed_generation(failed):
+        return
     if status is not None and 300 <= status < 500 and status not in _RETRYABLE_STATUSES:
         raise ReadingFailed(failed.words + failed.told, "unavailable") from None

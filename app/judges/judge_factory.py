@@ -8,6 +8,8 @@ from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.fallback import JudgeWithFallback
 from app.judges.memory_cache import InProcessMemory
+from app.judges.request_form import RequestForm
+from app.judges.server_traits import ServerTraits, build_request_form
 from app.ports.judges import Judge, JudgeCache
 
 
@@ -17,10 +19,13 @@ def build_chat_judges(
     """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
     not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
     memory = InProcessMemory(utc_now) if memory is None else memory
-    remembering = {
-        config.name: CachingJudge(ChatJudge(config, memory, has_fallback=config.name in fallbacks), memory)
-        for config in configs
-    }
+    traits: dict[tuple[str, str, RequestForm], ServerTraits] = {}
+    remembering: dict[str, CachingJudge] = {}
+    for config in configs:
+        asked = (config.base_url, config.model, build_request_form(config))
+        known = traits.setdefault(asked, ServerTraits(config))
+        judge = ChatJudge(config, memory, has_fallback=config.name in fallbacks, traits=known)
+        remembering[config.name] = CachingJudge(judge, memory)
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
         if fallback not in remembering or fallback == name:

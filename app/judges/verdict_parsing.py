@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
+from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.judges.claims import (
     build_unsupported_defects,
     find_misused_null,
@@ -18,12 +18,13 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import VerdictForm
+from app.judges.json_repair import drop_trailing_commas, is_trailing_comma
 from app.judges.presentation_order import assign_letters
 from app.judges.short_answers import expand_short_answer, is_short
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 8
+PARSER_VERSION: Final = 9
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -36,6 +37,7 @@ _MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
     "long": '"verdicts" is missing or not a list',
     "short": '"scores" is missing or not an object',
 }
+_NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
 _MOST_ANSWERS: Final = 50
 _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
@@ -118,6 +120,10 @@ def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
             value, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
             work -= error.pos - start
+            if is_trailing_comma(text, error.pos):
+                repaired, end = drop_trailing_commas(text, start)
+                work -= end - start
+                yield from _decode_object(repaired)
         except (ValueError, RecursionError):
             # a number with thousands of digits, or nesting beyond reason: neither is an answer
             work -= len(text)
@@ -126,6 +132,14 @@ def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
             yield value
         if work <= 0:
             return
+
+
+def _decode_object(text: str) -> Iterator[dict[str, object]]:
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return
+    yield value
 
 
 def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
@@ -204,8 +218,12 @@ def _parse_verdict(
     said = normalise_quote(text)
     dropped: list[str] = []
     evidence = _parse_evidence(entry.get("evidence"), said, dropped)
-    claims = parse_claims(name, entry.get("claims"), said, sources, problems) if rubric.claims is not None else ()
+    listed = entry.get("claims")
+    claims: tuple[Claim, ...] = ()
+    if rubric.claims is not None and listed is not None:  # who lists none reports none
+        claims = parse_claims(name, listed, said, sources, problems)
     defects = _parse_defects(entry.get("defects"), said, rubric, dropped)
+    scores = _parse_scores(name, entry.get("scores"), rubric, dropped, problems)
     note = entry.get("note")
     remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
     if dropped:
@@ -215,34 +233,46 @@ def _parse_verdict(
         evidence=evidence,
         claims=claims,
         defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
-        scores=_parse_scores(name, entry.get("scores"), rubric, problems),
+        scores=scores,
         note=replace_surrogates(" ".join(remarks)),
     )
 
 
-def _parse_scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> dict[str, float | None]:
+def _parse_scores(
+    name: str, value: object, rubric: Rubric, dropped: list[str], problems: list[str]
+) -> dict[str, float | None]:
+    """What is no criterion counts for nothing, but every criterion must be there."""
     names = [criterion.name for criterion in rubric.criteria]
     if not isinstance(value, dict):
         problems.append(f'candidate {name} has no "scores" object')
         return {}
     problems += _find_duplicates(value, f"candidate {name}")
-    unknown = [key for key in value if key not in names]
-    problems += [f"candidate {name}: {shorten(key)} is no criterion" for key in unknown[:2]]
+    unknown = [f"{shorten(key)} is no criterion" for key in value if key not in names][:2]
+    dropped += unknown
     scores: dict[str, float | None] = {}
     for criterion in names:
         if criterion not in value:
             problems.append(f"candidate {name} has no score for {criterion}")
             continue
-        score = value[criterion]
-        if score is None:
-            scores[criterion] = None
-        elif isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= HIGHEST:
+        score = _parse_number(value[criterion])
+        if score is None and value[criterion] is not None:
             problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
         else:
-            scores[criterion] = float(score) / HIGHEST
-    if len(scores) == len(names) and all(score is None for score in scores.values()):
+            scores[criterion] = None if score is None else score / HIGHEST
+    if not scores.keys() >= set(names):
+        problems += [f"candidate {name}: {each}" for each in unknown]
+    elif all(score is None for score in scores.values()):
         problems.append(f"candidate {name} has no score but null")
     return scores
+
+
+def _parse_number(value: object) -> float | None:
+    """A score from 0 to 4, also one in quotation marks. None for everything else."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:
+        return None
+    return float(value)
 
 
 def _find_uneven_criteria(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:

@@ -130,6 +130,20 @@ def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytes
     assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
 
 
+def test_the_check_says_what_the_server_refuses_and_ignores(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = b'{"error": {"message": "Unsupported value", "param": "temperature", "code": "unsupported_value"}}'
+
+    def script(number: int, received: Received) -> Reply:
+        return Reply(refusal, status=400) if "temperature" in received.body else judging(good)(number, received)
+
+    with serving(script) as server:
+        configure(monkeypatch, server.url, expected_scores="true")
+        code, _, output = check("--sheets", "1")
+    assert code == 0
+    assert "stern: temperature is left out, since the server refuses what is configured" in output
+    assert "stern: the server ignores logprobs" in output
+
+
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from app.judges.chat_response import LONGEST_WAIT_SECONDS, ChatResponse, parse_response, parse_retry_after
+from app.judges.failures import CallFailed
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,59 @@ def test_how_long_a_server_wants_to_be_left_alone(said: str, seconds: float) -> 
 def test_contents_of_every_shape(content: str, text: str) -> None:
     body = f'{{"choices": [{{"message": {{"content": {content}}}}}]}}'
     assert parse_response(body.encode()) == ChatResponse(text, False, False, None, None)
+
+
+def parse(message: str, more: str = '"finish_reason": "stop"', usage: str = "null") -> ChatResponse:
+    return parse_response(f'{{"choices": [{{"message": {message}, {more}}}], "usage": {usage}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ('{"content": null, "reasoning_content": "read"}', "read"),
+        ('{"content": "", "reasoning": "read"}', "read"),
+        ('{"content": "said", "reasoning_content": "thought"}', "said"),
+        ('{"content": null, "refusal": "no", "reasoning_content": "thought"}', "no"),
+    ],
+)
+def test_an_answer_may_stand_where_thoughts_do(message: str, text: str) -> None:
+    assert parse(message).text == text
+
+
+CUT = '"finish_reason": "length"'
+COUNTED = '{"completion_tokens": 100, "completion_tokens_details": {"reasoning_tokens": %s}}'
+
+
+@pytest.mark.parametrize(
+    ("message", "more", "usage", "lacks"),
+    [
+        ('{"content": null}', CUT, "null", True),
+        ('{"content": ""}', CUT, COUNTED % 100, True),
+        ('{"content": "<think>hm"}', CUT, "null", True),
+        ('{"content": "{", "reasoning_content": "Let me see."}', CUT, "null", True),
+        ('{"content": "{\\"verdicts\\""}', CUT, COUNTED % 90, True),
+        ('{"content": "{\\"verdicts\\""}', CUT, COUNTED % 10, False),
+        ('{"content": "\\n\\n\\n\\n"}', CUT, "null", False),
+        ('{"content": ""}', '"finish_reason": "stop"', "null", False),
+    ],
+)
+def test_when_a_thought_used_up_the_tokens(message: str, more: str, usage: str, lacks: bool) -> None:
+    assert parse(message, more, usage).lacks_room == lacks
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "ran"),
+    [
+        ('{"error": {"code": 429, "message": "slow"}}', 429, False),
+        ('{"error": {"code": "503"}, "choices": []}', 503, False),
+        ('{"error": "no"}', 200, False),
+        ('{"choices": [{"finish_reason": "error", "message": {"content": "{"}}]}', 200, True),
+        ('{"choices": [{"error": {"code": 502}, "message": {"content": ""}}]}', 502, True),
+        ('data: {"error": {"code": 429}}\n\n', 429, False),
+        ('data: {"choices": [{"delta": {"content": "{"}}]}\n\n', None, False),
+    ],
+)
+def test_errors_inside_of_replies(body: str, status: int | None, ran: bool) -> None:
+    with pytest.raises(CallFailed) as caught:
+        parse_response(body.encode())
+    assert (caught.value.status, caught.value.ran) == (status, ran)

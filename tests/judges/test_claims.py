@@ -85,10 +85,21 @@ def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
     )
 
 
+def test_who_leaves_claims_out_reports_none() -> None:
+    entry = {"candidate": "c0", "scores": {"likeness": 4, "grounding": 2}}
+    found = parse_answer(json.dumps({"verdicts": [entry]}), request(FALSE))
+    assert isinstance(found, JudgeAnswer)
+    assert (found.verdicts[0].claims, found.verdicts[0].defects, found.verdicts[0].scores) == (
+        (),
+        (),
+        {"likeness": 1.0, "grounding": 0.5},
+    )
+
+
 @pytest.mark.parametrize(
     ("claims", "grounding", "told"),
     [
-        (None, 4, 'candidate A has no list "claims"'),
+        ("none", 4, 'candidate A has no list "claims"'),
         ([claim("barge sank", None)] * 41, 4, "candidate A has more than 40 claims"),
         ([7], 4, 'a claim of candidate A has no "quote"'),
         ([claim("the ferry sank", None)], 4, 'a claim of candidate A: the reply does not say "the ferry sank"'),

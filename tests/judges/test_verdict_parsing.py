@@ -113,6 +113,10 @@ OTHER = json.dumps(answer(entry("A", 0, 0), entry("B", 4, 4), ranking=[["B"], ["
         json.dumps(answer(entry("A", 4, None), entry("B", 0, None), ranking=["A", ["B"], []])),
         json.dumps(answer(entry("B", 0, None), entry("A", 4, None), reasoning="why not")),
         json.dumps(answer(entry("A", 4.0, None), entry("B", 0.0, None))),
+        json.dumps(answer(entry("A", "4", None), entry("B", " 0.0 ", None))),
+        json.dumps(answer(entry("A", 4, None, claims=None), entry("B", 0, None))),
+        PLAIN.replace("}", ",}").replace("]]", "] ,\n ]"),
+        f'He said: "no {OTHER} "{PLAIN.replace("}", " , }")} behind',
     ],
 )
 def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
@@ -126,6 +130,17 @@ def test_a_closing_tag_in_a_note_does_not_cut_the_answer() -> None:
 
 def test_an_endless_thought_is_no_answer() -> None:
     assert problems(f"<think>{PLAIN}") == ("there is no complete JSON object in the answer",)
+
+
+def test_what_is_no_criterion_is_left_out_and_said() -> None:
+    scores = {"likeness": 1, "charm": 2, "wit": 3}
+    found = usable(answer({"candidate": "A", "scores": scores}, entry("B"))).verdicts[0]
+    assert (found.scores, found.note) == ({"likeness": 0.25, "charm": 0.5}, '(Not counted: "wit" is no criterion.)')
+
+
+def test_a_comma_in_a_quote_stays() -> None:
+    text = json.dumps(answer(entry("A", note="so, ] he said,}"), entry("B"))).replace("]}", "],}")
+    assert usable(text).verdicts[0].note == "so, ] he said,}"
 
 
 def test_ties() -> None:
@@ -147,7 +162,11 @@ def test_ties() -> None:
         (answer(entry("A", 5), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
         (answer(entry("A", -1), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
         (answer(entry("A", True), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", "4"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", "5"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", "4/4"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", "n/a"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (answer(entry("A", ""), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
+        (PLAIN.replace('"likeness": 4', '"likeness": ,'), '"verdicts" is missing or not a list'),
         (PLAIN.replace("4", "NaN"), "candidate A: likeness must be a number from 0 to 4, or null"),
         (PLAIN.replace("4", "1e999"), "candidate A: likeness must be a number from 0 to 4, or null"),
         (answer(entry("A", None, None), entry("B")), "candidate A has no score but null"),
@@ -163,7 +182,7 @@ def test_ties() -> None:
             "candidate A has no score for charm",
         ),
         (
-            answer({"candidate": "A", "scores": {"likeness": 1, "charm": 1, "wit": 1}}, entry("B")),
+            answer({"candidate": "A", "scores": {"likeness": 1, "wit": 1}}, entry("B")),
             'candidate A: "wit" is no criterion',
         ),
         (PLAIN.replace('"likeness": 4', '"likeness": 0, "likeness": 4'), 'candidate A has "likeness" more than once'),
@@ -287,6 +306,11 @@ HOSTILE: Mapping[str, str] = {
     "spaces": "{ " * 100_000,
     "thoughts": "<think>" * 50_000,
     "ends": "</think>" * 50_000,
+    "trailing commas": '{"a":1,}' * 40_000,
+    "nested trailing commas": '{"a":' * 300 + "1" + ",}" * 300 + '{"b":' * 20_000,
+    "trailing commas without an end": '{"a":[1,],' * 30_000,
+    "escaped quotes": '{"a":[1,],"' + '\\"' * 150_000,
+    "gaps": '{"a":1,' + " " * 300_000,
     "not a number": '{"a":NaN' * 40_000,
     "long quotes": json.dumps(answer(entry("A", evidence=["x" * 20_000] * 15), entry("B"), ranking=3)),
 }

@@ -20,6 +20,8 @@ JUDGES = (
             budget_left_usd=85.2,
             budget_left_tokens=None,
             cache_hits=7,
+            changes=("temperature is left out",),
+            ignored=("response_format",),
         ),
     ),
 )

@@ -1,0 +1,137 @@
+"""Whole judgements by the servers that people have, each with the bodies that it is known to send."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from app.domain.judging import Judgement, JudgeReport
+from app.inference.server_errors import ServerError
+from app.judges import judge_client as line
+from app.judges.caching_judge import CachingJudge
+from app.judges.chat import ChatJudge
+from app.judges.chat_response import parse_response
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.failures import CallFailed
+from app.judges.formats import build_response_format
+from app.judges.judge_factory import build_chat_judges
+from app.judges.server_traits import ServerTraits
+from tests.support.chat_server import ChatServer
+from tests.support.judge_cases import GOOD, REQUEST, completion, config
+from tests.support.vendor_table import VENDORS
+from tests.support.vendor_table_open import OPEN_VENDORS
+from tests.support.vendors import LIMIT, Vendor, build_url, select_received, serving_vendors
+
+ALL = (*VENDORS, *OPEN_VENDORS)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ChatServer]:
+    with serving_vendors(ALL) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+async def judge_twice(settings: ChatJudgeConfig) -> tuple[Judgement, Judgement, JudgeReport]:
+    judge = ChatJudge(settings)
+    try:
+        return await judge.judge(REQUEST), await judge.judge(REQUEST), judge.report()
+    finally:
+        await judge.close()
+
+
+@pytest.mark.parametrize("vendor", ALL, ids=lambda vendor: vendor.name)
+def test_a_judgement_by_it(server: ChatServer, vendor: Vendor) -> None:
+    chosen: dict[str, object] = {
+        "json_mode": "schema",
+        "expected_scores": True,
+        "max_output_tokens": LIMIT,
+        **vendor.settings,
+    }
+    settings = config(build_url(server, ALL, vendor), **chosen)
+    first, second, report = asyncio.run(judge_twice(settings))
+    assert (report.changes, report.ignored) == (vendor.changes, vendor.ignored)
+    if vendor.error is not None:
+        assert vendor.error in (first.error or "")
+        assert first.calls == vendor.calls[0]
+        return
+    assert (first.error, second.error) == (None, None)
+    assert (first.calls, second.calls) == vendor.calls
+    assert first.verdicts[0].scores == {"likeness": 1.0, "charm": 0.5}
+    assert first.ranking == second.ranking == (("q7",), ("k2", "z9"))
+    assert len(select_received(server, ALL, vendor)) == sum(vendor.calls)
+
+
+def test_what_one_judge_found_out_its_namesakes_know(server: ChatServer) -> None:
+    vendor = next(each for each in ALL if len(each.changes) == 3)
+    url = build_url(server, ALL, vendor)
+    configs = [
+        config(url, name=name, json_mode="schema", expected_scores=True, max_output_tokens=LIMIT)
+        for name in ("one", "other")
+    ]
+
+    async def judge_in_turn() -> list[int]:
+        judges = build_chat_judges(configs, {}, None).values()
+        assert all(isinstance(judge, CachingJudge) for judge in judges)
+        try:
+            return [(await judge.judge(REQUEST)).calls for judge in judges]
+        finally:
+            await asyncio.gather(*(judge.close() for judge in judges if isinstance(judge, CachingJudge)))
+
+    assert asyncio.run(judge_in_turn()) == [4, 1]
+
+
+def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:
+    traits = ServerTraits(config("http://127.0.0.1:1/v1", seed=7))
+    began = traits.form
+    known = replace(began, temperature=None, seed=None)
+    traits.record_answer(known, parse_response(completion(GOOD).body), changed=True)
+    failed = CallFailed("", status=400, error=ServerError(fields=frozenset(("temperature",))))
+    assert (traits.choose_next(began, failed), traits.choose_next(known, failed)) == (known, None)
+
+
+def list_keywords(schema: JsonValue) -> Iterator[str]:
+    """Of a schema and all within it, names of properties aside."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from list_keywords(item)
+    elif isinstance(schema, dict):
+        yield from schema
+        inner = schema.get("properties")
+        yield from list_keywords(list(inner.values()) if isinstance(inner, dict) else [])
+        yield from list_keywords([schema[name] for name in ("items", "anyOf") if name in schema])
+
+
+def test_schemas_hold_what_all_servers_know() -> None:
+    wanted = build_response_format("schema", REQUEST)
+    assert isinstance(wanted, dict)
+    described = wanted["json_schema"]
+    assert isinstance(described, dict)
+    assert set(list_keywords(described["schema"])) == {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "enum",
+    }
+
+
+def test_every_body_has_its_source() -> None:
+    sources = [source for vendor in ALL for source in (vendor.source, *(each.source for each in vendor.refusals))]
+    assert [source for source in sources if not re.match(r"https://|[a-z]+ [0-9.]+, ", source)] == []
+
+
+def test_the_page_tells_of_every_server() -> None:
+    page = Path("docs/judging.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- servers: read by the tests -->")[2].partition("\n\n")[0]
+    told = [row.split("|")[1].strip() for row in table.strip().splitlines()[2:]]
+    assert told == list(dict.fromkeys(vendor.server for vendor in ALL))
