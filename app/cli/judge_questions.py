@@ -5,6 +5,7 @@ from pathlib import Path
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
+from app.domain.judging import Rubric
 from app.domain.values import Split
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.degradation import build_ladders
@@ -26,24 +27,26 @@ def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
     return collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
 
 
-def build_packaged_questions(sheets: int, votes: int, seed: int) -> CheckQuestions:
+def build_packaged_questions(sheets: int, votes: int, seed: int, rubric: Rubric | None = None) -> CheckQuestions:
     """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
     found = load_packaged_specimens()
     chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
-    asked = build_questions(chosen, templates, votes, seed)
+    asked = build_questions(chosen, templates, votes, seed, rubric)
     return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
 
 
 def build_questions(
-    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0
+    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
 ) -> CheckQuestions:
-    if NpcArena.rubric is None:
+    """Without a `rubric` by the one of NPC Arena."""
+    rubric = rubric or NpcArena.rubric
+    if rubric is None:
         raise ValueError("NPC Arena has no rubric")
     return CheckQuestions(
         pairs=build_pairs(chosen, templates, seed),
         twice=chosen,
         ladders=build_ladders(chosen, templates, seed),
-        rubric=NpcArena.rubric,
+        rubric=rubric,
         votes=votes,
     )
 

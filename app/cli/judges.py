@@ -14,6 +14,7 @@ from app.cli.consoles import AsJson, errors, output_console, stop
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
+from app.domain.judging import Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
@@ -24,6 +25,7 @@ from app.judges.meta_evaluation_report import CheckReport, Figure, build_report
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import build_prompt
+from app.judges.rubric_files import load_rubric
 from app.main.components import build_panels
 from app.main.discovery import discover
 from app.ports.judges import RepeatingJudge
@@ -71,6 +73,10 @@ def check(
     sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
     votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
@@ -89,7 +95,7 @@ def check(
     judge = panels.judges[name]
     if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
-    questions = build_packaged_questions(sheets, votes, seed)
+    questions = build_packaged_questions(sheets, votes, seed, _find_rubric(panels, rubric))
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)
     try:
@@ -148,6 +154,14 @@ def _find_prices(name: str, settings: Settings) -> TokenPrices:
     )
 
 
+def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
+    try:
+        options = ScoringOptions(rubric=None if file is None else load_rubric(file))
+    except ValueError as error:
+        stop(str(error))
+    return panels.resolve_options(NpcArena.name, options).rubric
+
+
 def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
     scored = {
         environment: panels.build_panel(environment, ScoringOptions()).judges
@@ -174,7 +188,7 @@ def _write_report(file: Path, checked: CheckReport) -> None:
 
 
 def _print_report(checked: CheckReport) -> None:
-    console.print(_build_figures_table(checked), _build_mutations_table(checked))
+    console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
     for words in checked.failures:
         console.print(f"failed: {words}", style="red", highlight=False, markup=False)
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
@@ -208,6 +222,23 @@ def _build_mutations_table(checked: CheckReport) -> Table:
             _format_interval(alone),
             _format_value(behind),
             str(alone.trials),
+        )
+    return table
+
+
+def _build_criteria_table(checked: CheckReport) -> Table:
+    rubric = checked.rubric
+    title = f"values by criterion, rubric {rubric.name} {rubric.version} ({rubric.digest[:8]})"
+    table = Table("criterion", "weight", "clean", "spoilt", "clean is higher", "95 % interval", "pairs", title=title)
+    for each in checked.criteria:
+        table.add_row(
+            each.criterion,
+            f"{each.weight:.2f}",
+            "-" if each.clean is None else f"{each.clean:.2f}",
+            "-" if each.spoilt is None else f"{each.spoilt:.2f}",
+            _format_value(each.higher),
+            _format_interval(each.higher),
+            str(each.higher.trials),
         )
     return table
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.digests import digest
+from app.domain.digests import digest, digest_of_model
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Criterion, Reason, Score
@@ -52,7 +52,7 @@ _LONGEST_RATIONALE: Final = 600
 
 class JudgePanel:
     """One or more judges in one mode. `votes` is how often each judge is asked the same, `seconds` the time limit for a
-    group."""
+    group. A `rubric` replaces those of the cases."""
 
     def __init__(
         self,
@@ -62,8 +62,10 @@ class JudgePanel:
         votes: int = 1,
         *,
         seconds: float = JUDGING_SECONDS,
+        rubric: Rubric | None = None,
     ) -> None:
         self._judges = tuple(judges)
+        self._rubric = rubric
         self._relative_weight = relative_weight
         self._mode = mode
         self._votes = votes
@@ -78,10 +80,13 @@ class JudgePanel:
                 "gates": GATES_DIGEST,
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
+                **({} if rubric is None else {"rubric": digest_of_model(rubric)}),
             }
         )
 
     async def judge(self, case: Case) -> PanelResult:
+        if self._rubric is not None:
+            case = case.model_copy(update={"rubric": self._rubric})
         seen = tuple(strip_thoughts(text) for text in case.candidates)
         noticed = await _run_gates_on_case(case)
         failed = [each.failed for each in noticed]

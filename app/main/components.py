@@ -1,16 +1,18 @@
 """What the settings name, made: judges, and what is asked for the passages of a prompt."""
 
 from app.domain.budgets import BudgetConfig
+from app.domain.runs import ScoringOptions
 from app.judges.budget import TokenPrices
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import ConfiguredPanels
+from app.judges.rubric_files import load_rubric
 from app.main.discovery import load_retriever
 from app.ports.judges import JudgeCache
 from app.ports.retrieval import Retriever
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
-from app.settings import JudgeSettings, Settings
+from app.settings import EnvironmentSettings, JudgeSettings, Settings
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
@@ -44,17 +46,25 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
 
 
 def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:
-    """The configured judges over the environments that name them; ValueError for a name that no judge has."""
+    """The configured judges over the environments that name them; ValueError for a name that no judge has, and for a
+    rubric that cannot be used."""
     return ConfiguredPanels(
         build_chat_judges(
             [build_judge_config(settings, name, judge) for name, judge in settings.judges.items()],
             {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None},
             memory,
         ),
-        {name: environment.options for name, environment in settings.environments.items()},
+        {name: build_options(environment) for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
         judging_seconds=settings.judging_seconds,
     )
+
+
+def build_options(environment: EnvironmentSettings) -> ScoringOptions:
+    """With the rubric of its file. ValueError with file, line and key of the first error in it."""
+    if environment.rubric is None:
+        return environment.options
+    return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
 
 
 def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:

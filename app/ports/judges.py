@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
+from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
 
 
@@ -106,7 +107,10 @@ class Panels(Protocol):
         """`options`, with open fields filled in from the environment's settings."""
 
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
-        """InvalidRequest naming `options.judges` when a judge is not configured."""
+        """InvalidRequest naming `options.judges` when a judge is not configured, or the field of a wrong rubric."""
+
+    def check_rubric(self, rubric: OwnRubric, field: str) -> None:
+        """InvalidRequest naming the part of `field` that is wrong."""
 
     def refuses_self_judging(self, judge: str) -> bool:
         """Whether `judge` must not score a policy that is its own model."""

@@ -1,5 +1,6 @@
 """The sections of the settings."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -81,9 +82,13 @@ class EnvironmentSettings(Frozen):
     default."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
+    rubric: Path | None = None
+    """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
+    `atropos-envs rubrics write` makes one to start from. It is read at the start."""
 
     @property
     def options(self) -> ScoringOptions:
+        """Without the rubric, which has to be read first."""
         return ScoringOptions(
             mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
         )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
-from app.envs.npc_arena.environment import NpcArena
+from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
 from app.judges.meta_evaluation_report import CheckReport
 from app.main.application import create_app
 from app.settings import read_settings
@@ -52,7 +52,7 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
                 "evidence": [],
                 "claims": [],
                 "defects": [],
-                "scores": dict.fromkeys(CRITERIA, level),
+                "scores": dict.fromkeys((criterion["name"] for criterion in document["rubric"]["criteria"]), level),
                 "note": "",
             }
             for candidate, level in zip(candidates, given, strict=True)
@@ -105,6 +105,19 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
     characters = {pair.specimen.cast.sheet.id for pair in build_packaged_questions(4, 1, 0).pairs}
     assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
     assert f"{found.questions} calls to stern" in output
+
+
+def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = DEFAULT_RUBRIC.read_text(encoding="utf-8").replace("name: responsiveness", "name: answers")
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url)
+        found = check("--rubric", "mine.yaml")[1]
+    assert found is not None
+    names = [*CRITERIA[:-1], "answers"]
+    assert [(one.criterion, one.clean, one.spoilt, one.higher.value) for one in found.criteria] == [
+        (name, 1.0, 0.25, 1.0) for name in names
+    ]
 
 
 @pytest.mark.parametrize(

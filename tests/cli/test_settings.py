@@ -7,10 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.envs.gsm8k.environment import Gsm8k
+from app.envs.npc_arena.environment import NpcArena
 from app.main.settings_check import require_known_names
+from app.ports.environment import Environment
 from app.settings import SettingsError, read_settings
 
-KNOWN = ("gsm8k", "npc_arena")
+KNOWN: dict[str, type[Environment]] = {"gsm8k": Gsm8k, "npc_arena": NpcArena}
 
 JUDGE = """judges:
   stern:
@@ -40,6 +43,18 @@ JUDGE = """judges:
         ),
         (JUDGE + "    fallback: stirn\n", "judges.stern.fallback: there is no judge 'stirn'; did you mean 'stern'?"),
         (JUDGE + "    api_key_env: NOWHERE_SET\n", "line 2: judges.stern: judges.stern.api_key_env names NOWHERE_SET"),
+        (
+            "environments:\n  npc_arena:\n    rubric: gateway.yaml\n",
+            "line 3: environments.npc_arena.rubric: gateway.yaml, line 1: environments: there is no key",
+        ),
+        (
+            "environments:\n  npc_arena: {rubric: none.yaml}\n",
+            "line 2: environments.npc_arena.rubric: none.yaml: No such file or directory",
+        ),
+        (
+            "environments:\n  gsm8k: {rubric: x.yaml}\n",
+            "environments.gsm8k.rubric: gsm8k takes no rubric from the settings; these do: npc_arena",
+        ),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said_with_its_place(
