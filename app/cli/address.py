@@ -1,9 +1,9 @@
-"""The default gateway URL of commands, and the headers for a policy server."""
+"""The default gateway URL of commands, and the keys they send."""
 
 import typer
+from pydantic import SecretStr
 
 from app.http.web.browser_protection import is_loopback
-from app.inference.server import build_bearer_headers
 from app.settings import read_settings
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
@@ -19,12 +19,12 @@ def find_gateway_url() -> str:
     return f"http://{'127.0.0.1' if near else settings.host}:{settings.port}"
 
 
-def build_policy_headers(variable: str | None) -> dict[str, str]:
-    """Headers with the key from this environment variable. ValueError when it is not set."""
+def read_policy_key(variable: str | None) -> SecretStr | None:
+    """The key in this environment variable. ValueError when it is not set."""
     key = None if variable is None else read_settings().read_secret(variable)
     if variable is not None and key is None:
         raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
-    return build_bearer_headers(key)
+    return key
 
 
 def build_gateway_headers(api_key: str) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """`atropos-envs settings`: whether a service could serve with these settings."""
 
+import asyncio
 import json
+from contextlib import aclosing
 from typing import Literal, NoReturn
 
-import httpx
 import typer
 from rich.table import Table
 
@@ -12,7 +13,9 @@ from app.cli.envs.lookup import discover_environments
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.programs import Isolation
 from app.domain.values import Frozen
-from app.inference.server import build_bearer_headers
+from app.inference.connection import Connection
+from app.inference.endpoint import Endpoint, NoReply
+from app.main.components import build_judge_config
 from app.main.settings_check import require_known_names
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
@@ -45,7 +48,7 @@ def check(as_json: AsJson = False) -> None:
         require_known_names(found, discover_environments())
     except ValueError as error:
         _stop_with_mistakes(str(error), as_json=as_json)
-    tried = [*_environments(found), *_judges(found)]
+    tried = [*_environments(found), *asyncio.run(_try_judges(found))]
     if as_json:
         typer.echo(json.dumps({"settings": [], "tried": [one.model_dump() for one in tried]}, indent=2))
     else:
@@ -68,22 +71,23 @@ def _environments(found: Settings) -> list[Tried]:
     ]
 
 
-def _judges(found: Settings) -> list[Tried]:
-    """Any answer of HTTP below 500 but a refused key will do: not every server lists its models."""
-    tried = []
-    for name, judge in found.judges.items():
-        key = None if judge.api_key_env is None else found.read_secret(judge.api_key_env)
-        problem = None
+async def _try_judges(found: Settings) -> list[Tried]:
+    endpoints = {name: build_judge_config(found, name, judge).endpoint for name, judge in found.judges.items()}
+    problems = await asyncio.gather(*map(_try_endpoint, endpoints.values()))
+    return [Tried(kind="judge", name=name, problem=problem) for name, problem in zip(endpoints, problems, strict=True)]
+
+
+async def _try_endpoint(endpoint: Endpoint) -> str | None:
+    """What is wrong. Any status below 500 but a refused key will do: not every server lists its models."""
+    async with aclosing(Connection(endpoint)) as connection:
         try:
-            reply = httpx.get(
-                f"{judge.base_url.rstrip('/')}/models", headers=build_bearer_headers(key), timeout=JUDGE_SECONDS
-            )
-            if reply.status_code in {401, 403} or reply.status_code >= 500:
-                problem = f"{judge.base_url} answers {reply.status_code}"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            problem = f"{judge.base_url} does not answer: {error or type(error).__name__}"
-        tried.append(Tried(kind="judge", name=name, problem=problem))
-    return tried
+            async with asyncio.timeout(JUDGE_SECONDS):
+                status = (await connection.get("/models")).status
+        except TimeoutError:
+            return f"{endpoint.base_url} does not answer within {JUDGE_SECONDS:g} s"
+        except NoReply as error:
+            return f"{endpoint.base_url} does not answer: {error.reason}"
+    return f"{endpoint.base_url} answers {status}" if status in {401, 403} or status >= 500 else None
 
 
 def _stop_with_mistakes(message: str, *, as_json: bool) -> NoReturn:

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import httpx
 from pydantic import SecretStr
 
 from app.domain.errors import RequestRefused, Unavailable
 from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn
 from app.inference.chat_episodes import play_episode
-from app.inference.server import DEFAULT_SAMPLING, InferenceServer, SamplingParameters, build_bearer_headers
+from app.inference.server import DEFAULT_SAMPLING, InferenceServer, SamplingParameters, open_policy_connection
 from app.inference.wire import SampledMessage
 from app.ports.environment import Environment
 
@@ -31,10 +30,8 @@ class ChatPolicy:
         async def step(messages: tuple[Message, ...]) -> Turn:
             return environment.step(task, messages)
 
-        async with httpx.AsyncClient(
-            headers=build_bearer_headers(self.api_key), timeout=self.timeout_seconds
-        ) as client:
-            server = InferenceServer(client, self.base_url, self.model, self.sampling)
+        async with open_policy_connection(self.base_url, self.api_key) as connection:
+            server = InferenceServer(connection, self.model, self.sampling, timeout_seconds=self.timeout_seconds)
 
             async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
                 try:

@@ -1,20 +1,24 @@
 """A client of servers with OpenAI-compatible chat completions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import httpx
 from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.domain.tasks import Message, ToolSpec
+from app.inference.connection import Connection
+from app.inference.credentials import Credentials
+from app.inference.endpoint import Endpoint, NoReply, Reply
 from app.inference.wire import ASKED_BY, ChatCompletion, Extension, parse_completion, parse_models
 
 _MOST_REFUSAL_CHARACTERS = 300
 """Characters of a server's error message that are passed on."""
+LARGEST_SAMPLES: Final = 256 * 1024 * 1024
+"""Bytes of one reply: many long completions with the ids and log probabilities of their tokens."""
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
 
@@ -49,18 +53,18 @@ DEFAULT_SAMPLING: Final = SamplingParameters()
 
 @dataclass(frozen=True)
 class InferenceServer:
-    """`base_url` excludes `/chat/completions`. `line` limits concurrent requests."""
+    """`line` limits concurrent requests, `timeout_seconds` each of them."""
 
-    client: httpx.AsyncClient
-    base_url: str
+    connection: Connection
     model: str
     sampling: SamplingParameters = DEFAULT_SAMPLING
     extensions: tuple[Extension, ...] = ()
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    timeout_seconds: float = 600.0
 
     @property
     def base(self) -> str:
-        return self.base_url.rstrip("/")
+        return self.connection.endpoint.base
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
@@ -80,33 +84,37 @@ class InferenceServer:
             body["n"] = count
         if seed is not None:
             body["seed"] = seed
-        try:
-            async with self.line:
-                reply = await self.client.post(f"{self.base}/chat/completions", json=body)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"{self.base} does not answer: {error or type(error).__name__}") from error
-        if not reply.is_success:
+        async with self.line:
+            reply = await self._await_reply(self.connection.post(body))
+        if reply.status >= 300:
             raise self._build_refusal(reply)
         try:
-            return await asyncio.to_thread(parse_completion, reply.content)
+            return await asyncio.to_thread(parse_completion, reply.body)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
 
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""
-        try:
-            reply = await self.client.get(f"{self.base}/models")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"{self.base} does not answer: {error or type(error).__name__}") from error
-        return parse_models(reply.content) if reply.is_success else None
+        reply = await self._await_reply(self.connection.get("/models"))
+        return parse_models(reply.body) if reply.status < 300 else None
 
-    def _build_refusal(self, reply: httpx.Response) -> GatewayError:
-        status, told = reply.status_code, " ".join(reply.text.split())[:_MOST_REFUSAL_CHARACTERS]
-        words = f"{self.base} answers {status}: {told}"
+    async def _await_reply(self, reply: Awaitable[Reply]) -> Reply:
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                return await reply
+        except TimeoutError:
+            raise Unavailable(f"{self.base} does not answer within {self.timeout_seconds:g} s") from None
+        except NoReply as error:
+            raise Unavailable(f"{self.base} does not answer: {error.reason}") from error
+
+    def _build_refusal(self, reply: Reply) -> GatewayError:
+        status, text = reply.status, self.connection.endpoint.credentials.redact(reply.body.decode("utf-8", "replace"))
+        words = f"{self.base} answers {status}: {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
         if status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
             return Unavailable(words)
         return _REFUSALS.get(status, InvalidRequest)(words)
 
 
-def build_bearer_headers(key: SecretStr | None) -> dict[str, str]:
-    return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
+def open_policy_connection(base_url: str, api_key: SecretStr | None) -> AbstractAsyncContextManager[Connection]:
+    """`base_url` excludes `/chat/completions`."""
+    return aclosing(Connection(Endpoint(base_url, Credentials(api_key), largest_reply=LARGEST_SAMPLES)))

@@ -60,7 +60,6 @@ class ChatJudge:
         )
         self._config = config
         self._has_fallback = has_fallback
-        self._key = config.api_key.get_secret_value() if config.api_key is not None else ""
         self._memory = InProcessMemory(now) if memory is None else memory
         self.account = SpendingAccount(now)
         self._line = JudgeClient(config, self.account, self._memory, chance=chance, now=now)
@@ -85,7 +84,7 @@ class ChatJudge:
         return JudgeReport.model_validate(
             {
                 "health": _HEALTH_BY_BREAKER_STATE[line.breaker.state],
-                "last_error": None if line.last_error is None else self._redact_key(line.last_error),
+                "last_error": None if line.last_error is None else self._redact(line.last_error),
                 "in_flight": line.limit.in_flight,
                 "queued": line.limit.queued,
                 "limit": line.limit.limit,
@@ -160,9 +159,9 @@ class ChatJudge:
             words = f"no usable answer within {self._config.deadline_seconds:g} s"
             if deadline.queueing:
                 words = f"no call got through this judge's limits within {self._config.queue_seconds:g} s"
-            return None, self._redact_key(words + before), "unavailable"
+            return None, self._redact(words + before), "unavailable"
         except ReadingFailed as error:
-            return None, self._redact_key(error.detail), error.failure
+            return None, self._redact(error.detail), error.failure
 
     async def _ask_with_correction(
         self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
@@ -200,8 +199,8 @@ class ChatJudge:
             return UnusableAnswer((f"it was cut off after {limit} tokens: be shorter", *problems))
         return found
 
-    def _redact_key(self, words: str) -> str:
-        return replace_surrogates(words.replace(self._key, "…") if self._key else words)
+    def _redact(self, words: str) -> str:
+        return replace_surrogates(self._config.endpoint.credentials.redact(words))
 
 
 def _parse_response_text(reply: ChatResponse, request: JudgeRequest, expected: bool) -> JudgeAnswer | UnusableAnswer:

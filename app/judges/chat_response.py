@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from app.domain.tasks import is_truncated
+from app.inference.endpoint import Reply
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates
@@ -32,6 +33,20 @@ class ChatResponse:
     output_tokens: int | None
     tokens: tuple[Token, ...] = ()
     """Tokens with their probabilities, where requested and supported."""
+
+
+def require_success(reply: Reply) -> bytes:
+    """The body of a reply with a status below 300. CallFailed for any other."""
+    if reply.status < 300:
+        return reply.body
+    said = _parse_json(reply.body)
+    raise CallFailed(
+        f"the judge's server answered {reply.status}",
+        status=reply.status,
+        code=extract_error_code(said),
+        told=extract_error_message(reply.status, said),
+        retry_after=parse_retry_after(reply.headers),
+    )
 
 
 def parse_response(body: bytes) -> ChatResponse:
@@ -88,6 +103,14 @@ def extract_error_message(status: int, body: object) -> str:
 def extract_error_code(body: object) -> str:
     """The server's error code, if it has one."""
     return _extract_text(_get_field(_get_field(body, "error"), "code"))
+
+
+def _parse_json(body: bytes) -> object:
+    try:
+        value: object = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _get_field(value: object, name: str) -> object:

@@ -1,11 +1,14 @@
 """Configuration of a judge behind an OpenAI-compatible URL."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pydantic import SecretStr
 
 from app.domain.budgets import NO_BUDGET, BudgetConfig
+from app.inference.credentials import Credentials
+from app.inference.endpoint import Endpoint
 from app.judges.budget import NO_PRICES, TokenPrices
 
 JsonMode = Literal["schema", "object", "off"]
@@ -38,3 +41,7 @@ class ChatJudgeConfig:
     budget: BudgetConfig = NO_BUDGET
     breaker_failures: int = 5
     breaker_seconds: float = 30.0
+
+    @cached_property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.base_url, Credentials(self.api_key))

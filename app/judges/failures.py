@@ -4,6 +4,7 @@ from typing import Final
 
 from app.domain.errors import JudgeFailed
 from app.domain.judging import JudgeFailure
+from app.inference.endpoint import NoReply
 
 _PROXY_TIMEOUT_STATUSES: Final = frozenset((504, 524))
 """Statuses of a proxy that stopped waiting for the model."""
@@ -48,3 +49,11 @@ class CallFailed(Exception):
     def perhaps_charged(self) -> bool:
         """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
         return self.reached and (self.status is None or self.status < 300 or self.status in _PROXY_TIMEOUT_STATUSES)
+
+
+def build_call_failure(error: NoReply) -> CallFailed:
+    if error.kind == "unreachable":
+        return CallFailed("the judge's server could not be reached", reached=False)
+    if error.kind == "too_large":
+        return CallFailed(f"the judge's server sent {error.reason}", status=200)
+    return CallFailed(f"the connection to the judge's server failed: {error.reason}")

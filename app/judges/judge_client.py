@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypedDict
@@ -13,14 +13,15 @@ from pydantic import JsonValue
 from app.domain.budgets import NO_AMOUNT, Amount
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.values import utc_now
+from app.inference.connection import Connection
+from app.inference.endpoint import NoReply
 from app.judges.budget import Budget, SpendingAccount, estimate_tokens
-from app.judges.chat_response import ChatResponse, parse_response
+from app.judges.chat_response import ChatResponse, parse_response, require_success
 from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
 from app.judges.configuration import ChatJudgeConfig, JsonMode
-from app.judges.connection import Connection
 from app.judges.deadline import Deadline
 from app.judges.expected_scores import ALTERNATIVES_ASKED
-from app.judges.failures import CallFailed, ReadingFailed, build_refusal_error
+from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error
 from app.judges.formats import AnswerFormat, build_response_format
 from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter
 from app.ports.judges import JudgeCache
@@ -79,11 +80,11 @@ class JudgeClient:
         self._requests = None if config.requests_per_minute is None else RateLimiter(config.requests_per_minute, clock)
         self._tokens = None if config.tokens_per_minute is None else RateLimiter(config.tokens_per_minute, clock)
         self._format = AnswerFormat(config.json_mode)
-        self._connection = Connection(config.base_url, config.api_key)
+        self._connection = Connection(config.endpoint)
         self._quiet_until = float("-inf")
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._connection.aclose()
 
     async def ask(
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, deadline: Deadline, spent: ReadingCost
@@ -167,7 +168,7 @@ class JudgeClient:
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = parse_response(await self._connection.send(body))
+            reply = parse_response(await self._send(body))
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.unanswered_calls += 1
@@ -185,6 +186,13 @@ class JudgeClient:
         outcome.good = True
         self.limit.record_success()
         return reply
+
+    async def _send(self, body: Mapping[str, JsonValue]) -> bytes:
+        try:
+            reply = await self._connection.post(body)
+        except NoReply as error:
+            raise build_call_failure(error) from None
+        return require_success(reply)
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""

@@ -66,7 +66,7 @@ async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCa
         failed = f"no usable answer within {config.deadline_seconds:g} s"
         raise JudgeFailed(failed) from None
     except JudgeFailed as error:
-        failed = _redact_key(config, error.detail)
+        failed = _redact(config, error.detail)
         raise JudgeFailed(failed) from None
     finally:
         await line.close()
@@ -132,6 +132,5 @@ def _list_problems(error: ValueError) -> list[str]:
     return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed]
 
 
-def _redact_key(config: ChatJudgeConfig, words: str) -> str:
-    key = "" if config.api_key is None else config.api_key.get_secret_value()
-    return replace_surrogates(words.replace(key, "…") if key else words)
+def _redact(config: ChatJudgeConfig, words: str) -> str:
+    return replace_surrogates(config.endpoint.credentials.redact(words))

@@ -25,7 +25,17 @@ _FIELDS: Final[tuple[Processor, ...]] = (
 )
 """What every line says, ours and those of libraries."""
 
-_VERBOSE_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
+_VERBOSE_LIBRARIES = (
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "httpcore2",
+    "aiohttp",
+    "openai",
+    "asyncio",
+    "datasets",
+    "filelock",
+)
 """Libraries whose debug lines quote requests, headers included."""
 
 

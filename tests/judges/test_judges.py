@@ -13,10 +13,10 @@ from app.domain.judging import (
     JudgeFailure,
     Judgement,
 )
+from app.inference.endpoint import LARGEST_REPLY
 from app.judges import judge_client as line
 from app.judges.budget import TokenPrices
 from app.judges.chat import ChatJudge
-from app.judges.connection import LARGEST_REPLY
 from app.judges.offline import OfflineJudge
 from app.judges.scripted import (
     ScriptedJudge,

@@ -163,7 +163,7 @@ def test_health_checks_can_be_seen_when_debugging(stream: io.StringIO) -> None:
 
 def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) -> None:
     configure_logging("debug", stream=stream)
-    for name in ("aiohttp.client", "httpx", "httpcore.http11"):
+    for name in ("aiohttp.client", "httpx", "httpcore.http11", "openai._base_client"):
         logging.getLogger(name).debug("request headers")
         logging.getLogger(name).info("HTTP Request: POST")
     assert lines(stream) == []

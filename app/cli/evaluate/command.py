@@ -10,7 +10,7 @@ import httpx
 import typer
 from pydantic import JsonValue
 
-from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
 from app.cli.consoles import describe_error, errors, output_console, stop
 from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
@@ -135,7 +135,7 @@ def evaluate(
                 gateway=url,
                 gateway_headers=build_gateway_headers(api_key),
                 policy=policy,
-                policy_headers=build_policy_headers(api_key_env),
+                policy_key=read_policy_key(api_key_env),
                 out=place,
             ),
             concurrency=concurrency,

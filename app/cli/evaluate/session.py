@@ -82,7 +82,7 @@ class EvaluationSession:
 
     async def run(self) -> EvaluationOutcome:
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
+            server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
             found = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.wanted))
             setup = self.wanted.build_setup(found.environment, len(found.tasks))
             began = EvaluationBegan(setup=setup, at=datetime.now(UTC))
@@ -94,7 +94,7 @@ class EvaluationSession:
     async def dry_run(self) -> EvaluationOutcome:
         """Starts no run and writes nothing."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
+            server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
             found = await self._inspect_gateway(gateway, server, await gateway.fetch_run(self.wanted.run))
             owed = [self.wanted.samples] * len(found.tasks)
             self._print_estimate(found, self._estimate(found, list(zip(found.tasks, owed, strict=True)), owed))

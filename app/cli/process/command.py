@@ -7,7 +7,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
 from app.cli.consoles import describe_error, errors, stop
 from app.cli.policy_options import (
     CONNECTIONS,
@@ -131,7 +131,7 @@ def process(
                 gateway=url,
                 gateway_headers=build_gateway_headers(api_key),
                 policy=policy,
-                policy_headers=build_policy_headers(api_key_env),
+                policy_key=read_policy_key(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",
                 out=output,
             ),

@@ -64,7 +64,7 @@ async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], 
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | Unavailable | None = None
     for extensions in EXTENSIONS:
-        asked = InferenceServer(server.client, server.base_url, server.model, server.sampling.shortest, extensions)
+        asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
         try:
             return extensions, (await asked.ask(hello)).said[0]
         except InvalidRequest as error:

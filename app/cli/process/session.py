@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 from rich.console import Console
@@ -25,6 +25,7 @@ from app.cli.retry import Retrier
 from app.cli.rollout import RolloutPlayer
 from app.cli.signals import stop_on_signals
 from app.domain.errors import InvalidRequest, Unavailable
+from app.inference.connection import Connection
 from app.inference.server import InferenceServer, SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
 from app.inference.wire import SampledMessage
@@ -74,14 +75,14 @@ class ProcessSession:
         for member in self.plan.setup.mix:
             await gateway.fetch_environment(member.env)
 
-    async def _prepare_server(self, client: httpx.AsyncClient) -> InferenceServer:
+    async def _prepare_server(self, connection: Connection) -> InferenceServer:
         line = asyncio.Semaphore(self.concurrency)
-        server = InferenceServer(client, self.ends.policy, self.plan.setup.model, self.sampling, line=line)
+        server = InferenceServer(connection, self.plan.setup.model, self.sampling, line=line)
         extensions, said = await probe_server(server)
         if not said.has_tokens and self.tokenizer is None and self._needs_tokens:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
         self.console.print(f"{server.model}: {self._describe_tokens(said)}", highlight=False, markup=False)
-        return InferenceServer(client, self.ends.policy, server.model, self.sampling, extensions, line)
+        return replace(server, extensions=extensions)
 
     @property
     def _needs_tokens(self) -> bool:

@@ -1,0 +1,138 @@
+"""The `openai` package over a transport of our own. Its import takes half a second: leave that to `connection`.
+
+The package knows URLs, forms of Azure included, and how a body is written. It also reads many variables of the
+environment, keeps cookies, follows redirects, repeats calls and reads replies of any size. So the transport lets
+nothing through but method, URL and body. Headers come from the endpoint alone, and the package never sees a key.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import aiohttp
+import httpx2
+import openai
+import yarl
+from pydantic import JsonValue
+
+from app.inference.endpoint import Endpoint, NoReply, Reply
+
+CONNECT_SECONDS: Final = 10.0
+_NO_KEY: Final = "none"
+"""What the package is told in place of a key. Without one it looks into the environment."""
+_AZURE_KEY_HEADER: Final = "api-key"
+_USER_AGENT: Final = f"atropos-environments openai/{openai.__version__}"
+_TRANSFER_HEADERS: Final = frozenset(("content-encoding", "content-length", "transfer-encoding"))
+"""Headers of what went over the wire. They do not describe the body that the transport hands on."""
+
+
+class OpenaiClient:
+    """Bound to the event loop of its first request."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        http = httpx2.AsyncClient(
+            transport=BoundedTransport(endpoint), follow_redirects=False, trust_env=False, timeout=None
+        )
+        build = _build_azure_client if endpoint.api_version else _build_client
+        try:
+            self._client = build(endpoint, http)
+        except httpx2.InvalidURL:
+            raise NoReply("unreachable", "its URL is not valid") from None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def post(self, path: str, body: Mapping[str, JsonValue]) -> Reply:
+        """NoReply when none came, or too large a one."""
+        return await _exchange(lambda: self._client.post(path, body=body, cast_to=httpx2.Response))
+
+    async def get(self, path: str) -> Reply:
+        """NoReply when none came, or too large a one."""
+        return await _exchange(lambda: self._client.get(path, cast_to=httpx2.Response))
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Sends one request over aiohttp. Nothing outside of `endpoint` and the request decides where it goes."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._key_header = _AZURE_KEY_HEADER if endpoint.api_version else "authorization"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            async with self._open_session().request(
+                request.method,
+                yarl.URL(str(request.url), encoded=True),
+                data=request.content or None,
+                headers=self._build_headers(),
+                allow_redirects=False,
+            ) as response:
+                body = await self._read_body(response)
+                kept = [(name, value) for name, value in response.headers.items() if _is_kept(name)]
+                return httpx2.Response(response.status, headers=kept, content=body, request=request)
+        except aiohttp.ClientConnectorError:
+            raise NoReply("unreachable", "nothing accepts connections there") from None
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _build_headers(self) -> dict[str, str]:
+        own = {"content-type": "application/json", "accept": "application/json", "user-agent": _USER_AGENT}
+        return own | self._endpoint.credentials.build_headers(self._key_header)
+
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > self._endpoint.largest_reply:
+                response.close()
+                raise NoReply("too_large", f"more than {self._endpoint.largest_reply} bytes")
+        return b"".join(parts)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # the caller's limit is the only one
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._session
+
+
+def _build_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(api_key=_NO_KEY, base_url=endpoint.base, max_retries=0, timeout=None, http_client=http)
+
+
+def _build_azure_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.AsyncAzureOpenAI:
+    """With `/openai/deployments/NAME` in the URL that deployment is asked, else the one named as the model."""
+    base_url = endpoint.base
+    if "/openai" not in httpx2.URL(base_url).path:
+        base_url += "/openai"
+    return openai.AsyncAzureOpenAI(
+        api_key=_NO_KEY,
+        base_url=base_url,
+        api_version=endpoint.api_version,
+        max_retries=0,
+        timeout=None,
+        http_client=http,
+    )
+
+
+async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> Reply:
+    try:
+        response = await send()
+    except NoReply:
+        raise
+    except openai.APIStatusError as error:
+        response = error.response
+    except Exception as error:
+        raise NoReply("broken", type(error).__name__) from None
+    return Reply(response.status_code, response.headers, response.content)
+
+
+def _is_kept(name: str) -> bool:
+    return name.lower() not in _TRANSFER_HEADERS
