@@ -14,7 +14,7 @@ from app.cli.consoles import AsJson, errors, output_console, stop
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
-from app.domain.judging import Rubric
+from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
@@ -125,18 +125,27 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
     if name == OFFLINE:
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
-        prompts = [build_prompt(request) for request in questions.iterate_requests()]
-        tokens = estimate_tokens(
-            [text for p in prompts for text in (p.system, p.user)], bytes_per_token=BYTES_PER_TOKEN
-        )
-        answers = questions.count * ANSWER_TOKENS
+        rewards = settings.judges[name].kind == "reward_model"
+        texts = [text for request in questions.iterate_requests() for text in _list_texts(request, rewards=rewards)]
+        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
+        answers = 0 if rewards else questions.count * ANSWER_TOKENS
+        calls = len(texts) if rewards else questions.count
         cost = _find_prices(name, settings).compute_cost(tokens, answers)
         words = (
-            f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
+            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
             + (f", about {cost:.2f} US dollars" if _find_prices(name, settings).known else ", price unknown")
             + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
+
+
+def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
+    """What a judge reads. A reward model reads the conversation once for each reply."""
+    if not rewards:
+        prompt = build_prompt(request)
+        return [prompt.system, prompt.user]
+    before = "".join(message.content or "" for message in request.conversation)
+    return [before + candidate.text for candidate in request.candidates]
 
 
 def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:

@@ -1,16 +1,16 @@
-"""Rubrics that people give in place of an environment's own, and what is wrong in them."""
+"""Rubrics: those of environments, those that people give in their place, and what is wrong in these."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from operator import not_
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from app.domain.digests import digest_of_model
-from app.domain.judging import ClaimRule, DefectRule, Rubric, RubricCriterion
 from app.domain.suggestions import suggest
-from app.domain.values import Frozen, require_encodable
+from app.domain.values import Frozen, Unit, require_encodable
 
 LEVELS: Final = range(5)
 """The scale on which a judge marks a criterion."""
@@ -22,6 +22,72 @@ _Text = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000), AfterValidator(require_encodable)
 ]
 _Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class Requirement(Frozen):
+    criterion: str
+    at_least: Unit
+
+
+class RubricCriterion(Frozen):
+    """One criterion, judged on a scale of 0 to 4. `anchors` describes a reply of each level."""
+
+    name: str
+    weight: Unit
+    description: str
+    anchors: dict[int, str]
+    requires: Requirement | None = None
+    """The criterion counts as 0 unless the named criterion reaches this value."""
+
+
+class Bound(Frozen):
+    criterion: str
+    at_most: Unit
+
+
+class DefectRule(Frozen):
+    """A defect that the judge may report. `cap` limits the final reward of a completion that has it."""
+
+    code: str
+    description: str
+    cap: Unit | None = None
+    bounds: Annotated[Bound | None, Field(exclude_if=not_)] = None
+    """Limits a criterion's value in every judgement that reports the defect."""
+    confirms: Annotated[str | None, Field(exclude_if=not_)] = None
+    """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
+    omission: Annotated[bool, Field(exclude_if=not_)] = False
+    """Something is left out: the only kind of defect that needs no quote."""
+
+
+class ClaimRule(Frozen):
+    """Verdicts list the completion's claims about events, and code matches them to the events."""
+
+    criterion: str
+    """The criterion that applies once any completion makes a claim."""
+    unsupported: str
+    """Code of the defect for a claim that no event supports."""
+
+
+class Rubric(Frozen):
+    name: str
+    version: str
+    instructions: str
+    criteria: tuple[RubricCriterion, ...]
+    defects: tuple[DefectRule, ...] = ()
+    claims: Annotated[ClaimRule | None, Field(exclude_if=not_)] = None
+    """None: verdicts list no claims."""
+
+    @model_validator(mode="after")
+    def _require_known_names(self) -> Self:
+        criteria = {criterion.name for criterion in self.criteria}
+        named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
+        if self.claims is not None:
+            named.add(self.claims.criterion)
+            if self.claims.unsupported not in {rule.code for rule in self.defects}:
+                raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
+        if named - criteria:
+            raise ValueError(f"there is no criterion {min(named - criteria)!r}")
+        return self
 
 
 class OwnCriterion(RubricCriterion):

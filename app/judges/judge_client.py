@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from app.domain.budgets import NO_AMOUNT, Amount
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.values import utc_now
-from app.inference.connection import Connection
+from app.inference.connection import CHAT_PATH, Connection
 from app.inference.endpoint import NoReply
 from app.judges.budget import Budget, SpendingAccount, estimate_tokens
 from app.judges.chat_response import ChatResponse, parse_response, require_success
@@ -42,6 +42,16 @@ _FILTER_CODES: Final = frozenset(("content_filter", "content_policy_violation"))
 class PromptMessage(TypedDict):
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+@dataclass(frozen=True)
+class ServerCall:
+    """One request to a server, and how its answer is read. `texts` are what the model reads, to estimate tokens."""
+
+    path: str
+    body: Mapping[str, JsonValue]
+    texts: Sequence[str]
+    parse: Callable[[bytes], ChatResponse]
 
 
 @dataclass
@@ -96,9 +106,10 @@ class JudgeClient:
         while True:
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
             try:
-                reply = await self._call_within_limits(
-                    self._build_body(messages, request, mode), messages, deadline, spent
-                )
+                body = self._build_body(messages, request, mode)
+                texts = [said["content"] for said in messages]
+                call = ServerCall(CHAT_PATH, body, texts, parse_response)
+                reply = await self._call_within_limits(call, deadline, spent)
             except CallFailed as failed:
                 spent.trouble = self.last_error = failed.words
                 strange += failed.status == 200
@@ -113,9 +124,22 @@ class JudgeClient:
                     raise build_refusal_error(reply.text)
                 return reply
             attempt += 1
-            if deadline.seconds_left <= pause:
-                raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
-            await asyncio.sleep(pause)
+            await _pause_before_retry(pause, deadline, spent)
+
+    async def ask_route(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
+        """The same for any route of a server, with its body as it is."""
+        attempt = strange = 0
+        while True:
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
+            try:
+                return await self._call_within_limits(call, deadline, spent)
+            except CallFailed as failed:
+                spent.trouble = self.last_error = failed.words
+                strange += failed.status == 200
+                _require_retryable(failed, strange)
+                pause = max(pause, failed.retry_after)
+            attempt += 1
+            await _pause_before_retry(pause, deadline, spent)
 
     def _build_body(
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, mode: JsonMode
@@ -134,12 +158,9 @@ class JudgeClient:
             body["response_format"] = wanted
         return body
 
-    async def _call_within_limits(
-        self, body: dict[str, JsonValue], messages: Sequence[PromptMessage], deadline: Deadline, spent: ReadingCost
-    ) -> ChatResponse:
+    async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
         """One call, after waiting for all limits."""
-        texts = [said["content"] for said in messages]
-        expected = self._config.prices.compute_amount(estimate_tokens(texts), self._config.max_output_tokens)
+        expected = self._config.prices.compute_amount(estimate_tokens(call.texts), self._config.max_output_tokens)
         self.breaker.require_closed()
         self.budget.require_available(expected)
         if spent.calls:
@@ -155,8 +176,8 @@ class JudgeClient:
                 taken = 0.0 if self._tokens is None else await self._tokens.take(expected.tokens)
                 await self.budget.reserve(spent.hold, self._compute_used(spent), expected)
             with self.breaker.track_call() as outcome:
-                reply = await self._exchange(body, outcome, deadline, spent, expected)
-            used = _record_usage(reply, texts, spent)
+                reply = await self._exchange(call, outcome, deadline, spent, expected)
+            used = _record_usage(reply, call.texts, spent)
             if self._tokens is not None:
                 self._tokens.settle(taken - used)
             return reply
@@ -164,11 +185,11 @@ class JudgeClient:
             self.limit.release()
 
     async def _exchange(
-        self, body: dict[str, JsonValue], outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount
+        self, call: ServerCall, outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = parse_response(await self._send(body))
+            reply = call.parse(await self._send(call))
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.unanswered_calls += 1
@@ -187,9 +208,9 @@ class JudgeClient:
         self.limit.record_success()
         return reply
 
-    async def _send(self, body: Mapping[str, JsonValue]) -> bytes:
+    async def _send(self, call: ServerCall) -> bytes:
         try:
-            reply = await self._connection.post(body)
+            reply = await self._connection.post(call.body, call.path)
         except NoReply as error:
             raise build_call_failure(error) from None
         return require_success(reply)
@@ -247,6 +268,13 @@ def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost)
     spent.input_tokens += read
     spent.output_tokens += wrote
     return read + wrote
+
+
+async def _pause_before_retry(pause: float, deadline: Deadline, spent: ReadingCost) -> None:
+    """ReadingFailed when the deadline comes first."""
+    if deadline.seconds_left <= pause:
+        raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
+    await asyncio.sleep(pause)
 
 
 def _require_retryable(failed: CallFailed, strange: int) -> None:

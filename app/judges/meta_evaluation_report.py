@@ -155,7 +155,7 @@ def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure,
     total = math.fsum(criterion.weight for criterion in evidence.rubric.criteria)
     found = []
     for criterion in evidence.rubric.criteria:
-        values = [(clean[criterion.name], spoilt[criterion.name]) for clean, spoilt in heard]
+        values = [(clean.get(criterion.name), spoilt.get(criterion.name)) for clean, spoilt in heard]
         known = [(clean, spoilt) for clean, spoilt in values if clean is not None and spoilt is not None]
         sides = [compute_preference_sign(clean - spoilt) for clean, spoilt in known]
         higher = Proportion(sum((side + 1) / 2 for side in sides), len(sides))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
-from app.main.components import build_judge_config, build_options
+from app.main.components import build_any_config, build_options
 from app.ports.environment import Environment
 from app.settings import Settings, SettingsError, find_where_set
 
@@ -56,7 +56,7 @@ def _broken_judges(settings: Settings) -> list[str]:
     wrong = []
     for name, judge in settings.judges.items():
         try:
-            build_judge_config(settings, name, judge)
+            build_any_config(settings, name, judge)
         except ValueError as error:
             wrong.append(f"{find_where_set(('judges', name))}: {error}")
     return wrong

@@ -44,6 +44,19 @@ class RepeatingJudge(Protocol):
 
 
 @runtime_checkable
+class RewardJudge(Protocol):
+    """A judge that may be a reward model."""
+
+    @property
+    def gives_rewards(self) -> bool:
+        """Whether its verdicts have a `reward` in place of scores by the rubric."""
+
+
+def gives_rewards(judge: Judge) -> bool:
+    return isinstance(judge, RewardJudge) and judge.gives_rewards
+
+
+@runtime_checkable
 class BackedJudge(Protocol):
     """A judge with a fallback, which answers when it refuses."""
 

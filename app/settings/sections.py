@@ -1,9 +1,9 @@
 """The sections of the settings."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
@@ -11,6 +11,7 @@ from app.domain.runs import ScoringOptions, Votes
 from app.domain.values import Frozen, Name, Unit
 
 JudgeFormat = Literal["schema", "object", "off"]
+RewardRoute = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -19,11 +20,29 @@ def _normalise_judge_format(value: object) -> object:
     return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
 
 
+_CHAT_ONLY = frozenset(
+    ("temperature", "max_output_tokens", "token_parameter", "json_mode", "expected_scores", "fallback")
+)
+_REWARD_ONLY = frozenset(("route", "chat_template", "reward_center", "reward_scale"))
+
+
 class JudgeSettings(Frozen):
+    kind: Literal["chat", "reward_model"] = "chat"
+    """`chat` reads a group by the rubric. `reward_model` gives one number for a conversation, by `route`."""
     base_url: str
-    """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
+    """Of an OpenAI-compatible API, ending in `/v1` for most servers. Of a reward model's server: without a path."""
     model: str
     """As that API names it."""
+    route: RewardRoute | None = None
+    """How a reward model is asked: `vllm_classify` (`POST /classify`), `vllm_pooling` (`/pooling`), `sglang_classify`
+    (`/classify`), `tei_predict` (`/predict`) or `openrlhf` (`/get_reward`)."""
+    chat_template: Literal["server"] | Path | None = None
+    """Who turns a conversation into the reward model's text: `server` (vLLM alone can), or this service, with the chat
+    template of a tokenizer's folder or a Jinja file. A reward model needs one of them."""
+    reward_center: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """The reward that is worth an absolute score of 0.5, where reward models judge alone."""
+    reward_scale: Positive = 1.0
+    """A reply that is better by so much is worth 0.73 there."""
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
@@ -69,6 +88,23 @@ class JudgeSettings(Frozen):
     """The judge that is asked when this one refuses, or gives no answer that can be used; by its name."""
     allow_self_judge: bool = False
     """Let this judge score a policy that is its own model."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        """Settings that would do nothing are refused, and so are routes that get no text."""
+        fields = type(self).model_fields
+        others = _CHAT_ONLY if self.kind == "reward_model" else _REWARD_ONLY
+        if others := {name for name in others if getattr(self, name) != fields[name].default}:
+            raise ValueError(f"a judge of the kind {self.kind} has no {min(others)}")
+        if self.kind == "chat":
+            return self
+        if self.route is None or self.chat_template is None:
+            raise ValueError("a reward model needs route and chat_template")
+        if self.chat_template == "server" and not self.route.startswith("vllm_"):
+            raise ValueError(f"chat_template: a server asked by {self.route} takes text; name a tokenizer's folder")
+        if self.base_url.rstrip("/").endswith("/v1"):
+            raise ValueError("base_url: the routes of reward models are not below /v1; leave it out")
+        return self
 
 
 class EnvironmentSettings(Frozen):

@@ -138,6 +138,24 @@ def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytes
     assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
 
 
+def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reward(number: int, received: Received) -> Reply:
+        prompt, reply = (received.messages[place]["content"] for place in (0, -1))
+        value = 2.5 if (prompt, reply) in good_pairs else -1.5
+        return Reply(json.dumps({"data": [{"index": 0, "label": "LABEL_0", "probs": [value]}]}).encode())
+
+    good_pairs = {(specimen.prompt, specimen.clean) for specimen in shipped_specimens()}
+    with serving(reward) as server:
+        chosen = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
+        configure(monkeypatch, server.url.removesuffix("/v1"), **chosen)
+        _, found, output = check()
+    assert found is not None, output
+    figures = {figure.name: figure.value for figure in found.figures}
+    names = ("pair accuracy, hard", "pair accuracy, subtle", "swap consistency", "answered")
+    assert [figures[name] for name in names] == [1.0, 1.0, 1.0, 1.0]
+    assert {one.higher.trials for one in found.criteria} == {0}
+
+
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
 
 

@@ -43,6 +43,16 @@ JUDGE = """judges:
         ),
         (JUDGE + "    fallback: stirn\n", "judges.stern.fallback: there is no judge 'stirn'; did you mean 'stern'?"),
         (JUDGE + "    api_key_env: NOWHERE_SET\n", "line 2: judges.stern: judges.stern.api_key_env names NOWHERE_SET"),
+        (JUDGE + "    kind: reward_model\n", "judges.stern: a reward model needs route and chat_template"),
+        (JUDGE + "    route: openrlhf\n", "judges.stern: a judge of the kind chat has no route"),
+        (
+            JUDGE.replace("/v1", "") + "    kind: reward_model\n    route: tei_predict\n    chat_template: nowhere\n",
+            "judges.stern: judges.stern.chat_template: nowhere: no such file or folder",
+        ),
+        (
+            JUDGE + "    kind: reward_model\n    route: tei_predict\n    chat_template: server\n",
+            "judges.stern: chat_template: a server asked by tei_predict takes text; name a tokenizer's folder",
+        ),
         (
             "environments:\n  npc_arena:\n    rubric: gateway.yaml\n",
             "line 3: environments.npc_arena.rubric: gateway.yaml, line 1: environments: there is no key",

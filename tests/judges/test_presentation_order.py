@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
+from app.judges.aggregation import kendall_tau, normalise_ranks
+from app.judges.listwise import is_top_contested
 from app.judges.presentation_order import build_mirrored_orders, derive_opaque_ids
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")

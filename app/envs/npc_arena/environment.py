@@ -222,6 +222,8 @@ class NpcArena(Environment):
             sources=list_claimable_sources(cast, reference.passages),
             candidates=tuple(entry.text for entry in entered),
             lines=tuple(entry.lines for entry in entered if entry.lines),
+            conversation=task.messages,
+            episodes=tuple(entry.messages for entry in entered) if cast.scene.max_turns > 1 else (),
         )
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
         return [_add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
