@@ -94,8 +94,9 @@ class JudgeSettings(Frozen):
         """Settings that would do nothing are refused, and so are routes that get no text."""
         fields = type(self).model_fields
         others = _CHAT_ONLY if self.kind == "reward_model" else _REWARD_ONLY
-        if others := {name for name in others if getattr(self, name) != fields[name].default}:
-            raise ValueError(f"a judge of the kind {self.kind} has no {min(others)}")
+        idle = [name for name in sorted(others) if getattr(self, name) != fields[name].default]
+        if idle:
+            raise ValueError(f"a judge of the kind {self.kind} has no {idle[0]}")
         if self.kind == "chat":
             return self
         if self.route is None or self.chat_template is None:
