@@ -14,12 +14,16 @@ _json = TypeAdapter[JsonValue](FiniteJson)
 
 
 class _Loader(_Parser):  # type: ignore[valid-type, misc]
-    """Leaves dates as text for the schema to parse."""
+    """Leaves dates as text for the schema to parse, and reads whole numbers as keys as JSON has them, as texts."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in _Parser.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        mapping = super().construct_mapping(node, deep)
+        return {str(key) if type(key) is int else key: value for key, value in mapping.items()}
 
 
 class BrokenYaml(InvalidRequest):

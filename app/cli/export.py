@@ -33,6 +33,7 @@ EXPLANATIONS: Mapping[LeftOut, str] = {
     "not_best": "not among the best of their group",
     "no_pair": "without a partner for a pair",
     "duplicate": "equal to another row",
+    "no_answer": "that failed, or whose judge is asked in no words",
 }
 
 FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]

@@ -7,6 +7,7 @@ from typing import Final
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
+from app.domain.judging import Rubric
 from app.domain.values import Split
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.degradation import build_ladders
@@ -32,22 +33,22 @@ def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
     return collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
 
 
-def build_packaged_questions(sheets: int, votes: int, seed: int) -> CheckQuestions:
+def build_packaged_questions(sheets: int, votes: int, seed: int, rubric: Rubric | None = None) -> CheckQuestions:
     """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
     found = load_packaged_specimens()
     chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
-    asked = build_questions(chosen, templates, votes, seed)
+    asked = build_questions(chosen, templates, votes, seed, rubric)
     return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
 
 
-def build_short_questions(seed: int) -> CheckQuestions:
+def build_short_questions(seed: int, rubric: Rubric | None = None) -> CheckQuestions:
     """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
     changes of a prompt or a rubric, in an author's own tests."""
     found = load_packaged_specimens()
     chosen, templates = sample_one_per_character(found, SHORT_CHARACTERS, seed), load_packaged_templates()
     pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(found, chosen, templates, 1, seed))
     by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
-    some = build_questions(chosen[:SHORT_REPEATS], templates, seed=seed)
+    some = build_questions(chosen[:SHORT_REPEATS], templates, seed=seed, rubric=rubric)
     return replace(
         some,
         pairs=tuple(by_mutation[mutation.name] for mutation in MUTATIONS if mutation.name in by_mutation),
@@ -57,15 +58,17 @@ def build_short_questions(seed: int) -> CheckQuestions:
 
 
 def build_questions(
-    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0
+    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
 ) -> CheckQuestions:
-    if NpcArena.rubric is None:
+    """Without a `rubric` by the one of NPC Arena."""
+    rubric = rubric or NpcArena.rubric
+    if rubric is None:
         raise ValueError("NPC Arena has no rubric")
     return CheckQuestions(
         pairs=build_pairs(chosen, templates, seed),
         twice=chosen,
         ladders=build_ladders(chosen, templates, seed),
-        rubric=NpcArena.rubric,
+        rubric=rubric,
         votes=votes,
     )
 

@@ -16,6 +16,7 @@ from app.cli.judge_bench import bench
 from app.cli.judge_questions import build_packaged_questions, build_short_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
+from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
@@ -28,6 +29,7 @@ from app.judges.meta_evaluation_report import CheckReport, Figure, build_report
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import build_prompt
+from app.judges.rubric_files import load_rubric
 from app.main.components import build_panels
 from app.main.discovery import discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
@@ -79,6 +81,10 @@ def check(
         bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
@@ -100,7 +106,8 @@ def check(
     judge = panels.judges[name]
     if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
-    questions = build_short_questions(seed) if short else build_packaged_questions(sheets, votes, seed)
+    chosen = _find_rubric(panels, rubric)
+    questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
     if compare is not None:
         _compare_forms(name, judge.model, _read_forms(name, compare, settings), settings, questions, json_file, yes)
         return
@@ -210,18 +217,29 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
         form = settings.judges[name].verdict_form
-        prompts = [build_prompt(request, form) for request in questions.iterate_requests()]
-        tokens = estimate_tokens(
-            [text for p in prompts for text in (p.system, p.user)], bytes_per_token=BYTES_PER_TOKEN
-        )
-        answers = questions.count * ANSWER_TOKENS[form]
+        rewards = settings.judges[name].kind == "reward_model"
+        texts = [
+            text for request in questions.iterate_requests() for text in _list_texts(request, form, rewards=rewards)
+        ]
+        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
+        answers = 0 if rewards else questions.count * ANSWER_TOKENS[form]
+        calls = len(texts) if rewards else questions.count
         cost = _find_prices(name, settings).compute_cost(tokens, answers)
         words = (
-            f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
+            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
             + (f", about {cost:.2f} US dollars" if _find_prices(name, settings).known else ", price unknown")
             + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
+
+
+def _list_texts(request: JudgeRequest, form: VerdictForm, *, rewards: bool) -> list[str]:
+    """What a judge reads. A reward model reads the conversation once for each reply."""
+    if not rewards:
+        prompt = build_prompt(request, form)
+        return [prompt.system, prompt.user]
+    before = "".join(message.content or "" for message in request.conversation)
+    return [before + candidate.text for candidate in request.candidates]
 
 
 def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
@@ -237,6 +255,14 @@ def _find_prices(name: str, settings: Settings) -> TokenPrices:
     return (
         TokenPrices() if judge is None else TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
     )
+
+
+def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
+    try:
+        options = ScoringOptions(rubric=None if file is None else load_rubric(file))
+    except ValueError as error:
+        stop(str(error))
+    return panels.resolve_options(NpcArena.name, options).rubric
 
 
 def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
@@ -265,7 +291,7 @@ def _write_report(file: Path, checked: CheckReport | FormComparison) -> None:
 
 
 def _print_report(checked: CheckReport) -> None:
-    console.print(_build_figures_table(checked), _build_mutations_table(checked))
+    console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
     console.print(_build_letters_table(checked))
     for words in checked.failures:
         console.print(f"failed: {words}", style="red", highlight=False, markup=False)
@@ -313,6 +339,23 @@ def _build_letters_table(checked: CheckReport) -> Table:
         first, score = each.first, each.score
         cells = (_format_value(first), _format_interval(first), _format_value(score), _format_interval(score))
         table.add_row(each.letter, *cells, str(first.trials))
+    return table
+
+
+def _build_criteria_table(checked: CheckReport) -> Table:
+    rubric = checked.rubric
+    title = f"values by criterion, rubric {rubric.name} {rubric.version} ({rubric.digest[:8]})"
+    table = Table("criterion", "weight", "clean", "spoilt", "clean is higher", "95 % interval", "pairs", title=title)
+    for each in checked.criteria:
+        table.add_row(
+            each.criterion,
+            f"{each.weight:.2f}",
+            "-" if each.clean is None else f"{each.clean:.2f}",
+            "-" if each.spoilt is None else f"{each.spoilt:.2f}",
+            _format_value(each.higher),
+            _format_interval(each.higher),
+            str(each.higher.trials),
+        )
     return table
 
 

@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "version": CommandPlace("app.cli.serve", "Print the version."),
         "envs": CommandPlace("app.cli.envs.commands", "List, check and create environments."),
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
+        "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
         "runs": CommandPlace("app.cli.runs", "Say what a run will cost."),

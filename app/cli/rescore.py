@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import httpx
@@ -19,6 +20,7 @@ from app.cli.retry import Retrier
 from app.domain.errors import GatewayError
 from app.domain.judging import Mode
 from app.domain.values import Frozen
+from app.judges.rubric_files import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
 
 PAGE = 100
@@ -61,6 +63,9 @@ def rescore(
     relative_weight: Annotated[
         float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
     ] = None,
+    rubric: Annotated[
+        Path | None, typer.Option(help="YAML file with a rubric.", show_default="the run's, else the configured one")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
@@ -74,7 +79,13 @@ def rescore(
     names = tuple(name.strip() for name in judges.split(",") if name.strip())
     try:
         request = RescoreRequest.model_validate(
-            {"judges": names or None, "mode": mode, "relative_weight": relative_weight, "wait_seconds": WAIT_SECONDS}
+            {
+                "judges": names or None,
+                "mode": mode,
+                "relative_weight": relative_weight,
+                "rubric": None if rubric is None else load_rubric(rubric),
+                "wait_seconds": WAIT_SECONDS,
+            }
         )
     except ValueError as error:
         stop(str(error), 1)

@@ -38,6 +38,8 @@ def rubric(
         if judge not in settings.judges:
             known = ", ".join(sorted(settings.judges)) or "none"
             raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
+        if settings.judges[judge].kind != "chat":
+            raise ValueError(f"judge {judge!r} is a reward model, which writes nothing")
         written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -78,7 +78,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(_build_report(checked), ensure_ascii=False, indent=2))
     else:
-        _print_findings(checked)
+        print_findings(checked.findings, format_count(len(checked.sheets), "sheet"))
     if checked.errors or (strict and checked.warnings):
         raise typer.Exit(1)
 
@@ -160,18 +160,18 @@ def _build_report(checked: SheetCheckResult) -> dict[str, object]:
     }
 
 
-def _print_findings(checked: SheetCheckResult) -> None:
+def print_findings(findings: Sequence[SheetFinding], read: str) -> None:
+    """By file, with the counts below. `read` says what was found to be valid."""
     file = ""
-    for finding in checked.findings:
+    for finding in findings:
         if finding.file != file:
             file = finding.file
             console.print(Text(file, style="bold"), soft_wrap=True)
         console.print(_format_finding(finding), soft_wrap=True)
-    style = "red" if checked.errors else "yellow" if checked.warnings else "green"
-    counts = (_format_count(checked.errors, "error"), _format_count(checked.warnings, "warning"))
-    console.print(
-        f"{_format_count(len(checked.sheets), 'sheet')} read, {', '.join(counts)}", style=style, highlight=False
-    )
+    broken = sum(finding.level == "error" for finding in findings)
+    style = "red" if broken else "yellow" if findings else "green"
+    counts = (format_count(broken, "error"), format_count(len(findings) - broken, "warning"))
+    console.print(f"{read} read, {', '.join(counts)}", style=style, highlight=False)
 
 
 def _format_finding(finding: SheetFinding) -> Text:
@@ -180,7 +180,7 @@ def _format_finding(finding: SheetFinding) -> Text:
     return Text.assemble((place, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
 
 
-def _format_count(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 

@@ -5,10 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from app.domain.groups import Group, TaskRecord
+from app.domain.judging import Judgement
 from app.domain.runs import Purpose
 from app.domain.values import Frozen, Unit
 
-ExportShape = Literal["rollouts", "sft", "dpo", "kto"]
+ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements"]
 ExportFormat = Literal["jsonl", "parquet"]
 
 
@@ -38,11 +39,12 @@ class ExportRequest(ExportFilter):
 
     shape: ExportShape = "rollouts"
     """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
-    `kto`: completions labelled desirable or undesirable."""
+    `kto`: completions labelled desirable or undesirable. `judgements`: what judges were asked and answered, a row for
+    each reading; needs `private`."""
     format: ExportFormat = "jsonl"
     """JSON lines, one row per line, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None
-    """Only completions that this judge scored."""
+    """Only completions that this judge scored. `judgements`: only its readings."""
     offline_judge: bool = False
     """Also completions scored by judges that are not for training, such as the offline judge."""
     private: bool = False
@@ -60,6 +62,12 @@ class ExportRequest(ExportFilter):
     def _require_time_order(self) -> Self:
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValueError("until must be later than since")
+        return self
+
+    @model_validator(mode="after")
+    def _require_private(self) -> Self:
+        if self.shape == "judgements" and not self.private:
+            raise ValueError("judgements hold what the policy never sees, such as secrets: set private as well")
         return self
 
 
@@ -80,6 +88,7 @@ LeftOut = Literal[
     "not_best",
     "no_pair",
     "duplicate",
+    "no_answer",
 ]
 
 
@@ -92,7 +101,14 @@ class ExportSummary(Frozen):
     training. `other_judge`: the wanted judge did not score the group. `unscored` and `pending`: there is no score.
     `undecided`: the judges' readings contradict each other. `below_threshold`: the value is too low. `not_best`: more
     than `top_k` are better. `no_pair`: no other completion of the group is better or worse by the margin, or `pairs` is
-    reached. `duplicate`: an equal row is there already."""
+    reached. `duplicate`: an equal row is there already. For `judgements` readings are counted in place of completions;
+    `no_answer`: the reading failed, or its judge is asked in no words."""
+
+
+class StoredReading(Frozen):
+    judgement: Judgement
+    scoring_id: str
+    """Of the later scoring that it was made for; empty for the group's own scores."""
 
 
 class StoredGroup(Frozen):
@@ -101,3 +117,5 @@ class StoredGroup(Frozen):
     sequence: int
     group: Group
     task: TaskRecord
+    readings: tuple[StoredReading, ...] = ()
+    """Only where they are exported: of the group's own scores, then of later scorings."""

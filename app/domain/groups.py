@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import not_
+from typing import Annotated
+
+from pydantic import Field
 
 from app.domain.judging import Judgement, Mode
 from app.domain.rewards import combine_outcomes
+from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
@@ -91,6 +96,8 @@ class Scoring(Frozen):
     """Names of the judges; empty for verified environments."""
     mode: Mode | None = None
     """How judges were asked, with settings filled in; null for verified environments."""
+    rubric: Annotated[RubricLabel | None, Field(exclude_if=not_)] = None
+    """The rubric that was given in place of the environment's own; null for its own."""
     outcome: Outcome
     """`pending` while the scoring is in progress; nothing of it is stored yet."""
     flags: tuple[str, ...] = ()

@@ -1,11 +1,18 @@
 """Requests to judges and their answers, and the facts that deterministic gates check against."""
 
 from operator import not_
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue, SkipValidation, model_validator
+from pydantic import Field, JsonValue, SkipValidation
 
+from app.domain.rubrics import Bound as Bound
+from app.domain.rubrics import ClaimRule as ClaimRule
+from app.domain.rubrics import DefectRule as DefectRule
+from app.domain.rubrics import Requirement as Requirement
+from app.domain.rubrics import Rubric as Rubric
+from app.domain.rubrics import RubricCriterion as RubricCriterion
 from app.domain.scores import Score
+from app.domain.tasks import Message
 from app.domain.values import FiniteNumber, Frozen, Unit
 
 Document = Annotated[dict[str, JsonValue], SkipValidation]
@@ -14,70 +21,8 @@ Mode = Literal["listwise", "pairwise", "pointwise"]
 """How a panel presents a group to a judge: all at once, in pairs, or one by one."""
 
 
-class Requirement(Frozen):
-    criterion: str
-    at_least: Unit
-
-
-class RubricCriterion(Frozen):
-    """One criterion, judged on a scale of 0 to 4. `anchors` describes a reply of each level."""
-
-    name: str
-    weight: Unit
-    description: str
-    anchors: dict[int, str]
-    requires: Requirement | None = None
-    """The criterion counts as 0 unless the named criterion reaches this value."""
-
-
-class Bound(Frozen):
-    criterion: str
-    at_most: Unit
-
-
-class DefectRule(Frozen):
-    """A defect that the judge may report. `cap` limits the final reward of a completion that has it."""
-
-    code: str
-    description: str
-    cap: Unit | None = None
-    bounds: Annotated[Bound | None, Field(exclude_if=not_)] = None
-    """Limits a criterion's value in every judgement that reports the defect."""
-    confirms: Annotated[str | None, Field(exclude_if=not_)] = None
-    """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
-    omission: Annotated[bool, Field(exclude_if=not_)] = False
-    """Something is left out: the only kind of defect that needs no quote."""
-
-
-class ClaimRule(Frozen):
-    """Verdicts list the completion's claims about events, and code matches them to the events."""
-
-    criterion: str
-    """The criterion that applies once any completion makes a claim."""
-    unsupported: str
-    """Code of the defect for a claim that no event supports."""
-
-
-class Rubric(Frozen):
-    name: str
-    version: str
-    instructions: str
-    criteria: tuple[RubricCriterion, ...]
-    defects: tuple[DefectRule, ...] = ()
-    claims: Annotated[ClaimRule | None, Field(exclude_if=not_)] = None
-    """None: verdicts list no claims."""
-
-    @model_validator(mode="after")
-    def _require_known_names(self) -> Self:
-        criteria = {criterion.name for criterion in self.criteria}
-        named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
-        if self.claims is not None:
-            named.add(self.claims.criterion)
-            if self.claims.unsupported not in {rule.code for rule in self.defects}:
-                raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
-        if named - criteria:
-            raise ValueError(f"there is no criterion {min(named - criteria)!r}")
-        return self
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class SourceEvent(Frozen):
@@ -96,6 +41,8 @@ class Candidate(Frozen):
     """If `text` is a transcript of an episode: the lines that the model wrote. Empty means all of it."""
     hints: tuple[str, ...] = ()
     """Possible problems found by word checks, in words. They may be false alarms."""
+    messages: tuple[Message, ...] = ()
+    """If `text` is a transcript of an episode: the episode itself. Empty means one message with `text`."""
 
 
 class Probes(Frozen):
@@ -126,6 +73,8 @@ class JudgeRequest(Frozen):
     mirrored: bool = True  # the reverse order is asked as well; without it letters are turned by a hash of the task
     vote: int = 0
     """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
+    conversation: tuple[Message, ...] = ()
+    """What the model was asked. Only reward models read it: it is what they are trained on."""
 
 
 class Defect(Frozen):
@@ -155,7 +104,12 @@ class Verdict(Frozen):
     defects: tuple[Defect, ...] = ()
     scores: dict[str, Unit | None]
     note: str = ""
+    reward: Annotated[FiniteNumber | None, Field(exclude_if=_is_none)] = None
+    """What a reward model said, on a scale of its own. `scores` then has one entry, REWARD_CRITERION."""
 
+
+REWARD_CRITERION: Final = "reward_model"
+"""Name of the criterion of a reward model, which knows no rubric."""
 
 JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language"]
 """Why there are no verdicts: no answer, an unusable one, a refusal, a used-up budget, an unknown language."""
@@ -321,6 +275,10 @@ class Case(Frozen):
     candidates: tuple[str, ...]
     lines: tuple[tuple[SpokenLine, ...], ...] = ()
     """For transcripts of episodes: the model's lines per candidate, which gates check one by one."""
+    conversation: tuple[Message, ...] = ()
+    """What the model was asked, for reward models. Without it they cannot score."""
+    episodes: tuple[tuple[Message, ...], ...] = ()
+    """For transcripts of episodes: the messages per candidate."""
 
 
 class PanelResult(Frozen):

@@ -1,11 +1,13 @@
 """Runs and their pins; streams of tasks and leases on them."""
 
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from app.domain.judging import Mode
+from app.domain.judging import Mode, Rubric
+from app.domain.rubrics import OwnRubric
 from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
@@ -28,6 +30,8 @@ class ScoringOptions(Frozen):
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] = "zero"
     """Score of a completion with `finish_reason: length`: 0, or the score of its text."""
+    rubric: Annotated[OwnRubric | None, Field(exclude_if=not_)] = None
+    """What judges score by, in environments that take another rubric than their own; others ignore it."""
 
 
 class PanelOptions(Frozen):
@@ -37,6 +41,8 @@ class PanelOptions(Frozen):
     votes: Votes
     judges: tuple[Name, ...]
     relative_weight: Unit
+    rubric: Rubric | None = None
+    """None: the environment's own."""
 
 
 class Pin(Frozen):

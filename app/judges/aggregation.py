@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, combinations, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 from typing import Final
 
-from app.domain.judging import Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
+from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
 from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
+from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
 from app.judges.reliability import GroupSample, measure_reliability
 from app.judges.verdict_parsing import drop_unproven_defects
@@ -40,26 +41,18 @@ def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
     return mean(kendall_tau(one, other) for one, other in combinations(readings, 2))
 
 
-def is_top_contested(readings: Sequence[Sequence[float]]) -> bool:
-    """Whether the lists disagree about the order of the two items with the best means."""
-    means = [mean(column) for column in zip(*readings, strict=True)]
-    first, second = sorted(range(len(means)), key=lambda place: (-means[place], place))[:2]
-    signs = [_sign(reading[first] - reading[second]) for reading in readings]
-    return any(one != other for one, other in pairwise(signs))
-
-
 def mean(values: Iterable[float]) -> float:
     listed = list(values)
     return math.fsum(listed) / len(listed)
 
 
 def _compare_signs(one: float, other: float) -> float:
-    if _sign(one) == _sign(other):
+    if get_sign(one) == get_sign(other):
         return 1.0
-    return 0.0 if _sign(one) == 0 or _sign(other) == 0 else -1.0
+    return 0.0 if get_sign(one) == 0 or get_sign(other) == 0 else -1.0
 
 
-def _sign(difference: float) -> int:
+def get_sign(difference: float) -> int:
     return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
 
 
@@ -86,6 +79,8 @@ class CandidateGroup:
     """The models' own words, where texts are transcripts of episodes."""
     hints: Mapping[str, tuple[str, ...]]
     """Findings of word checks in single texts, which judges are given."""
+    episodes: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
+    """Where texts are transcripts: the episodes themselves."""
 
     @classmethod
     def from_texts(
@@ -94,14 +89,15 @@ class CandidateGroup:
         texts: Iterable[str],
         own: Mapping[str, str] | None = None,
         hints: Mapping[str, tuple[str, ...]] | None = None,
+        episodes: Mapping[str, tuple[Message, ...]] | None = None,
     ) -> "CandidateGroup":
         distinct = tuple(sorted(set(texts)))
-        return cls(case, distinct, derive_opaque_ids(case.key, distinct), own or {}, hints or {})
+        return cls(case, distinct, derive_opaque_ids(case.key, distinct), own or {}, hints or {}, episodes or {})
 
     def select_texts(self, texts: Iterable[str]) -> "CandidateGroup":
         """A part of the group with some of its texts, under the same ids."""
         chosen = tuple(sorted(texts))
-        return CandidateGroup(self.case, chosen, {text: self.ids[text] for text in chosen}, self.own, self.hints)
+        return replace(self, texts=chosen, ids={text: self.ids[text] for text in chosen})
 
     def locate_texts(self, part: "CandidateGroup") -> tuple[int, ...]:
         """The positions of the texts of `part` in this group."""
@@ -116,12 +112,19 @@ class CandidateGroup:
             sources=self.case.sources,
             language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
             candidates=tuple(
-                Candidate(id=self.ids[text], text=text, own=self.own.get(text, ""), hints=self.hints.get(text, ()))
+                Candidate(
+                    id=self.ids[text],
+                    text=text,
+                    own=self.own.get(text, ""),
+                    hints=self.hints.get(text, ()),
+                    messages=self.episodes.get(text, ()),
+                )
                 for text in order
             ),
             mode=mode,
             mirrored=mirrored,
             vote=vote,
+            conversation=self.case.conversation,
         )
 
     def compute_absolutes(self, values: Sequence[Values]) -> tuple[float, ...]:
@@ -162,6 +165,8 @@ class JudgeView:
     deciding_verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     """By text, a further verdict where exactly half of the others report a capping defect. It counts for defects
     alone."""
+    follows_rubric: bool = True
+    """False for a reward model: its values have the one criterion REWARD_CRITERION."""
 
     def list_defect_reports(self, place: int) -> tuple[tuple[Defect, ...], ...]:
         """The defects that each judgement of a text reports."""
@@ -300,7 +305,8 @@ def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
         return "did not rank every candidate exactly once"
     if sorted(judgement.order) != expected:
         return "did not report its presentation order"
-    criteria = {criterion.name for criterion in group.case.rubric.criteria}
+    gives_rewards = all(verdict.reward is not None for verdict in judgement.verdicts)
+    criteria = {REWARD_CRITERION} if gives_rewards else {criterion.name for criterion in group.case.rubric.criteria}
     for scores in (verdict.scores for verdict in judgement.verdicts):
         if set(scores) != criteria or all(value is None for value in scores.values()):
             return "did not score every candidate by the criteria of the rubric"

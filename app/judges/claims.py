@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
+from app.domain.scores import Criterion
 from app.judges.text_normalisation import fold_text, replace_surrogates
 
 _LEAST_WEIGHT: Final = 3
@@ -33,6 +34,7 @@ def shorten(value: object) -> str:
 
 _MOST_CLAIMS: Final = 40
 _LONGEST_QUOTE: Final = 400
+_LONGEST_NOTE: Final = 600
 _MOST_EXPLAINED: Final = 5
 
 
@@ -117,3 +119,17 @@ def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
 
 def _trim_quote(quote: str) -> str:
     return replace_surrogates(quote.strip()[:_LONGEST_QUOTE])
+
+
+def attach_claim_notes(
+    rubric: Rubric, criteria: Sequence[Criterion], verdicts: Sequence[Verdict]
+) -> tuple[Criterion, ...]:
+    """Adds the judges' claims as a note to the criterion about claims."""
+    about = "" if rubric.claims is None else rubric.claims.criterion
+    note = explain_claims(rubric, verdicts)[:_LONGEST_NOTE]
+    return tuple(
+        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
+        if note and each.name == about
+        else each
+        for each in criteria
+    )

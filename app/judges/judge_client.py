@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from app.domain.budgets import NO_AMOUNT, Amount
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.values import utc_now
-from app.inference.connection import Connection
+from app.inference.connection import CHAT_PATH, Connection
 from app.inference.endpoint import NoReply
 from app.judges.budget import Budget, SpendingAccount, estimate_tokens
 from app.judges.chat_response import ChatResponse, parse_response, require_success
@@ -43,6 +43,18 @@ _SERVER_FAULT_STATUSES: Final = frozenset((401, 402, 403, 404, 408))
 class PromptMessage(TypedDict):
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+@dataclass(frozen=True)
+class ServerCall:
+    """One request to a server, and how its answer is read. `texts` are what the model reads, to estimate tokens."""
+
+    path: str
+    body: Mapping[str, JsonValue]
+    texts: Sequence[str]
+    parse: Callable[[bytes], ChatResponse]
+    most_tokens: int = 0
+    """Of its answer."""
 
 
 @dataclass
@@ -98,7 +110,8 @@ class JudgeClient:
         while True:
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
             try:
-                reply = await self._call_within_limits(form, messages, request, deadline, spent)
+                call = self._build_call(messages, request, form)
+                reply = await self._call_within_limits(call, deadline, spent)
             except CallFailed as failed:
                 if (changed := self.traits.choose_next(form, failed)) is not None:
                     form = changed
@@ -116,9 +129,22 @@ class JudgeClient:
                 form = changed
                 continue
             attempt += 1
-            if deadline.seconds_left <= pause:
-                raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
-            await asyncio.sleep(pause)
+            await _pause_before_retry(pause, deadline, spent)
+
+    async def ask_route(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
+        """The same for any route of a server, with its body as it is."""
+        attempt = strange = 0
+        while True:
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
+            try:
+                return await self._call_within_limits(call, deadline, spent)
+            except CallFailed as failed:
+                spent.trouble = self.last_error = failed.words
+                strange += failed.status == 200
+                _require_retryable(failed, strange)
+                pause = max(pause, failed.retry_after)
+            attempt += 1
+            await _pause_before_retry(pause, deadline, spent)
 
     def _build_body(
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, form: RequestForm
@@ -134,18 +160,15 @@ class JudgeClient:
             body["response_format"] = wanted
         return body
 
-    async def _call_within_limits(
-        self,
-        form: RequestForm,
-        messages: Sequence[PromptMessage],
-        request: JudgeRequest | None,
-        deadline: Deadline,
-        spent: ReadingCost,
-    ) -> ChatResponse:
-        """One call, after waiting for all limits."""
-        body = self._build_body(messages, request, form)
+    def _build_call(
+        self, messages: Sequence[PromptMessage], request: JudgeRequest | None, form: RequestForm
+    ) -> ServerCall:
         texts = [said["content"] for said in messages]
-        expected = self._config.prices.compute_amount(estimate_tokens(texts), form.most_tokens)
+        return ServerCall(CHAT_PATH, self._build_body(messages, request, form), texts, parse_response, form.most_tokens)
+
+    async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
+        """One call, after waiting for all limits."""
+        expected = self._config.prices.compute_amount(estimate_tokens(call.texts), call.most_tokens)
         self.breaker.require_closed()
         self.budget.require_available(expected)
         if spent.calls:
@@ -161,8 +184,8 @@ class JudgeClient:
                 taken = 0.0 if self._tokens is None else await self._tokens.take(expected.tokens)
                 await self.budget.reserve(spent.hold, self._compute_used(spent), expected)
             with self.breaker.track_call() as outcome:
-                reply = await self._exchange(body, outcome, deadline, spent, expected)
-            used = _record_usage(reply, texts, spent)
+                reply = await self._exchange(call, outcome, deadline, spent, expected)
+            used = _record_usage(reply, call.texts, spent)
             if self._tokens is not None:
                 self._tokens.settle(taken - used)
             return reply
@@ -170,11 +193,11 @@ class JudgeClient:
             self.limit.release()
 
     async def _exchange(
-        self, body: dict[str, JsonValue], outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount
+        self, call: ServerCall, outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = await _parse_body(await self._send(body))
+            reply = await _parse_body(call, await self._send(call))
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.unanswered_calls += 1
@@ -193,9 +216,9 @@ class JudgeClient:
         self.limit.record_success()
         return reply
 
-    async def _send(self, body: Mapping[str, JsonValue]) -> bytes:
+    async def _send(self, call: ServerCall) -> bytes:
         try:
-            reply = await self._connection.post(body)
+            reply = await self._connection.post(call.body, call.path)
         except NoReply as error:
             raise build_call_failure(error) from None
         return require_success(reply)
@@ -256,16 +279,23 @@ def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost)
     return read + wrote
 
 
-async def _parse_body(body: bytes) -> ChatResponse:
+async def _parse_body(call: ServerCall, body: bytes) -> ChatResponse:
     if len(body) > _MOST_PARSED_ON_LOOP:
-        return await asyncio.to_thread(parse_response, body)
-    return parse_response(body)
+        return await asyncio.to_thread(call.parse, body)
+    return call.parse(body)
 
 
 def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
     """The messages of a model that knows no system message: its text stands at the head of the user's."""
     first, second, *others = messages
     return [{"role": "user", "content": f"{first['content']}\n\n{second['content']}"}, *others]
+
+
+async def _pause_before_retry(pause: float, deadline: Deadline, spent: ReadingCost) -> None:
+    """ReadingFailed when the deadline comes first."""
+    if deadline.seconds_left <= pause:
+        raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
+    await asyncio.sleep(pause)
 
 
 def _require_retryable(failed: CallFailed, strange: int) -> None:

@@ -1,4 +1,4 @@
-"""Builds chat judges from their configurations, with cache and fallback."""
+"""Builds judges from their configurations: chat judges with cache and fallback, reward models with a cache."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +9,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.fallback import JudgeWithFallback
 from app.judges.memory_cache import InProcessMemory
 from app.judges.request_form import RequestForm
+from app.judges.reward_models import RewardModelConfig, RewardModelJudge
 from app.judges.server_traits import ServerTraits, build_request_form
 from app.ports.judges import Judge, JudgeCache
 
@@ -32,3 +33,9 @@ def build_chat_judges(
             raise ValueError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
         judges[name] = JudgeWithFallback(remembering[name], remembering[fallback])
     return judges
+
+
+def build_reward_judges(configs: Sequence[RewardModelConfig], memory: JudgeCache | None) -> dict[str, Judge]:
+    """By name. Without a `memory` nothing is cached."""
+    memory = InProcessMemory(utc_now) if memory is None else memory
+    return {config.server.name: CachingJudge(RewardModelJudge(config, memory), memory) for config in configs}

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final
 
 from app.judges.aggregation import (
@@ -17,7 +17,7 @@ from app.judges.aggregation import (
     build_failed_result,
     build_result,
     build_view,
-    is_top_contested,
+    get_sign,
     mean,
     mean_kendall_tau,
 )
@@ -144,3 +144,11 @@ def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:
     )
     by_text = mean(mean_kendall_tau([reading.standings for reading in readings]) for readings in chunks)
     return by_slot >= BY_POSITION and by_slot > by_text
+
+
+def is_top_contested(readings: Sequence[Sequence[float]]) -> bool:
+    """Whether the lists disagree about the order of the two items with the best means."""
+    means = [mean(column) for column in zip(*readings, strict=True)]
+    first, second = sorted(range(len(means)), key=lambda place: (-means[place], place))[:2]
+    signs = [get_sign(reading[first] - reading[second]) for reading in readings]
+    return any(one != other for one, other in pairwise(signs))

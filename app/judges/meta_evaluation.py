@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from app.domain.judging import Judgement, JudgeRequest, Rubric
+from app.domain.judging import REWARD_CRITERION, Judgement, JudgeRequest, Rubric
 from app.domain.rewards import apply_bounds, build_criteria, combine, compute_absolute, find_cap
-from app.judges.aggregation import mean, normalise_ranks
+from app.judges.aggregation import Values, average_values, mean, normalise_ranks
 from app.judges.degradation import DegradationLadder
 from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
 from app.judges.perturbations import GoldCase, PerturbedPair, build_identical_request
@@ -29,12 +29,14 @@ _RELATIVE_WEIGHT: Final = 0.5
 
 @dataclass(frozen=True)
 class PairRewards:
-    """One judgement of a pair: each reply's reward, and its absolute score."""
+    """One judgement of a pair: each reply's reward, its absolute score, and its values by criterion."""
 
     clean: float
     spoilt: float
     clean_absolute: float
     spoilt_absolute: float
+    clean_values: Values
+    spoilt_values: Values
 
     @property
     def side(self) -> int:
@@ -94,6 +96,7 @@ class CheckEvidence:
     firsts: tuple[float, ...]
     steps: tuple[bool, ...]
     """Per degradation step, over both orders: whether the reply with one more fault earned no more."""
+    rubric: Rubric
     failures: tuple[str, ...]
     questions: int
     calls: int
@@ -193,6 +196,7 @@ async def measure_judge(
         ),
         firsts=tuple(firsts),
         steps=tuple(steps),
+        rubric=questions.rubric,
         failures=tuple(made.error for made in judgements if made.error is not None and made.failure != "budget"),
         questions=len(requests) - sum(unasked),
         calls=sum(made.calls for made in judgements),
@@ -223,6 +227,8 @@ def _average_rewards(votes: Sequence[PairRewards]) -> PairRewards:
         spoilt=mean(vote.spoilt for vote in votes),
         clean_absolute=mean(vote.clean_absolute for vote in votes),
         spoilt_absolute=mean(vote.spoilt_absolute for vote in votes),
+        clean_values=average_values([vote.clean_values for vote in votes]),
+        spoilt_values=average_values([vote.spoilt_values for vote in votes]),
     )
 
 
@@ -234,14 +240,21 @@ def _compute_pair_rewards(
         return None
     first, second = (rewards[candidate.id] for candidate in request.candidates)
     clean, spoilt = (first, second) if request.candidates[0].text == pair.clean else (second, first)
-    return PairRewards(clean=clean[0], spoilt=spoilt[0], clean_absolute=clean[1], spoilt_absolute=spoilt[1])
+    return PairRewards(
+        clean=clean.reward,
+        spoilt=spoilt.reward,
+        clean_absolute=clean.absolute,
+        spoilt_absolute=spoilt.absolute,
+        clean_values=clean.values,
+        spoilt_values=spoilt.values,
+    )
 
 
 def _compute_first_preference(request: JudgeRequest, judgement: Judgement | None) -> float | None:
     rewards = _compute_rewards(request, judgement)
     if rewards is None:
         return None
-    first, second = (rewards[candidate.id][0] for candidate in request.candidates)
+    first, second = (rewards[candidate.id].reward for candidate in request.candidates)
     return 0.5 + compute_preference_sign(first - second) / 2
 
 
@@ -251,7 +264,7 @@ def _read_letters(request: JudgeRequest, judgement: Judgement | None) -> tuple[L
         return ()
     top = judgement.ranking[0]
     return tuple(
-        LetterReading(letter, (candidate.id in top) / len(top), rewards[candidate.id][1])
+        LetterReading(letter, (candidate.id in top) / len(top), rewards[candidate.id].absolute)
         for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)
     )
 
@@ -268,21 +281,30 @@ def _check_steps(ladder: DegradationLadder, *answers: tuple[JudgeRequest, Judgem
     if len(heard) < len(answers):
         return ()
     ids = {candidate.text: candidate.id for candidate in answers[0][0].candidates}
-    earned = [mean(rewards[ids[text]][0] for rewards in heard) for text in ladder.rungs]
+    earned = [mean(rewards[ids[text]].reward for rewards in heard) for text in ladder.rungs]
     return tuple(compute_preference_sign(worse - better) <= 0 for better, worse in pairwise(earned))
 
 
-def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:
-    """Per candidate the reward and absolute score from this judgement alone, with caps, bounds and confirmed hints."""
+@dataclass(frozen=True)
+class _CandidateReward:
+    reward: float
+    absolute: float
+    values: Values
+
+
+def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, _CandidateReward] | None:
+    """What each candidate earns from this judgement alone, with caps, bounds and confirmed hints."""
     if judgement is None or judgement.error is not None:
         return None
     ranks = normalise_ranks(judgement.ranking)
     told = {candidate.id: list_given_hints(candidate) for candidate in request.candidates}
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, _CandidateReward] = {}
     for verdict in judgement.verdicts:
         gate = 0.0 if list_confirmed_flags(told[verdict.candidate], verdict.defects, request.rubric) else 1.0
-        absolute = gate * compute_absolute(build_criteria(request.rubric, apply_bounds(request.rubric, verdict)))
+        values = apply_bounds(request.rubric, verdict)
+        told_absolute = compute_absolute(build_criteria(request.rubric, values))
+        absolute = gate * (verdict.scores.get(REWARD_CRITERION) or 0.0 if verdict.reward is not None else told_absolute)
         cap = find_cap(request.rubric, verdict.defects)
         reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
-        found[verdict.candidate] = (reward, absolute)
+        found[verdict.candidate] = _CandidateReward(reward, absolute, values)
     return found

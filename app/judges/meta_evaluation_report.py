@@ -1,11 +1,20 @@
 """The report of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from app.domain.intervals import Proportion, compute_intraclass_correlation
+from app.domain.rubrics import RubricLabel
 from app.domain.values import FiniteNumber, Frozen
-from app.judges.meta_evaluation import CheckEvidence, LetterReading, MeasuredPair
+from app.judges.aggregation import Values, average_values, mean
+from app.judges.meta_evaluation import (
+    CheckEvidence,
+    LetterReading,
+    MeasuredPair,
+    PairRewards,
+    compute_preference_sign,
+)
 from app.judges.perturbations import MUTATIONS
 
 HARD_AT_LEAST: Final = 0.90
@@ -60,12 +69,26 @@ class LetterFigure(Frozen):
     score: Figure
 
 
+class CriterionFigure(Frozen):
+    """What a criterion says of clean and of spoilt replies, over the pairs to which it applies."""
+
+    criterion: str
+    weight: FiniteNumber
+    """Its share where every criterion applies."""
+    clean: FiniteNumber | None
+    spoilt: FiniteNumber | None
+    """Means of the values."""
+    higher: Figure
+    """How often the clean reply has the higher value; a tie counts half."""
+
+
 class CheckReport(Frozen):
     short: bool = False
     """Few questions: a figure then passes unless its whole interval is beyond the target, and one without measurements
     counts for nothing."""
     judge: str
     model: str
+    rubric: RubricLabel
     characters: int
     pairs: int
     questions: int
@@ -73,6 +96,8 @@ class CheckReport(Frozen):
     cost_usd: FiniteNumber | None
     figures: tuple[Figure, ...]
     mutations: tuple[MutationFigure, ...]
+    criteria: tuple[CriterionFigure, ...]
+    """In the order of the rubric. None has a target: few faults touch every criterion."""
     letters: tuple[LetterFigure, ...] = ()
     failures: tuple[str, ...]
     """The judge's errors, each kind once."""
@@ -89,6 +114,7 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool
         short=short,
         judge=judge,
         model=model,
+        rubric=RubricLabel.from_rubric(evidence.rubric),
         characters=len({measured.pair.specimen.cast.sheet.id for measured in evidence.pairs}),
         pairs=len(evidence.pairs),
         questions=evidence.questions,
@@ -97,6 +123,7 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool
         figures=compute_figures(evidence, short=short),
         mutations=compute_mutation_figures(evidence.pairs),
         letters=compute_letter_figures(evidence.letters),
+        criteria=compute_criterion_figures(evidence),
         failures=tuple(dict.fromkeys(evidence.failures))[:10],
         stopped=evidence.stopped,
     )
@@ -171,6 +198,35 @@ def compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFig
             LetterFigure(letter=letter, first=_build_figure("first", first), score=_build_figure("score", score))
         )
     return tuple(found)
+
+
+def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure, ...]:
+    heard = [_average_values(measured.both) for measured in evidence.pairs if measured.both is not None]
+    total = math.fsum(criterion.weight for criterion in evidence.rubric.criteria)
+    found = []
+    for criterion in evidence.rubric.criteria:
+        values = [(clean.get(criterion.name), spoilt.get(criterion.name)) for clean, spoilt in heard]
+        known = [(clean, spoilt) for clean, spoilt in values if clean is not None and spoilt is not None]
+        sides = [compute_preference_sign(clean - spoilt) for clean, spoilt in known]
+        higher = Proportion(sum((side + 1) / 2 for side in sides), len(sides))
+        found.append(
+            CriterionFigure(
+                criterion=criterion.name,
+                weight=criterion.weight / total,
+                clean=mean(clean for clean, _ in known) if known else None,
+                spoilt=mean(spoilt for _, spoilt in known) if known else None,
+                higher=_build_figure("clean is higher", higher),
+            )
+        )
+    return tuple(found)
+
+
+def _average_values(both: tuple[PairRewards, PairRewards]) -> tuple[Values, Values]:
+    """Of the clean and of the spoilt reply, over both orders."""
+    return (
+        average_values([heard.clean_values for heard in both]),
+        average_values([heard.spoilt_values for heard in both]),
+    )
 
 
 def compute_pair_accuracy(pairs: Iterable[MeasuredPair], *, behind_gates: bool = False) -> Proportion:

@@ -7,13 +7,21 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.digests import digest
-from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
+from app.domain.digests import digest, digest_of_model
+from app.domain.judging import (
+    Case,
+    Defect,
+    GateFacts,
+    JudgeFailure,
+    Mode,
+    PanelResult,
+    Rubric,
+)
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
-from app.domain.scores import Criterion, Reason, Score
+from app.domain.scores import Reason, Score
 from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values
 from app.judges.capping_defects import collect_defects, settle_divided_caps
-from app.judges.claims import explain_claims
+from app.judges.claims import attach_claim_notes
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
 from app.judges.gates.gate_registry import (
     GATES,
@@ -30,8 +38,9 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.reliability import stands_out
+from app.judges.reward_models import REWARD_RUBRIC, read_rewards
 from app.judges.text_normalisation import Reply, strip_thoughts
-from app.ports.judges import Judge
+from app.ports.judges import Judge, gives_rewards
 from app.toolkit.large_texts import run_in_turn
 
 DISAGREEMENT_GAP: Final = 0.35
@@ -53,7 +62,7 @@ _LONGEST_RATIONALE: Final = 600
 
 class JudgePanel:
     """One or more judges in one mode. `votes` is how often each judge is asked the same, `seconds` the time limit for a
-    group."""
+    group. A `rubric` replaces those of the cases."""
 
     def __init__(
         self,
@@ -63,8 +72,10 @@ class JudgePanel:
         votes: int = 1,
         *,
         seconds: float = JUDGING_SECONDS,
+        rubric: Rubric | None = None,
     ) -> None:
         self._judges = tuple(judges)
+        self._rubric = rubric
         self._relative_weight = relative_weight
         self._mode = mode
         self._votes = votes
@@ -79,10 +90,13 @@ class JudgePanel:
                 "gates": GATES_DIGEST,
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
+                **({} if rubric is None else {"rubric": digest_of_model(rubric)}),
             }
         )
 
     async def judge(self, case: Case) -> PanelResult:
+        if self._rubric is not None:
+            case = case.model_copy(update={"rubric": self._rubric})
         seen = tuple(strip_thoughts(text) for text in case.candidates)
         noticed = await _run_gates_on_case(case)
         failed = [each.failed for each in noticed]
@@ -95,9 +109,9 @@ class JudgePanel:
                 passed,
                 {text: each.own for text, each in passed.items()},
                 {text: tuple(hint.notices for hint in each.hints) for text, each in passed.items()},
+                dict(zip(seen, case.episodes, strict=True)) if case.episodes else {},
             )
-            judges = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
-            reports = await asyncio.gather(*(self._read_group(judge, group) for judge in judges))
+            reports = await asyncio.gather(*(self._read_group(judge, group) for judge in self._judges))
             answered = _list_answering_judges(reports)
             scores = {
                 text: score.model_copy(
@@ -121,18 +135,22 @@ class JudgePanel:
         )
 
     async def _read_group(self, judge: Judge, group: CandidateGroup) -> GroupResult:
-        report = await READERS[self._mode](judge, group, self._votes)
-        return await settle_divided_caps(judge, group, report, self._mode, self._votes)
+        bounded = DeadlineJudge(judge, self._seconds)
+        if gives_rewards(judge):
+            return await read_rewards(bounded, group)
+        report = await READERS[self._mode](bounded, group, self._votes)
+        return await settle_divided_caps(bounded, group, report, self._mode, self._votes)
 
     def _build_scores(
         self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, "_GateResult"]
     ) -> Mapping[str, Score]:
         views = [report.view for report in reports if report.view is not None]
-        if not views:
+        graders = [view for view in views if view.follows_rubric]
+        if not views or (not graders and not all(map(gives_rewards, self._judges))):
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
             return dict.fromkeys(group.texts, Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE]))
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
-        values = [average_values(column) for column in zip(*(view.values for view in views), strict=True)]
+        values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
         standings = _average_standings(views, len(group.texts))
         return {
             text: self._build_score(
@@ -157,15 +175,15 @@ class JudgePanel:
         flags: Sequence[str],
         noticed: Sequence[Gate],
     ) -> Score:
-        rubric = group.case.rubric
+        graders = [view for view in views if view.follows_rubric]
+        rubric = group.case.rubric if graders else REWARD_RUBRIC
         criteria = build_criteria(rubric, values)
         absolute = compute_absolute(criteria)
         relative = absolute if len(group.texts) == 1 else standing
-        defects = collect_defects(views, place)
+        defects = collect_defects(graders, place)
         leaked = list_confirmed_flags(noticed, defects.values(), rubric)
-        gate = 0.0 if leaked else 1.0
-        cap = find_cap(rubric, defects.values())
-        own = ["judges_disagree"] if self._judges_disagree(views, place) else []
+        gate, cap = 0.0 if leaked else 1.0, find_cap(rubric, defects.values())
+        own = ["judges_disagree"] if self._judges_disagree(graders, place) else []
         return Score(
             outcome="scored",
             reward=combine(gate, absolute, relative, self._relative_weight, cap),
@@ -174,8 +192,8 @@ class JudgePanel:
             relative=relative,
             relative_weight=self._relative_weight,
             cap=cap if cap < 1.0 else None,
-            criteria=_attach_claim_notes(
-                rubric, criteria, [verdict for view in views for verdict in view.verdicts[place]]
+            criteria=attach_claim_notes(
+                rubric, criteria, [verdict for view in graders for verdict in view.verdicts[place]]
             ),
             flags=tuple(dict.fromkeys((*leaked, *flags, *own, *defects))),
             rationale=_compose_rationale(views, place, defects),
@@ -191,7 +209,7 @@ class JudgePanel:
             )
             for view in views
         ]
-        return max(rewards) - min(rewards) >= DISAGREEMENT_GAP
+        return bool(rewards) and max(rewards) - min(rewards) >= DISAGREEMENT_GAP
 
 
 @dataclass(frozen=True)
@@ -300,23 +318,10 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
-    if not any(stands_out(view.samples, relative_weight) for view in views if view.samples):
+    noisy = [view for view in views if view.follows_rubric] or views  # a reward model says the same every time
+    if not any(stands_out(view.samples, relative_weight) for view in noisy if view.samples):
         flags.append("low_signal")
     return tuple(flags)
-
-
-def _attach_claim_notes(
-    rubric: Rubric, criteria: Sequence[Criterion], verdicts: Sequence[Verdict]
-) -> tuple[Criterion, ...]:
-    """Adds the judges' claims as a note to the criterion about claims."""
-    about = "" if rubric.claims is None else rubric.claims.criterion
-    note = explain_claims(rubric, verdicts)[:_LONGEST_RATIONALE]
-    return tuple(
-        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
-        if note and each.name == about
-        else each
-        for each in criteria
-    )
 
 
 def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[str, Defect]) -> str:

@@ -6,11 +6,13 @@ from typing import Final
 
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeReport
+from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.judges.deadline import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
+from app.judges.rubric_files import build_sound_rubric, require_sound_rubric
 from app.ports.judges import Judge, Panel, Panels, RepeatingJudge, ReportingJudge
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
@@ -61,11 +63,15 @@ class ConfiguredPanels:
                 votes=said.votes or chosen.votes,
                 judges=said.judges or chosen.judges,
                 relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
+                rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
             )
         return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})
 
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         return self._made(environment, options)
+
+    def check_rubric(self, rubric: OwnRubric, field: str) -> None:
+        require_sound_rubric(rubric, field)
 
     def refuses_self_judging(self, judge: str) -> bool:
         return judge not in self._self_judging
@@ -81,6 +87,7 @@ class ConfiguredPanels:
             chosen.mode,
             chosen.votes,
             seconds=self._judging_seconds,
+            rubric=chosen.rubric,
         )
 
     def _find_repeated_votes(self, chosen: PanelOptions) -> str:

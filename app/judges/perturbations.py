@@ -14,11 +14,13 @@ from app.characters.casting import (
     Cast,
     Staging,
     build_case_document,
+    build_conversation,
     build_gate_facts,
     build_scene_probes,
     list_claimable_sources,
 )
 from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric, SourceEvent
+from app.domain.tasks import Message
 from app.judges.gates.gate_registry import find_hints
 from app.judges.presentation_order import derive_opaque_ids
 from app.judges.text_normalisation import Reply, contains_words, to_spoken_form
@@ -117,6 +119,7 @@ def build_check_request(
         language=specimen.language,
         candidates=candidates,
         vote=vote,
+        conversation=(Message(role="system", content=specimen.prompt), *build_conversation(specimen.cast)),
     )
 
 

@@ -54,7 +54,7 @@ from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
-from app.service.judge_listing import list_judges
+from app.service.judge_listing import list_criteria, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings
 from app.store.judge_cache import CacheRetention
@@ -169,6 +169,7 @@ def _add_trainer_routes(service: FastAPI, settings: Settings, gateway: Gateway, 
         gateway.catalogue,
         gateway.stepper,
         settings.compat.unscored_reward,
+        partial(list_criteria, gateway),
         observer.record_unscored_answer,
     )
     _add_routes(service, create_openrlhf_router(rewards))

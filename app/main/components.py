@@ -1,19 +1,26 @@
 """What the settings name, made: judges, and what is asked for the passages of a prompt."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from pydantic import SecretStr
 
 from app.domain.budgets import BudgetConfig
+from app.domain.runs import ScoringOptions
+from app.inference.chat_template import ChatTemplate
 from app.inference.credentials import KeyFile, clean_key
 from app.judges.budget import TokenPrices
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges
+from app.judges.judge_factory import build_chat_judges, build_reward_judges
 from app.judges.panels import ConfiguredPanels
+from app.judges.reward_models import RewardModelConfig
+from app.judges.rubric_files import load_rubric
 from app.main.discovery import load_retriever
 from app.ports.judges import JudgeCache
 from app.ports.retrieval import Retriever
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
-from app.settings import JudgeSettings, Settings
+from app.settings import EnvironmentSettings, JudgeSettings, Settings
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
@@ -77,18 +84,40 @@ def _require_azure_route(name: str, judge: JudgeSettings) -> None:
         raise ValueError(f"judges.{name}.api_version must not be set where base_url ends in /openai/v1")
 
 
+def build_any_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig | RewardModelConfig:
+    """ValueError as for a chat judge, and for a chat template that cannot be read."""
+    server = build_judge_config(settings, name, judge)
+    if judge.kind == "chat" or judge.route is None:
+        return server
+    try:
+        template = ChatTemplate.read(judge.chat_template) if isinstance(judge.chat_template, Path) else None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"judges.{name}.chat_template: {error}") from None
+    return RewardModelConfig(
+        replace(server, max_output_tokens=0), judge.route, template, judge.reward_center, judge.reward_scale
+    )
+
+
 def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:
-    """The configured judges over the environments that name them; ValueError for a name that no judge has."""
+    """The configured judges over the environments that name them; ValueError for a name that no judge has, and for a
+    rubric that cannot be used."""
+    configs = [build_any_config(settings, name, judge) for name, judge in settings.judges.items()]
+    fallbacks = {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None}
+    chatting = build_chat_judges([one for one in configs if isinstance(one, ChatJudgeConfig)], fallbacks, memory)
+    rewarding = build_reward_judges([one for one in configs if isinstance(one, RewardModelConfig)], memory)
     return ConfiguredPanels(
-        build_chat_judges(
-            [build_judge_config(settings, name, judge) for name, judge in settings.judges.items()],
-            {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None},
-            memory,
-        ),
-        {name: environment.options for name, environment in settings.environments.items()},
+        {**chatting, **rewarding},
+        {name: build_options(environment) for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
         judging_seconds=settings.judging_seconds,
     )
+
+
+def build_options(environment: EnvironmentSettings) -> ScoringOptions:
+    """With the rubric of its file. ValueError with file, line and key of the first error in it."""
+    if environment.rubric is None:
+        return environment.options
+    return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
 
 
 def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:

@@ -47,7 +47,7 @@ def build_gateway(
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
     editions = SheetVersions(catalogue, store.sheets)
-    runs = RunRegistry(store.runs, clock)
+    runs = RunRegistry(store.runs, panels, clock)
     shelf = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)

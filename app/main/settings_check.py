@@ -1,28 +1,30 @@
 """What is wrong in the settings alone, found before anything is opened."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
-from app.main.components import build_judge_config
+from app.main.components import build_any_config, build_options
+from app.ports.environment import Environment
 from app.settings import Settings, SettingsError, find_where_set
 from app.store.database import parse_url
 
 
-def require_known_names(settings: Settings, environments: Collection[str]) -> None:
-    """SettingsError naming each environment, data set and judge that is not there, each judge that cannot be, and a
-    database URL that is none."""
+def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
+    """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
+    be, and a database URL that is none."""
     wrong = [
         *_unknown_environments(settings, environments),
         *_unknown_judges(settings),
         *_broken_judges(settings),
         *_broken_database_url(settings),
+        *_broken_rubrics(settings, environments),
     ]
     if wrong:
         raise SettingsError("\n".join(wrong))
 
 
-def _unknown_environments(settings: Settings, environments: Collection[str]) -> list[str]:
+def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
     named = [("environments", name) for name in settings.environments] + [
         ("datasets", name) for name in settings.datasets
     ]
@@ -56,7 +58,7 @@ def _broken_judges(settings: Settings) -> list[str]:
     wrong = []
     for name, judge in settings.judges.items():
         try:
-            build_judge_config(settings, name, judge)
+            build_any_config(settings, name, judge)
         except ValueError as error:
             wrong.append(f"{find_where_set(('judges', name))}: {error}")
     return wrong
@@ -68,3 +70,20 @@ def _broken_database_url(settings: Settings) -> list[str]:
     except ValueError as error:
         return [f"{find_where_set(('database_url',))}: {error}"]
     return []
+
+
+def _broken_rubrics(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    wrong = []
+    for name, environment in settings.environments.items():
+        if environment.rubric is None or name not in environments:
+            continue
+        where = find_where_set(("environments", name, "rubric"))
+        if not environments[name].takes_rubric:
+            takers = ", ".join(sorted(one for one, kind in environments.items() if kind.takes_rubric))
+            wrong.append(f"{where}: {name} takes no rubric from the settings; these do: {takers or 'none'}")
+            continue
+        try:
+            build_options(environment)
+        except ValueError as error:
+            wrong.append(f"{where}: {error}")
+    return wrong

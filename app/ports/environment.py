@@ -61,6 +61,8 @@ class Environment(Protocol):
     Params: ClassVar[type[BaseModel]] = NoParams
     """Parameters that change prompt or reference. Every field has a default."""
     rubric: ClassVar[Rubric | None] = None
+    takes_rubric: ClassVar[bool] = False
+    """Whether the settings and runs may bring another rubric, which then replaces that of each case."""
     multi_turn: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False
     """Whether scoring runs programs written by models. Such environments serve only with strong isolation, or if

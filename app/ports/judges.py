@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
+from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
 
 
@@ -40,6 +41,19 @@ class RepeatingJudge(Protocol):
     @property
     def repeats_itself(self) -> bool:
         """Whether it does, as a model at temperature 0: a second vote would be the first one again."""
+
+
+@runtime_checkable
+class RewardJudge(Protocol):
+    """A judge that may be a reward model."""
+
+    @property
+    def gives_rewards(self) -> bool:
+        """Whether its verdicts have a `reward` in place of scores by the rubric."""
+
+
+def gives_rewards(judge: Judge) -> bool:
+    return isinstance(judge, RewardJudge) and judge.gives_rewards
 
 
 @runtime_checkable
@@ -106,7 +120,10 @@ class Panels(Protocol):
         """`options`, with open fields filled in from the environment's settings."""
 
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
-        """InvalidRequest naming `options.judges` when a judge is not configured."""
+        """InvalidRequest naming `options.judges` when a judge is not configured, or the field of a wrong rubric."""
+
+    def check_rubric(self, rubric: OwnRubric, field: str) -> None:
+        """InvalidRequest naming the part of `field` that is wrong."""
 
     def refuses_self_judging(self, judge: str) -> bool:
         """Whether `judge` must not score a policy that is its own model."""

@@ -1,11 +1,14 @@
-"""Lists judges with the environments that they score and their health."""
+"""Lists judges with the environments that they score and their health, and what they score by."""
 
 from dataclasses import dataclass
 
-from app.domain.judging import JudgeReport
+from app.domain.judging import JudgeReport, Rubric
 from app.domain.runs import ScoringOptions
+from app.ports.environment import Environment
 from app.ports.judges import Panels, ReportingJudge
 from app.service.catalogue import Catalogue
+from app.service.gateway import Gateway
+from app.service.judging import select_options
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,19 @@ def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
         )
         for name, judge in panels.judges.items()
     )
+
+
+def find_rubric(panels: Panels, environment: type[Environment], options: ScoringOptions) -> Rubric | None:
+    """What judges score this environment by with these options; None if a verifier scores it."""
+    if environment.rubric is None:
+        return None
+    chosen = panels.resolve_options(environment.name, select_options(environment, options))
+    return chosen.rubric or environment.rubric
+
+
+async def list_criteria(gateway: Gateway, environment: str, run: str | None) -> tuple[str, ...]:
+    """The names of the criteria that every task of the environment has in this run, without those that a caller may
+    add."""
+    options = await gateway.runs.find_options(run)
+    rubric = find_rubric(gateway.panels, gateway.catalogue.classes[environment], options)
+    return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)

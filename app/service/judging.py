@@ -4,7 +4,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
+from app.domain.errors import (
+    Conflict,
+    EnvironmentUnavailable,
+    GatewayError,
+    InvalidRequest,
+    NotFound,
+    ScoringFailed,
+)
 from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.model_names import is_same_model
@@ -67,7 +74,22 @@ class NoPanel:
 
 def get_panel(panels: Panels, hosted: ServedEnvironment, options: ScoringOptions) -> Panel | None:
     """The panel of a judged environment; None if a verifier scores it."""
-    return None if hosted.environment.rubric is None else panels.build_panel(hosted.name, options)
+    if hosted.environment.rubric is None:
+        return None
+    return panels.build_panel(hosted.name, select_options(hosted.environment, options))
+
+
+def select_options(environment: Environment | type[Environment], options: ScoringOptions) -> ScoringOptions:
+    """Without a rubric, if the environment takes none."""
+    if options.rubric is None or environment.takes_rubric:
+        return options
+    return options.model_copy(update={"rubric": None})
+
+
+def require_taker(environment: Environment, field: str) -> None:
+    """InvalidRequest when a rubric is given to an environment that takes none."""
+    if not environment.takes_rubric:
+        raise InvalidRequest(f"{environment.name} takes no other rubric than its own", field=field)
 
 
 def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:

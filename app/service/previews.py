@@ -16,7 +16,7 @@ from app.ports.judges import Panels
 from app.ports.runtime import Observer
 from app.ports.sandbox import Programs, Workers
 from app.service.draft_building import DraftBuilder
-from app.service.judging import score_completions
+from app.service.judging import require_taker, score_completions
 
 
 class PreviewOptions(Frozen):
@@ -95,6 +95,8 @@ class PreviewService:
         """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
         began = asyncio.get_running_loop().time()
         made = self.build_draft(environment, draft)
+        if wanted.options.rubric is not None:
+            require_taker(made.environment, "options.rubric")
         panel = None if made.environment.rubric is None else self._panels.build_panel(environment, wanted.options)
         placed = await self._drafting.place_context(made, "draft.params")
         task, context = placed.task, placed.context

@@ -12,6 +12,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
 from app.domain.rewards import combine_outcomes
+from app.domain.rubrics import OwnRubric, RubricLabel
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
@@ -22,7 +23,7 @@ from app.ports.sandbox import Programs, Workers
 from app.ports.store import GroupStore, ScoringStore
 from app.service.catalogue import ServedEnvironment
 from app.service.inflight import SingleFlight
-from app.service.judging import JudgedCompletions, Scorer, get_panel
+from app.service.judging import JudgedCompletions, Scorer, get_panel, require_taker, select_options
 from app.service.run_registry import RunRegistry
 from app.service.score_validation import resolve_scoring_options
 from app.service.sheet_versions import SheetVersions
@@ -43,6 +44,8 @@ class RescoreRequest(Frozen):
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
+    rubric: OwnRubric | None = None
+    """What judges score by this time."""
     wait_seconds: Annotated[
         Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
         Field(description="Reply after at most this time. If the scoring is still `pending`, ask again."),
@@ -132,10 +135,14 @@ class Rescorer:
         hosted = self._editions.get_current(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
+        if request.rubric is not None:
+            require_taker(hosted.environment, "rubric")
+            self._panels.check_rubric(request.rubric, "rubric")
         run = await self._runs.ensure(group.run) if group.run is not None else None
         usual = resolve_scoring_options(run.options if run is not None else ScoringOptions(), group)
-        options = usual.model_copy(update=_list_given_options(request))
+        options = select_options(hosted.environment, usual.model_copy(update=_list_given_options(request)))
         panel = get_panel(self._panels, hosted, options)
+        chosen = None if panel is None else self._panels.resolve_options(hosted.name, options)
         scoring_digest = hosted.build_pin(options, panel).scoring_digest
         blank = Scoring(
             scoring_id="scoring_" + digest([group.group_id, scoring_digest]),
@@ -143,7 +150,8 @@ class Rescorer:
             scoring_digest=scoring_digest,
             options=options,
             judges=() if panel is None else panel.judges,
-            mode=None if panel is None else self._panels.resolve_options(hosted.name, options).mode,
+            mode=None if chosen is None else chosen.mode,
+            rubric=None if chosen is None or chosen.rubric is None else RubricLabel.from_rubric(chosen.rubric),
             outcome="pending",
             scores=(Score.pending(),) * len(group.rollouts),
             created_at=self._clock(),

@@ -9,6 +9,7 @@ from app.domain.groups import RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
+from app.ports.judges import Panels
 from app.ports.runtime import Clock
 from app.ports.store import RunStore
 from app.service.store_memory import StoreMemory
@@ -35,13 +36,16 @@ class RunReport(Frozen):
 
 
 class RunRegistry:
-    def __init__(self, runs: RunStore, clock: Clock) -> None:
+    def __init__(self, runs: RunStore, panels: Panels, clock: Clock) -> None:
         self._runs = runs
+        self._panels = panels
         self._clock = clock
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings."""
+        """Conflict naming the field when the run exists with other settings; InvalidRequest for a wrong rubric."""
+        if settings.options.rubric is not None:
+            self._panels.check_rubric(settings.options.rubric, "options.rubric")
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for field in ("seed", "strict", "options"):
@@ -57,6 +61,11 @@ class RunRegistry:
             return self._remember(await self._restore(known))
         stored = await self._runs.get(name)
         return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
+
+    async def find_options(self, name: str | None) -> ScoringOptions:
+        """Those of the run; the defaults without one, and for one that does not exist yet."""
+        run = None if name is None else self._known.get(name) or await self._runs.get(name)
+        return ScoringOptions() if run is None else run.options
 
     async def _pin(self, run: Run, pin: Pin) -> Run:
         try:

@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr, model_validator
 
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
@@ -18,6 +18,7 @@ _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN_HEADERS: Final = frozenset(
     ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
 )
+RewardRoute = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -52,11 +53,29 @@ def _check_extra_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
+_CHAT_ONLY = frozenset(
+    ("temperature", "max_output_tokens", "token_parameter", "json_mode", "expected_scores", "fallback")
+)
+_REWARD_ONLY = frozenset(("route", "chat_template", "reward_center", "reward_scale"))
+
+
 class JudgeSettings(Frozen):
+    kind: Literal["chat", "reward_model"] = "chat"
+    """`chat` reads a group by the rubric. `reward_model` gives one number for a conversation, by `route`."""
     base_url: str
-    """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
+    """Of an OpenAI-compatible API, ending in `/v1` for most servers. Of a reward model's server: without a path."""
     model: str
     """As that API names it."""
+    route: RewardRoute | None = None
+    """How a reward model is asked: `vllm_classify` (`POST /classify`), `vllm_pooling` (`/pooling`), `sglang_classify`
+    (`/classify`), `tei_predict` (`/predict`) or `openrlhf` (`/get_reward`)."""
+    chat_template: Literal["server"] | Path | None = None
+    """Who turns a conversation into the reward model's text: `server` (vLLM alone can), or this service, with the chat
+    template of a tokenizer's folder or a Jinja file. A reward model needs one of them."""
+    reward_center: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """The reward that is worth an absolute score of 0.5, where reward models judge alone."""
+    reward_scale: Positive = 1.0
+    """A reply that is better by so much is worth 0.73 there."""
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
     api_key_file: Path | None = None
@@ -122,6 +141,24 @@ class JudgeSettings(Frozen):
     allow_self_judge: bool = False
     """Let this judge score a policy that is its own model."""
 
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        """Settings that would do nothing are refused, and so are routes that get no text."""
+        fields = type(self).model_fields
+        others = _CHAT_ONLY if self.kind == "reward_model" else _REWARD_ONLY
+        idle = [name for name in sorted(others) if getattr(self, name) != fields[name].default]
+        if idle:
+            raise ValueError(f"a judge of the kind {self.kind} has no {idle[0]}")
+        if self.kind == "chat":
+            return self
+        if self.route is None or self.chat_template is None:
+            raise ValueError("a reward model needs route and chat_template")
+        if self.chat_template == "server" and not self.route.startswith("vllm_"):
+            raise ValueError(f"chat_template: a server asked by {self.route} takes text; name a tokenizer's folder")
+        if self.base_url.rstrip("/").endswith("/v1"):
+            raise ValueError("base_url: the routes of reward models are not below /v1; leave it out")
+        return self
+
 
 class EnvironmentSettings(Frozen):
     judges: tuple[Name, ...] = ()
@@ -134,9 +171,13 @@ class EnvironmentSettings(Frozen):
     default."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
+    rubric: Path | None = None
+    """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
+    `atropos-envs rubrics write` makes one to start from. It is read at the start."""
 
     @property
     def options(self) -> ScoringOptions:
+        """Without the rubric, which has to be read first."""
         return ScoringOptions(
             mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
         )

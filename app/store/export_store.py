@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
-from app.domain.exports import ExportFilter, StoredGroup
+from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.ports.store import ExportStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
+from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
 from app.store.task_store import load_tasks
@@ -26,7 +27,10 @@ class SqlExportStore(ExportStore):
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
         wanted = and_(*_build_conditions(where), groups.c.sequence > after, groups.c.sequence <= last)
-        return await self._database.read(lambda connection: _load_stored_groups(connection, wanted, limit))
+        with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
+        return await self._database.read(
+            lambda connection: _load_stored_groups(connection, wanted, limit, with_readings=with_readings)
+        )
 
 
 def _build_conditions(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
@@ -45,10 +49,21 @@ def _build_conditions(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.created_at < to_micros(where.until)
 
 
-def _load_stored_groups(connection: Connection, wanted: ColumnElement[bool], limit: int) -> list[StoredGroup]:
+def _load_stored_groups(
+    connection: Connection, wanted: ColumnElement[bool], limit: int, *, with_readings: bool
+) -> list[StoredGroup]:
     found = load_groups(connection, wanted, limit)
     ids = [group.group_id for group in found]
     places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
     sequences = {group_id: sequence for group_id, sequence in places}
     of = load_tasks(connection, [group.task_id for group in found])
-    return [StoredGroup(sequence=sequences[group.group_id], group=group, task=of[group.task_id]) for group in found]
+    readings = load_readings(connection, ids) if with_readings else {}
+    return [
+        StoredGroup(
+            sequence=sequences[group.group_id],
+            group=group,
+            task=of[group.task_id],
+            readings=tuple(readings.get(group.group_id, ())),
+        )
+        for group in found
+    ]

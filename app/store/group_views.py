@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, literal_column, select
 
+from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
 from app.domain.judging import Judgement
 from app.ports.store import GroupViews
@@ -88,30 +89,32 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     found = load_groups(connection, groups.c.group_id == group_id)
     if not found:
         return None
-    judged = _load_judgements(connection, group_id)
+    judged: defaultdict[str, list[Judgement]] = defaultdict(list)
+    for reading in load_readings(connection, [group_id]).get(group_id, ()):
+        judged[reading.scoring_id].append(reading.judgement)
     others = load_scorings(connection, groups.c.group_id == group_id)
     return GroupDetail(
         group=found[0],
         task=load_tasks(connection, [found[0].task_id])[found[0].task_id],
-        judgements=tuple(judged[None]),
+        judgements=tuple(judged[""]),
         scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
     )
 
 
-def _load_judgements(connection: Connection, group_id: str) -> defaultdict[str | None, list[Judgement]]:
-    """By scoring; those of the group's own scores under None."""
+def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str, list[StoredReading]]:
+    """By group, in the order in which they were stored."""
     made = (
-        select(judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
+        select(groups.c.group_id, judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
-        .where(groups.c.group_id == group_id)
+        .where(groups.c.group_id.in_(group_ids))
         .order_by(judgements.c.sequence)
     )
-    judged: defaultdict[str | None, list[Judgement]] = defaultdict(list)
-    for answer, prompt, scoring_id in connection.execute(made):
-        judged[scoring_id].append(_parse_judgement(answer, prompt))
-    return judged
+    found: defaultdict[str, list[StoredReading]] = defaultdict(list)
+    for group_id, answer, prompt, scoring_id in connection.execute(made):
+        found[group_id].append(StoredReading(judgement=_parse_judgement(answer, prompt), scoring_id=scoring_id or ""))
+    return found
 
 
 def _parse_judgement(answer: str, prompt: str | None) -> Judgement:

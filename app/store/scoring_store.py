@@ -2,13 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import not_
+from typing import Annotated
 
+from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
 from app.domain.errors import NotFound
 from app.domain.groups import Scoring
 from app.domain.judging import Mode
 from app.domain.rewards import combine_outcomes
+from app.domain.rubrics import RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import Frozen
@@ -26,6 +30,7 @@ class ScoringHead(Frozen):
     options: ScoringOptions = ScoringOptions()
     judges: tuple[str, ...] = ()
     mode: Mode | None = None
+    rubric: Annotated[RubricLabel | None, Field(exclude_if=not_)] = None
     flags: tuple[str, ...] = ()
 
 
@@ -78,6 +83,7 @@ def _parse_scoring(row: RowMapping, scores: Sequence[Score]) -> Scoring:
         options=head.options,
         judges=head.judges,
         mode=head.mode,
+        rubric=head.rubric,
         outcome=row["outcome"],
         flags=head.flags,
         scores=tuple(scores),
@@ -104,7 +110,7 @@ def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -
 
 def _insert_scoring(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:
     """Inserts a scoring and returns its sequence; None if it existed."""
-    head = ScoringHead(options=scoring.options, judges=scoring.judges, mode=scoring.mode, flags=scoring.flags)
+    head = ScoringHead.model_validate({name: getattr(scoring, name) for name in ScoringHead.model_fields})
     row = {
         "scoring_id": scoring.scoring_id,
         "group_sequence": group_sequence,

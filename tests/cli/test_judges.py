@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
-from app.envs.npc_arena.environment import NpcArena
+from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
 from app.judges.form_comparison import FormComparison
 from app.judges.meta_evaluation_report import CheckReport
 from app.main.application import create_app
@@ -57,7 +57,7 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
                 "evidence": [],
                 "claims": [],
                 "defects": [],
-                "scores": dict.fromkeys(CRITERIA, level),
+                "scores": dict.fromkeys(shown.criteria, level),
                 "note": "",
             }
             for candidate, level in zip(candidates, given, strict=True)
@@ -112,6 +112,19 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
     assert f"{found.questions} calls to stern" in output
 
 
+def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = DEFAULT_RUBRIC.read_text(encoding="utf-8").replace("name: responsiveness", "name: answers")
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url)
+        found = check("--rubric", "mine.yaml")[1]
+    assert found is not None
+    names = [*CRITERIA[:-1], "answers"]
+    assert [(one.criterion, one.clean, one.spoilt, one.higher.value) for one in found.criteria] == [
+        (name, 1.0, 0.25, 1.0) for name in names
+    ]
+
+
 @pytest.mark.parametrize(
     ("levels", "names"),
     [(always_first, {"first of two equal replies", "swap consistency"}), (obedient, {"injection succeeds"})],
@@ -142,6 +155,24 @@ def test_the_check_says_what_the_server_refuses_and_ignores(monkeypatch: pytest.
     assert code == 0
     assert "stern: temperature is left out, since the server refuses what is configured" in output
     assert "stern: the server ignores logprobs" in output
+
+
+def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reward(number: int, received: Received) -> Reply:
+        prompt, reply = (received.messages[place]["content"] for place in (0, -1))
+        value = 2.5 if (prompt, reply) in good_pairs else -1.5
+        return Reply(json.dumps({"data": [{"index": 0, "label": "LABEL_0", "probs": [value]}]}).encode())
+
+    good_pairs = {(specimen.prompt, specimen.clean) for specimen in shipped_specimens()}
+    with serving(reward) as server:
+        chosen = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
+        configure(monkeypatch, server.url.removesuffix("/v1"), **chosen)
+        _, found, output = check()
+    assert found is not None, output
+    figures = {figure.name: figure.value for figure in found.figures}
+    names = ("pair accuracy, hard", "pair accuracy, subtle", "swap consistency", "answered")
+    assert [figures[name] for name in names] == [1.0, 1.0, 1.0, 1.0]
+    assert {one.higher.trials for one in found.criteria} == {0}
 
 
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}

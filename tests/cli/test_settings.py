@@ -8,10 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.envs.gsm8k.environment import Gsm8k
+from app.envs.npc_arena.environment import NpcArena
 from app.main.settings_check import require_known_names
+from app.ports.environment import Environment
 from app.settings import SettingsError, read_settings
 
-KNOWN = ("gsm8k", "npc_arena")
+KNOWN: dict[str, type[Environment]] = {"gsm8k": Gsm8k, "npc_arena": NpcArena}
 
 JUDGE = """judges:
   stern:
@@ -72,6 +75,28 @@ JUDGE = """judges:
         (
             JUDGE.replace("/v1", "/openai/v1") + "    api_version: preview\n",
             "judges.stern.api_version must not be set where base_url ends in /openai/v1",
+        ),
+        (JUDGE + "    kind: reward_model\n", "judges.stern: a reward model needs route and chat_template"),
+        (JUDGE + "    route: openrlhf\n", "judges.stern: a judge of the kind chat has no route"),
+        (
+            JUDGE.replace("/v1", "") + "    kind: reward_model\n    route: tei_predict\n    chat_template: nowhere\n",
+            "judges.stern: judges.stern.chat_template: nowhere: no such file or folder",
+        ),
+        (
+            JUDGE + "    kind: reward_model\n    route: tei_predict\n    chat_template: server\n",
+            "judges.stern: chat_template: a server asked by tei_predict takes text; name a tokenizer's folder",
+        ),
+        (
+            "environments:\n  npc_arena:\n    rubric: gateway.yaml\n",
+            "line 3: environments.npc_arena.rubric: gateway.yaml, line 1: environments: there is no key",
+        ),
+        (
+            "environments:\n  npc_arena: {rubric: none.yaml}\n",
+            "line 2: environments.npc_arena.rubric: none.yaml: No such file or directory",
+        ),
+        (
+            "environments:\n  gsm8k: {rubric: x.yaml}\n",
+            "environments.gsm8k.rubric: gsm8k takes no rubric from the settings; these do: npc_arena",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_the_template_stands_in_the_configuration_or_in_its_own_file(tmp_path: P
     listed = LocalTokenizer.read(folder / "tokenizer.json")
     (folder / "chat_template.jinja").write_text("its own file")
     texts = [text_of(one, one.encode_prompt(ASKED)) for one in (listed, LocalTokenizer.read(folder))]
-    assert (texts, listed.eos) == (["default", "its own file"], END)
+    assert (texts, listed.template.eos) == (["default", "its own file"], END)
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, JudgeRequest, Probes
-from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
+from app.judges.aggregation import kendall_tau, normalise_ranks
+from app.judges.listwise import is_top_contested
 from app.judges.presentation_order import assign_letters, build_mirrored_orders, derive_opaque_ids, name_places
 from tests.support.judge_cases import RUBRIC
 

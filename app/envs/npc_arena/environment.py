@@ -43,7 +43,8 @@ from app.toolkit.templates import Template
 _FOLDER = Path(__file__).parent
 PACKAGED_SCENES = _FOLDER / "scenes"
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
-_RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
+_RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
@@ -104,6 +105,7 @@ class NpcArena(Environment):
     version: ClassVar[str] = "4"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
+    takes_rubric: ClassVar[bool] = True
     multi_turn: ClassVar[bool] = True
     stats_label: ClassVar[str | None] = "character"
     Draft: ClassVar[type[BaseModel] | None] = NpcArenaDraft
@@ -239,6 +241,8 @@ class NpcArena(Environment):
             sources=list_claimable_sources(cast, reference.passages),
             candidates=tuple(entry.text for entry in entered),
             lines=tuple(entry.lines for entry in entered if entry.lines),
+            conversation=task.messages,
+            episodes=tuple(entry.messages for entry in entered) if cast.scene.max_turns > 1 else (),
         )
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
         return [_add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]

@@ -88,6 +88,8 @@ class CandidateEntry:
     lines: tuple[SpokenLine, ...] = ()
     flags: tuple[str, ...] = ()
     """Added to the judges' flags."""
+    messages: tuple[Message, ...] = ()
+    """The episode that `text` tells."""
 
 
 def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: ReplyFilter) -> CandidateEntry | Score:
@@ -99,7 +101,7 @@ def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: Re
     except InvalidRequest as error:
         return score_forgery(error)
     flags = ("after_end",) if len(completion.messages or ()) > _count_messages(scene) else ()
-    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags)
+    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags, completion.messages or ())
 
 
 def _count_messages(scene: Scene) -> int:

@@ -151,6 +151,7 @@ class Rlaif(Environment):
             document={"preference": wanted.preference, "conversation": conversation},
             language=str(task.metadata.get("language", "")),
             candidates=tuple(completion.answer for completion in group),
+            conversation=task.messages,
         )
         return list((await tools.panel.judge(case)).scores)
 

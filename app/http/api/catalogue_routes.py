@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from fastapi import APIRouter
 
+from app.domain.rubrics import RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.values import Split
 from app.http.api.models import (
@@ -22,6 +23,7 @@ from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
+from app.service.judge_listing import find_rubric
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -54,6 +56,7 @@ def _build_environment_info(gateway: Gateway, name: str, not_for_training: Colle
     environment = gateway.catalogue.classes[name]
     reason = gateway.catalogue.explain_unavailability(name)
     judged = None if environment.rubric is None else gateway.panels.resolve_options(name, ScoringOptions())
+    rubric = find_rubric(gateway.panels, environment, ScoringOptions())
     return EnvironmentInfo(
         name=name,
         version=environment.version,
@@ -66,8 +69,10 @@ def _build_environment_info(gateway: Gateway, name: str, not_for_training: Colle
         label=environment.stats_label,
         criteria=tuple(
             CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
-            for criterion in (environment.rubric.criteria if environment.rubric is not None else ())
+            for criterion in (rubric.criteria if rubric is not None else ())
         ),
+        rubric=None if rubric is None else RubricLabel.from_rubric(rubric),
+        takes_rubric=environment.takes_rubric,
         judges=() if judged is None else judged.judges,
         mode=None if judged is None else judged.mode,
         votes=None if judged is None else judged.votes,

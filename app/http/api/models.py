@@ -9,6 +9,7 @@ from app.characters.views import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
 from app.domain.judging import Judgement, JudgeReport, Mode
 from app.domain.programs import Isolation, Protection
+from app.domain.rubrics import RubricLabel
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
@@ -57,6 +58,11 @@ class EnvironmentInfo(Frozen):
     label: str | None
     """The metadata key that statistics are broken down by, such as `character`; null if there is none."""
     criteria: tuple[CriterionInfo, ...]
+    """Of the rubric below."""
+    rubric: RubricLabel | None = None
+    """What judges score by where a run says nothing else; null if a verifier decides."""
+    takes_rubric: bool = False
+    """Whether the settings and runs may bring another rubric."""
     judges: tuple[str, ...]
     """Default judges; empty if a verifier decides."""
     mode: Mode | None

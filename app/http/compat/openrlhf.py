@@ -105,7 +105,7 @@ def create_openrlhf_router(desk: RewardService) -> APIRouter:
         env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
     ) -> Response:
         desk.require_environment(env)
-        words = _OpenRlhfFormat(_list_criteria(desk, env), single=isinstance(queries.query, str))
+        words = _OpenRlhfFormat(await desk.list_criteria(env, options.run), single=isinstance(queries.query, str))
         return await desk.answer(request, _build_samples(env, queries, options), options, words)
 
     responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **document_refusals()}
@@ -120,12 +120,6 @@ def create_openrlhf_router(desk: RewardService) -> APIRouter:
             include_in_schema=shown,
         )
     return router
-
-
-def _list_criteria(desk: RewardService, environment: str) -> tuple[str, ...]:
-    """The criteria that every task of the environment has, without those that a caller may add."""
-    rubric = desk.catalogue.classes[environment].rubric
-    return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
 
 
 def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[LabelledSample]:

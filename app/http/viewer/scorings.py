@@ -6,6 +6,7 @@ from datetime import datetime
 
 from app.domain.groups import Group, GroupDetail, Scoring
 from app.domain.rewards import compute_statistics
+from app.domain.rubrics import RubricLabel
 from app.domain.scores import Score
 from app.http.viewer.cards import OFFLINE_JUDGE, JudgeReadingView, build_readings
 from app.toolkit.display import escape_invisible, format_number, format_signed, scale_heat
@@ -35,6 +36,8 @@ class ScoringColumn:
     mode: str
     """Empty without judges, and for the original, which has its run's options."""
     weight: str
+    rubric: str
+    """Name, version and digest of a rubric that was given; empty for the environment's own."""
     on_truncated: str
     created_at: datetime
     mean: str
@@ -65,6 +68,7 @@ def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> Scorin
         offline=OFFLINE_JUDGE in judges,
         mode="",
         weight="",
+        rubric="",
         on_truncated="",
         created_at=detail.group.created_at,
         mean=format_number(compute_statistics(told).mean),
@@ -83,6 +87,7 @@ def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringCo
         offline=OFFLINE_JUDGE in scoring.judges,
         mode=scoring.mode or "",
         weight="" if scoring.options.relative_weight is None else format_number(scoring.options.relative_weight, 2),
+        rubric="" if scoring.rubric is None else _format_rubric(scoring.rubric),
         on_truncated=scoring.options.on_truncated,
         created_at=scoring.created_at,
         mean=format_number(compute_statistics(scoring.scores).mean),
@@ -93,6 +98,10 @@ def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringCo
         ),
         readings=build_readings(scoring.judgements, _apply_scores(group, scoring)),
     )
+
+
+def _format_rubric(rubric: RubricLabel) -> str:
+    return f"rubric {rubric.name} {rubric.version} ({rubric.digest[:8]})"
 
 
 def _build_cell(slot: int, score: Score, before: float | None) -> ScoringCell:

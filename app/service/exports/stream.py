@@ -13,6 +13,7 @@ from app.domain.exports import ExportFormat, ExportRequest, ExportShape, ExportS
 from app.domain.groups import Rollout
 from app.ports.store import ExportStore
 from app.service.exports.json_lines import JsonLinesEncoder
+from app.service.exports.reading_rows import JudgementRow, ReadingFilter
 from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, Row, SftRow
 from app.service.exports.row_selection import build_rows, explain_absence, list_rollout_ids
 
@@ -27,6 +28,7 @@ _ROW_TYPES: Final[Mapping[ExportShape, type[BaseModel]]] = {
     "sft": SftRow,
     "dpo": DpoRow,
     "kto": KtoRow,
+    "judgements": JudgementRow,
 }
 
 
@@ -44,7 +46,7 @@ async def stream_export(
     """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
     are left out unless the request includes them."""
     encoder = await asyncio.to_thread(build_encoder, wanted.format, _choose_row_type(wanted))
-    choice = RowFilter(wanted, not_for_training)
+    choice = _build_filter(wanted, not_for_training)
     after = 0
     while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
         after = page[-1].sequence
@@ -58,7 +60,7 @@ async def summarise_export(
     exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
 ) -> ExportSummary:
     """What `stream_export` of the same arguments writes and leaves out."""
-    choice = RowFilter(wanted, not_for_training)
+    choice = _build_filter(wanted, not_for_training)
     after = rows = 0
     while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
         after = page[-1].sequence
@@ -66,7 +68,11 @@ async def summarise_export(
     return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
 
 
-def _encode_page(encoder: RowEncoder, choice: "RowFilter", page: Sequence[StoredGroup]) -> bytes:
+def _build_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "RowFilter | ReadingFilter":
+    return (ReadingFilter if wanted.shape == "judgements" else RowFilter)(wanted, not_for_training)
+
+
+def _encode_page(encoder: RowEncoder, choice: "RowFilter | ReadingFilter", page: Sequence[StoredGroup]) -> bytes:
     rows = [*choice.select_rows(page)]
     return encoder.encode_rows(rows) if rows else b""
 

@@ -323,6 +323,7 @@ def test_judges_see_the_conversation_as_the_policy_saw_it(tmp_path: Path) -> Non
             rubric=build_rubric(params),
             document={"preference": "Prefer the kinder one.", "conversation": conversation},
             candidates=("Dusk.", "Twilight."),
+            conversation=task.messages,
         )
     ]
     assert [score.reward for score in scores] == [1.0, 0.5]

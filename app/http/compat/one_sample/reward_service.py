@@ -1,7 +1,7 @@
 """The shared part of all reward endpoints: hold samples in their groups, answer with their scores or an error."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -62,6 +62,8 @@ class RewardService:
     stepper: EpisodeStepper
     unscored_reward: float | None
     """The reward for samples without a score; None answers 503, so that the trainer retries."""
+    list_criteria: Callable[[str, str | None], Awaitable[tuple[str, ...]]]
+    """The names of the criteria that every task of an environment has in a run."""
     unscored: Callable[[str, str, str, str], None]
     """Called for each sample without a score: contract, environment, reason, `error` or `number`."""
 

@@ -1,0 +1,102 @@
+"""`atropos-envs rubrics`: check, show and write rubrics of one's own."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.consoles import AsJson, errors, output_console, stop
+from app.cli.sheets import format_count, print_findings
+from app.domain.rubrics import OwnRubric, RubricLabel
+from app.envs.npc_arena.environment import DEFAULT_RUBRIC
+from app.judges.rubric_files import RubricFile, load_rubric, read_rubric
+
+rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
+console = output_console()
+
+RubricPath = Annotated[
+    Path | None, typer.Argument(help="A rubric's file.", show_default="the rubric of NPC Arena that ships")
+]
+
+
+@rubrics.callback()
+def callback() -> None:
+    """Check, show and write rubrics."""
+
+
+@rubrics.command()
+def check(
+    paths: Annotated[list[Path], typer.Argument(help="Files of rubrics.")],
+    strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check rubrics for errors, with the line and key of each.
+
+    Exit code 1: errors found."""
+    read = [read_rubric(path) for path in paths]
+    findings = [finding for one in read for finding in one.findings]
+    broken = sum(finding.level == "error" for finding in findings)
+    if as_json:
+        report = {"rubrics": len(read) - _count_broken(read), "errors": broken, "warnings": len(findings) - broken}
+        report["findings"] = [finding.model_dump() for finding in findings]  # type: ignore[assignment]
+        typer.echo(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        print_findings(findings, format_count(len(read) - _count_broken(read), "rubric"))
+    if broken or (strict and findings):
+        raise typer.Exit(1)
+
+
+@rubrics.command()
+def show(path: RubricPath = None, as_json: AsJson = False) -> None:
+    """Show a rubric's criteria with their shares, and its defects with their caps.
+
+    With --json it is printed as it goes into a run's `options.rubric`."""
+    try:
+        own = load_rubric(path or DEFAULT_RUBRIC)
+    except ValueError as error:
+        stop(str(error), 1)
+    if as_json:
+        typer.echo(own.model_dump_json(indent=2, exclude_none=True))
+    else:
+        _print_rubric(own)
+
+
+@rubrics.command()
+def write(
+    path: Annotated[Path | None, typer.Argument(help="File to write.", show_default="standard output")] = None,
+    force: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
+) -> None:
+    """Write the rubric of NPC Arena that ships to a file, as a start for one of your own."""
+    text = DEFAULT_RUBRIC.read_text(encoding="utf-8")
+    if path is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        stop(f"{path} is there already; --force replaces it", 1)
+    except OSError as error:
+        stop(f"{path}: {error.strerror}", 1)
+    errors.print(f"wrote {path}; check it with `atropos-envs rubrics check {path}`", highlight=False, markup=False)
+
+
+def _count_broken(read: list[RubricFile]) -> int:
+    return sum(one.rubric is None for one in read)
+
+
+def _print_rubric(own: OwnRubric) -> None:
+    label = RubricLabel.from_rubric(own.build_rubric())
+    total = sum(criterion.weight for criterion in own.criteria)
+    criteria = Table("criterion", "share", "requires", title=f"{label.name} {label.version} ({label.digest[:8]})")
+    for criterion in own.criteria:
+        needed = criterion.requires
+        required = "" if needed is None else f"{needed.criterion} at least {needed.at_least:g}"
+        criteria.add_row(criterion.name, f"{criterion.weight / total:.2f}", required)
+    defects = Table("defect", "reward at most", "bounds", "confirms")
+    for rule in own.defects:
+        bound = "" if rule.bounds is None else f"{rule.bounds.criterion} at most {rule.bounds.at_most:g}"
+        defects.add_row(rule.code, "" if rule.cap is None else f"{rule.cap:g}", bound, rule.confirms or "")
+    console.print(criteria, defects)

@@ -1,0 +1,206 @@
+"""A reward model behind a server: one number for a conversation, and what becomes of the numbers of a group."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.digests import digest, digest_of_text
+from app.domain.judging import REWARD_CRITERION, Candidate, JudgeRequest, Rubric, RubricCriterion, Verdict
+from app.domain.tasks import Message
+from app.inference.chat_template import ChatTemplate
+from app.judges.aggregation import (
+    NEUTRAL,
+    CandidateGroup,
+    GroupResult,
+    JudgeView,
+    build_failed_result,
+    build_result,
+)
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.deadline import Deadline
+from app.judges.failures import ReadingFailed
+from app.judges.judge_client import PromptMessage, ReadingCost, ServerCall
+from app.judges.prompt import JudgePrompt, JudgeQuestion
+from app.judges.questions import Question, ask_questions, list_judgements
+from app.judges.reliability import GroupSample
+from app.judges.reward_routes import ROUTES, RewardQuestion, RewardRouteName, parse_reward
+from app.judges.text_normalisation import replace_surrogates, strip_thoughts
+from app.judges.verdict_parsing import JudgeAnswer
+from app.ports.judges import Judge, JudgeCache
+
+VERSION: Final = 1
+"""Increase this when the same answers of a server would give other verdicts, or other questions are asked."""
+
+REWARD_RUBRIC: Final = Rubric(
+    name=REWARD_CRITERION,
+    version="1",
+    instructions="",
+    criteria=(RubricCriterion(name=REWARD_CRITERION, weight=1.0, description="", anchors={}),),
+)
+"""Of a panel of reward models alone, which read no rubric."""
+
+
+@dataclass(frozen=True)
+class RewardModelConfig:
+    server: ChatJudgeConfig
+    """The server, its limits, prices and budget. `base_url` excludes the route."""
+    route: RewardRouteName
+    template: ChatTemplate | None = None
+    """None: the server applies the chat template."""
+    center: float = 0.0
+    """The reward that is worth 0.5."""
+    scale: float = 1.0
+    """The difference in reward at which one reply is preferred to another in 73 % of all cases."""
+
+
+class RewardModelJudge(ChatJudge):
+    """Asked like a chat judge, under the same limits, but for a number. It sees the conversation and the reply alone:
+    no rubric, no sheet, no other reply."""
+
+    def __init__(self, config: RewardModelConfig, memory: JudgeCache | None = None) -> None:
+        super().__init__(config.server, memory)
+        self._reward = config
+        self._route = ROUTES[config.route]
+        self.digest = digest(
+            {
+                "model": config.server.model,
+                "route": config.route,
+                "template": None if config.template is None else config.template.digest,
+                "center": config.center,
+                "scale": config.scale,
+                "version": VERSION,
+            }
+        )
+
+    @property
+    def repeats_itself(self) -> bool:
+        return True
+
+    @property
+    def gives_rewards(self) -> bool:
+        return True
+
+    def build_question(self, request: JudgeRequest) -> JudgeQuestion:
+        """`prompt_text` has the messages of every candidate."""
+        listed = [_list_messages(request, candidate) for candidate in request.candidates]
+        kept = json.dumps(listed, ensure_ascii=False)
+        prompt_digest = digest_of_text(f"{self.digest} {kept}")
+        reading = digest([self.name, self._config.base_url, "reward", prompt_digest])
+        return JudgeQuestion(request, JudgePrompt(system="", user=""), kept, prompt_digest, reading)
+
+    async def _ask_with_correction(
+        self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
+    ) -> JudgeAnswer:
+        if not request.conversation:
+            words = "this environment gives no conversation, and a reward model reads nothing else"
+            raise ReadingFailed(words, "unusable")
+        rewards: dict[str, float] = {}
+        for candidate in request.candidates:
+            call = self._build_call(request, candidate)
+            rewards[candidate.id] = float((await self._line.ask_route(call, deadline, spent)).text)
+        spent.raw = json.dumps(rewards)
+        return JudgeAnswer(
+            verdicts=tuple(self._build_verdict(name, reward) for name, reward in rewards.items()),
+            ranking=tuple(
+                tuple(name for name, reward in rewards.items() if reward == tier)
+                for tier in sorted(set(rewards.values()), reverse=True)
+            ),
+        )
+
+    def _build_call(self, request: JudgeRequest, candidate: Candidate) -> ServerCall:
+        question = self._build_reward_question(request, candidate)
+        texts = [str(message.get("content")) for message in question.messages]
+        return ServerCall(
+            self._route.path,
+            self._route.build_body(question),
+            texts if question.text is None else [question.text],
+            partial(parse_reward, self._route),
+        )
+
+    def _build_reward_question(self, request: JudgeRequest, candidate: Candidate) -> RewardQuestion:
+        """ReadingFailed when the template rejects the conversation."""
+        messages = _list_messages(request, candidate)
+        model, template = self.model, self._reward.template
+        if template is None:
+            return RewardQuestion(model, tuple(messages))
+        try:
+            text = template.render_messages(messages, opened=False)
+            opening = template.render_messages(messages[: len(request.conversation)], opened=True)
+        except ValueError as error:
+            raise ReadingFailed(str(error), "unusable") from None
+        return RewardQuestion(model, tuple(messages), text, opening)
+
+    def _build_verdict(self, candidate: str, reward: float) -> Verdict:
+        """The absolute score is the chance to be preferred to a reply of the central reward, by Bradley and Terry."""
+        distance = (reward - self._reward.center) / self._reward.scale
+        return Verdict(
+            candidate=candidate,
+            scores={REWARD_CRITERION: _compute_sigmoid(distance)},
+            note=f"reward {reward:.4g}",
+            reward=reward,
+        )
+
+
+def _list_messages(request: JudgeRequest, candidate: Candidate) -> list[dict[str, JsonValue]]:
+    """As chat templates take them, without thoughts, which no other judge sees either."""
+    told = candidate.messages or (Message(role="assistant", content=candidate.text),)
+    return [
+        {"role": message.role, "content": replace_surrogates(_extract_content(message))}
+        for message in (*request.conversation, *told)
+    ]
+
+
+def _extract_content(message: Message) -> str:
+    content = message.content or ""
+    return strip_thoughts(content) if message.role == "assistant" else content
+
+
+def _compute_sigmoid(value: float) -> float:
+    return 1.0 / (1.0 + math.exp(-value)) if value >= 0 else math.exp(value) / (1.0 + math.exp(value))
+
+
+async def read_rewards(judge: Judge, group: CandidateGroup) -> GroupResult:
+    """One question for each text. A text without an answer leaves the group without a result."""
+    parts = [group.select_texts((text,)) for text in group.texts]
+    questions = [Question(part, part.build_request(part.texts, "pointwise")) for part in parts]
+    answers = await ask_questions(judge, questions)
+    verdicts = [answer.reading.verdicts[0] for answer in answers if answer.reading is not None]
+    asked = list_judgements(answers)
+    rewards = [verdict.reward for verdict in verdicts if verdict.reward is not None]
+    if len(rewards) < len(parts):
+        return build_failed_result(judge, asked)
+    return build_result(judge, [made for _, made in asked], _build_reward_view(judge.name, verdicts, rewards))
+
+
+def _build_reward_view(judge: str, verdicts: Sequence[Verdict], rewards: Sequence[float]) -> JudgeView:
+    absolutes = tuple(verdict.scores[REWARD_CRITERION] or 0.0 for verdict in verdicts)
+    standings = normalise_rewards(rewards) if len(rewards) > 1 else None
+    sample = None if standings is None else GroupSample(standings, absolutes, (0.0,) * len(rewards))
+    return JudgeView(
+        judge=judge,
+        verdicts=tuple((verdict,) for verdict in verdicts),
+        values=tuple(verdict.scores for verdict in verdicts),
+        absolutes=absolutes,
+        relative=standings,
+        samples=() if sample is None else (sample,),
+        follows_rubric=False,
+    )
+
+
+def normalise_rewards(rewards: Sequence[float]) -> tuple[float, ...]:
+    """The share of a normal distribution below each reward, by the group's mean and standard deviation; 0.5 where all
+    are equal. Neither a shift nor a scale of the rewards changes it, since training fixes neither (arXiv:2402.03300,
+    section 4.1.2, standardises the rewards of a group in the same way)."""
+    middle = math.fsum(reward / len(rewards) for reward in rewards)
+    largest = max(abs(reward - middle) for reward in rewards)
+    if min(rewards) == max(rewards) or largest == 0:
+        return (NEUTRAL,) * len(rewards)
+    distances = [(reward - middle) / largest for reward in rewards]
+    spread = math.sqrt(math.fsum(distance**2 for distance in distances) / (len(rewards) - 1))
+    return tuple(0.5 * math.erfc(-distance / spread / math.sqrt(2)) for distance in distances)
