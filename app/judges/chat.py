@@ -24,7 +24,7 @@ from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, buil
 from app.judges.refusal_detection import is_refusal
 from app.judges.text_normalisation import replace_surrogates
 from app.judges.verdict_parsing import PARSER_VERSION, JudgeAnswer, UnusableAnswer, parse_answer
-from app.ports.judges import JudgeCache
+from app.ports.judges import JudgeCache, ReadingPace
 
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an invalid answer that the corrective retry quotes."""
@@ -64,6 +64,10 @@ class ChatJudge:
         self._memory = InProcessMemory(now) if memory is None else memory
         self.account = SpendingAccount(now)
         self._line = JudgeClient(config, self.account, self._memory, chance=chance, now=now)
+
+    @property
+    def pace(self) -> ReadingPace:
+        return self._config.pace
 
     @property
     def repeats_itself(self) -> bool:

@@ -12,24 +12,23 @@ from app.domain.tasks import is_truncated
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates
+from app.judges.token_usage import NOT_COUNTED, TokenUsage, parse_usage
 
 LONGEST_WAIT_SECONDS: Final = 3600.0
 """Longest `retry-after` that is honoured. After this time the server is tried again."""
 
 _LONGEST_ERROR_MESSAGE: Final = 200
-_MOST_TOKENS: Final = 10**9
 
 
 @dataclass(frozen=True)
 class ChatResponse:
-    """`text` is the refusal where the model refused. Token counts are None where the server does not count."""
+    """`text` is the refusal where the model refused."""
 
     text: str
     cut_off: bool
     refused: bool
     """According to the API's fields. Refusals in the text are detected elsewhere."""
-    input_tokens: int | None
-    output_tokens: int | None
+    usage: TokenUsage = NOT_COUNTED
     tokens: tuple[Token, ...] = ()
     """Tokens with their probabilities, where requested and supported."""
 
@@ -44,14 +43,12 @@ def parse_response(body: bytes) -> ChatResponse:
     message = _get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
-    usage = _get_field(value, "usage")
     content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
     return ChatResponse(
         text=replace_surrogates(content or refusal),
         refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
         cut_off=is_truncated(str(_get_field(choice, "finish_reason") or "")),
-        input_tokens=_parse_count(_get_field(usage, "prompt_tokens")),
-        output_tokens=_parse_count(_get_field(usage, "completion_tokens")),
+        usage=parse_usage(_get_field(value, "usage")),
         tokens=parse_tokens(choice),
     )
 
@@ -104,9 +101,3 @@ def _extract_text(value: object) -> str:
         texts = (_get_field(part, "text") for part in value)
         return "".join(text for text in texts if isinstance(text, str))
     return value if isinstance(value, str) else ""
-
-
-def _parse_count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        return None
-    return min(value, _MOST_TOKENS)

@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from app.domain.budgets import NO_BUDGET, BudgetConfig
 from app.judges.budget import NO_PRICES, TokenPrices
+from app.ports.judges import DEFAULT_PACE, ReadingPace
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
@@ -32,6 +33,7 @@ class ChatJudgeConfig:
     json_mode: JsonMode = "object"
     expected_scores: bool = False
     """Request token probabilities and use each score's expected value over the likely numbers."""
+    pace: ReadingPace = DEFAULT_PACE
     max_concurrency: int = 64
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None

@@ -6,7 +6,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import ConfiguredPanels
 from app.main.discovery import load_retriever
-from app.ports.judges import JudgeCache
+from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import Retriever
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
@@ -18,7 +18,9 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
     key = None if judge.api_key_env is None else settings.read_secret(judge.api_key_env)
     if judge.api_key_env is not None and key is None:
         raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
-    prices = TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
+    prices = TokenPrices(
+        judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
+    )
     if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
         raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
     return ChatJudgeConfig(
@@ -34,6 +36,7 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         json_mode=judge.json_mode,
         expected_scores=judge.expected_scores,
         prices=prices,
+        pace=ReadingPace(judge.largest_group, judge.warm_cache),
         max_concurrency=judge.max_concurrency,
         requests_per_minute=judge.requests_per_minute,
         tokens_per_minute=judge.tokens_per_minute,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
-from app.judges.presentation_order import build_mirrored_orders, derive_opaque_ids
+from app.judges.aggregation import kendall_tau, normalise_ranks
+from app.judges.presentation_order import build_mirrored_orders, derive_opaque_ids, list_mirrored_orders
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 
@@ -62,14 +62,9 @@ def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> No
     assert kendall_tau(one, other) == pytest.approx(tau)
 
 
-@pytest.mark.parametrize(
-    ("readings", "close"),
-    [
-        (((1.0, 0.5, 0.0), (1.0, 0.5, 0.0)), False),
-        (((1.0, 0.5, 0.0), (0.5, 1.0, 0.0)), True),
-        (((1.0, 0.5, 0.0), (0.75, 0.75, 0.0)), True),
-        (((1.0, 0.25, 0.25), (1.0, 0.5, 0.0)), False),
-    ],
-)
-def test_top_is_close(readings: Sequence[Sequence[float]], close: bool) -> None:
-    assert is_top_contested(readings) is close
+@pytest.mark.parametrize(("size", "pairs"), [(2, 1), (3, 3), (4, 6), (5, 6)])
+def test_mirrored_orders_do_not_come_again(size: int, pairs: int) -> None:
+    for number in range(50):
+        found = list_mirrored_orders(str(number), FIVE[:size], 6)
+        orders = [order for pair in found for order in pair]
+        assert (len(found), len(set(orders))) == (pairs, 2 * pairs)
