@@ -52,7 +52,8 @@ def _build_targets(found: Mapping[tuple[str, str, int], Cell]) -> str:
     for size in sorted({size for _, _, size in found}):
         cell, fixed = found.get(("mild", "ours, 1 reading", size)), found.get(("mild", _ONE_CALL, size))
         if cell and fixed:
-            told = "met" if cell.r >= fixed.r else "**missed**"
+            close = "no difference told apart" if cell.interval[1] >= fixed.r else "**missed**"
+            told = "met" if cell.r >= fixed.r else close
             rows.append(
                 ("mild", "ours, 1 reading", str(size), f"at least {fixed.r:.3f}, RULER's idea", *_tell(cell), told)
             )
@@ -63,23 +64,20 @@ def _build_budgets(cells: Sequence[Cell]) -> str:
     rows = []
     for size in sorted({cell.size for cell in cells}):
         for judge in ("mild", "weak"):
-            for budget in BUDGETS:
-                theirs = next(
-                    (c for c in cells if c.place == (judge, f"RULER's idea for {budget:,} tokens", size)), None
-                )
-                ours = [c for c in cells if (c.judge, c.size) == (judge, size) and c.is_ours and c.tokens <= budget]
+            own = [cell for cell in cells if (cell.judge, cell.size) == (judge, size)]
+            once = next((cell for cell in own if cell.idea == _ONE_CALL), None)
+            for budget in () if once is None else BUDGETS:
+                theirs = next((cell for cell in own if cell.idea == f"RULER's idea for {budget:,} tokens"), None)
+                ours = [cell for cell in own if cell.is_ours and cell.tokens <= budget]
                 best = max(ours, key=lambda cell: cell.r, default=None)
-                rows.append(
-                    (
-                        str(size),
-                        judge,
-                        f"{budget:,}",
-                        "none fits" if theirs is None else f"{theirs.r:.3f} ({theirs.calls:.0f} calls)",
-                        "none fits" if best is None else f"{best.r:.3f} ({best.calls:.1f} calls)",
-                        "" if best is None else best.idea,
-                    )
-                )
+                if theirs or (once is not None and once.tokens > budget):
+                    told = _tell_budget(theirs), _tell_budget(best), "" if best is None else best.idea
+                    rows.append((str(size), judge, f"{budget:,}", *told))
     return table(("replies", "judge", "tokens", "RULER's idea: r", "ours: r", "way"), rows)
+
+
+def _tell_budget(cell: Cell | None) -> str:
+    return "none fits" if cell is None else f"{cell.r:.3f} ± {1.96 * cell.error:.3f} ({cell.calls:.1f} calls)"
 
 
 def _build_size(cells: Sequence[Cell], size: int) -> tuple[str, str]:
