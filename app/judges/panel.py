@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from app.domain.digests import digest
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
@@ -38,9 +38,8 @@ DISAGREEMENT_GAP: Final = 0.35
 VERSION: Final = 7
 """Increase this when the same judgements would give different scores."""
 
-_SEPARATE_READERS: Final[
-    Mapping[Literal["pairwise", "pointwise"], Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]]
-] = {"pairwise": read_pairwise, "pointwise": read_pointwise}
+_Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
+_SEPARATE_READERS: Final[Mapping[Mode, _Reader]] = {"pairwise": read_pairwise, "pointwise": read_pointwise}
 """Modes in which each judge reads the group for itself. In `listwise` they share its orders."""
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
@@ -100,6 +99,7 @@ class JudgePanel:
             judges = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
             reports = await self._read_group(judges, group)
             answered = _list_answering_judges(reports)
+            flags = ("offline_judge",) if OFFLINE in answered else ()
             scores = {
                 text: score.model_copy(
                     update={
@@ -108,7 +108,7 @@ class JudgePanel:
                         "flags": (
                             *score.flags,
                             *(hint.flag for hint in passed[text].hints),
-                            *(("offline_judge",) if OFFLINE in answered else ()),
+                            *flags,
                         ),
                     }
                 )
