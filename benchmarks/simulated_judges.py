@@ -1,34 +1,57 @@
-"""`python -m benchmarks.simulated_judges`: rewards of the panel against a quality that is known.
+"""Judges whose faults are known, and groups of replies whose quality is known. Every figure made here is simulated.
 
-Every figure is over groups of made-up replies. A judge reads a reply's quality with noise, leans to the first place,
-reports defects that are not there, misses some that are, or answers with what cannot be used. `r` is the correlation of
-reward and true worth within groups: both less their group's mean.
+A judge perceives a reply in one call as its quality (standard deviation 1), a taste of the judge for this text, noise
+of this call, a lean to places and one to length. A request that is asked again is answered the same, as at
+temperature 0.
 """
 
-import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from functools import lru_cache
+from typing import Final
 
-from app.domain.judging import Case, Defect, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion, Verdict
-from app.domain.scores import Score
-from app.envs.npc_arena.environment import NpcArena
-from app.judges.panel import JudgePanel
+from app.domain.judging import Defect, DefectRule, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion, Verdict
 
-GROUPS: Final = 400
 _TOP: Final = 4
-_REAL_FAULT: Final = "secret_leak"
+_CRITERION_NOISE: Final = 0.35
+"""Of each criterion's number, in levels."""
+_LENGTH_SPREAD: Final = 0.5
+"""Standard deviation of the replies' lengths, in doublings."""
+_REAL_FAULT: Final = "capped_0"
+
+RUBRIC: Final = Rubric(
+    name="simulated",
+    version="1",
+    instructions="",
+    criteria=tuple(
+        RubricCriterion(name=f"criterion_{number}", weight=1 / 6, description="", anchors={}) for number in range(6)
+    ),
+    defects=tuple(DefectRule(code=f"capped_{number}", description="", cap=0.3) for number in range(8)),
+)
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Of one reading. Qualities are normal with a standard deviation of 1; so are noise and lean measured."""
+    """Standard deviations and slopes are in those of the quality."""
 
-    noise: float = 0.7
+    taste: float = 0.3
+    """Stays with a text and a judge."""
+    noise: float = 0.5
+    """Of a text in one call."""
+    drift: float = 0.3
+    """Of the level of a whole call."""
     lean: float = 0.35
     """What the first place gains and the last one loses."""
+    edges: float = 0.0
+    """What the first and the last place gain over the middle."""
+    length: float = 0.0
+    """What a doubling of the length gains."""
+    slope: float = 0.8
+    """Levels of a criterion per unit of quality."""
+    tie: float = 0.1
+    """Differences below this are ties in a ranking."""
     false_reports: float = 0.0
     """How often a capping defect that is not there is reported, per code and reply."""
     detection: float = 1.0
@@ -38,148 +61,143 @@ class Faults:
 
 
 MILD: Final = Faults()
-WEAK: Final = Faults(noise=1.2, lean=0.7)
-STRONGLY_BIASED: Final = Faults(noise=0.7, lean=1.5)
-BLIND: Final = Faults(noise=1e9)
+WEAK: Final = Faults(taste=0.5, noise=1.0, drift=0.5, lean=0.7)
+JUDGES: Final[Mapping[str, Faults]] = {
+    "mild": MILD,
+    "weak": WEAK,
+    "strong position": Faults(lean=1.5),
+    "edge": Faults(lean=0.0, edges=1.0),
+    "length": Faults(length=0.6),
+    "coarse": Faults(slope=0.4, tie=0.5),
+}
 
 
 @dataclass(frozen=True)
 class Reply:
+    text: str
     quality: float
-    faulty: bool
+    doublings: float = 0.0
+    """Its length beside that of an average reply."""
+    faulty: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a judge perceives in one call: a value per reply, and how lenient the call is."""
+
+    values: tuple[float, ...]
+    leniency: float
+
+
+def make_replies(size: int, number: int, *, spread: float = 1.0, faulty: float = 0.0) -> tuple[Reply, ...]:
+    """Group `number` of this size, the same for every judge and method."""
+    chance = random.Random(f"group {size} {number}")
+    return tuple(
+        Reply(
+            f"reply {number} {place} {chance.getrandbits(32):08x}",
+            chance.gauss(0.0, spread),
+            chance.gauss(0.0, _LENGTH_SPREAD),
+            chance.random() < faulty,
+        )
+        for place in range(size)
+    )
+
+
+def perceive(faults: Faults, judge: str, shown: Sequence[Reply], chance: random.Random) -> Reading:
+    """One call that shows these replies in this order."""
+    return Reading(
+        tuple(
+            reply.quality
+            + faults.taste * _draw_taste(judge, reply.text)
+            + chance.gauss(0.0, faults.noise)
+            + _favour_place(faults, slot, len(shown))
+            + faults.length * reply.doublings
+            for slot, reply in enumerate(shown)
+        ),
+        chance.gauss(0.0, faults.drift),
+    )
+
+
+def start_call(judge: str, form: str, vote: int, shown: Sequence[Reply]) -> random.Random:
+    """The chance of one call: the same for the same request."""
+    return random.Random(f"{judge} {form} {vote} {' '.join(reply.text for reply in shown)}")
+
+
+@lru_cache(maxsize=4096)
+def _draw_taste(judge: str, text: str) -> float:
+    return random.Random(f"taste {judge} {text}").gauss(0.0, 1.0)
+
+
+def _favour_place(faults: Faults, slot: int, count: int) -> float:
+    if count == 1:
+        return 0.0
+    place = 1.0 - 2.0 * slot / (count - 1)
+    return faults.lean * place + faults.edges * place * place
 
 
 @dataclass
 class SimulatedJudge:
-    """Knows replies by their texts. Sees a quality from 0 to 4 in whole steps, as judges say it."""
+    """Answers the panel's requests. Knows replies by their texts."""
 
     replies: Mapping[str, Reply]
     faults: Faults
-    chance: random.Random
     name: str = "simulated"
     model: str = "simulated-1"
     digest: str = "simulated-1"
-    calls: int = field(default=0)
+    shown: list[tuple[Mode, int]] = field(default_factory=list)
+    """The form of each call, and how many replies it showed."""
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        self.calls += 1
+        self.shown.append((request.mode, len(request.candidates)))
         order = tuple(candidate.id for candidate in request.candidates)
-        if self.chance.random() < self.faults.malformed**2:
+        replies = [self.replies[candidate.text] for candidate in request.candidates]
+        attempt = f"{request.mode} {len(self.shown)}" if self.faults.malformed else request.mode
+        chance = start_call(self.name, attempt, request.vote, replies)
+        if self.faults.malformed and chance.random() < self.faults.malformed**2:
             return Judgement(judge=self.name, model=self.model, order=order, error="no JSON", failure="unusable")
-        seen = [
-            self.replies[each.text].quality
-            + self.chance.gauss(0.0, self.faults.noise)
-            + self.faults.lean * _lean(slot, len(order))
-            for slot, each in enumerate(request.candidates)
-        ]
-        ranked = sorted(zip(seen, order, strict=True), reverse=True)
+        read = perceive(self.faults, self.name, replies, chance)
         return Judgement(
             judge=self.name,
             model=self.model,
             order=order,
             verdicts=tuple(
                 Verdict(
-                    candidate=each.id,
-                    scores={criterion.name: _score(value) for criterion in request.rubric.criteria},
-                    defects=self._report(request.rubric, each.text),
+                    candidate=name,
+                    scores={
+                        criterion.name: self._score(value + read.leniency, chance)
+                        for criterion in request.rubric.criteria
+                    },
+                    defects=self._report(request.rubric, reply, chance),
                 )
-                for each, value in zip(request.candidates, seen, strict=True)
+                for name, reply, value in zip(order, replies, read.values, strict=True)
             ),
-            ranking=tuple((name,) for _, name in ranked),
+            ranking=rank_with_ties(order, read.values, self.faults.tie),
         )
 
-    def _report(self, rubric: Rubric, text: str) -> tuple[Defect, ...]:
-        found = [
-            rule.code
-            for rule in rubric.defects
-            if rule.cap is not None and self.chance.random() < self.faults.false_reports
-        ]
-        if self.replies[text].faulty and self.chance.random() < self.faults.detection:
+    def _score(self, value: float, chance: random.Random) -> float:
+        level = round(_TOP / 2 + self.faults.slope * value + chance.gauss(0.0, _CRITERION_NOISE))
+        return min(_TOP, max(0, level)) / _TOP
+
+    def _report(self, rubric: Rubric, reply: Reply, chance: random.Random) -> tuple[Defect, ...]:
+        if not self.faults.false_reports and not reply.faulty:
+            return ()
+        found = [rule.code for rule in rubric.defects if chance.random() < self.faults.false_reports]
+        if reply.faulty and chance.random() < self.faults.detection:
             found.append(_REAL_FAULT)
-        return tuple(Defect(code=code, quote=text) for code in dict.fromkeys(found))
+        return tuple(Defect(code=code, quote=reply.text) for code in dict.fromkeys(found))
 
 
-def _lean(slot: int, count: int) -> float:
-    return 0.0 if count == 1 else 1.0 - 2.0 * slot / (count - 1)
-
-
-def _score(value: float) -> float:
-    return min(_TOP, max(0, round(_TOP / 2 + value))) / _TOP
-
-
-def _worth(reply: Reply, rubric: Rubric) -> float:
-    whole = min(1.0, max(0.0, 0.5 + reply.quality / _TOP))
-    caps = {rule.code: rule.cap for rule in rubric.defects}
-    return min(whole, caps[_REAL_FAULT] or 1.0) if reply.faulty else whole
-
-
-PLAIN: Final = Rubric(
-    name="plain",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="preference", weight=1.0, description="", anchors={}),),
-)
-assert NpcArena.rubric is not None
-ARENA: Final = NpcArena.rubric
-
-
-@dataclass(frozen=True)
-class Setting:
-    size: int
-    faults: Faults
-    mode: Mode = "listwise"
-    votes: int = 1
-    relative_weight: float = 0.5
-    rubric: Rubric = PLAIN
-    faulty: float = 0.0
-    """The share of replies with a real defect."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    r: float
-    flat: float
-    """Share of scored groups whose rewards are all equal."""
-    flagged: float
-    """Share of scored groups with the flag `low_signal`."""
-    right_flagged: float
-    """Share of the groups with `low_signal` among those whose standings are right."""
-    unscored: float
-    capped: float
-    """Share of replies that are capped although nothing is wrong with them."""
-    caught: float
-    """Share of faulty replies that are capped."""
-    calls: float
-    """Requests per group."""
-
-
-@dataclass(frozen=True)
-class _Group:
-    replies: tuple[Reply, ...]
-    scores: tuple[Score, ...]
-    calls: int
-    rubric: Rubric
-
-    @property
-    def scored(self) -> bool:
-        return all(score.reward is not None for score in self.scores)
-
-    @property
-    def rewards(self) -> list[float]:
-        return [score.reward or 0.0 for score in self.scores]
-
-    @property
-    def flagged(self) -> bool:
-        return any("low_signal" in score.flags for score in self.scores)
-
-    @property
-    def standings_right(self) -> bool:
-        """Whether the rewards correlate with the qualities by .8 or more."""
-        return correlate(self.rewards, [reply.quality for reply in self.replies]) >= 0.8
-
-    def is_capped(self, place: int) -> bool:
-        capping = {rule.code for rule in self.rubric.defects if rule.cap is not None}
-        return not capping.isdisjoint(self.scores[place].flags)
+def rank_with_ties(names: Sequence[str], values: Sequence[float], tie: float) -> tuple[tuple[str, ...], ...]:
+    """Best first. Whoever is within `tie` of the best of a tier belongs to it."""
+    tiers: list[list[str]] = []
+    best = math.inf
+    for value, name in sorted(zip(values, names, strict=True), reverse=True):
+        if tiers and best - value < tie:
+            tiers[-1].append(name)
+        else:
+            tiers.append([name])
+            best = value
+    return tuple(map(tuple, tiers))
 
 
 def correlate(one: Sequence[float], other: Sequence[float]) -> float:
@@ -190,96 +208,6 @@ def correlate(one: Sequence[float], other: Sequence[float]) -> float:
     return across / math.sqrt(spread) if spread > 1e-18 else 0.0
 
 
-async def simulate(setting: Setting, groups: int = GROUPS) -> Outcome:
-    made = [await _judge_group(setting, number) for number in range(groups)]
-    scored = [group for group in made if group.scored]
-    right = [group for group in scored if group.standings_right]
-    whole = [(group, place) for group in scored for place, reply in enumerate(group.replies) if not reply.faulty]
-    faulty = [(group, place) for group in scored for place, reply in enumerate(group.replies) if reply.faulty]
-    return Outcome(
-        r=correlate(
-            [value for group in scored for value in centre(group.rewards)],
-            [value for group in scored for value in centre([_worth(each, group.rubric) for each in group.replies])],
-        ),
-        flat=_share(max(group.rewards) - min(group.rewards) < 1e-9 for group in scored),
-        flagged=_share(group.flagged for group in scored),
-        right_flagged=_share(group.flagged for group in right),
-        unscored=1.0 - len(scored) / len(made),
-        capped=_share(group.is_capped(place) for group, place in whole),
-        caught=_share(group.is_capped(place) for group, place in faulty),
-        calls=math.fsum(group.calls for group in made) / len(made),
-    )
-
-
-async def _judge_group(setting: Setting, number: int) -> _Group:
-    chance = random.Random(f"group {number}")
-    replies = {
-        f"reply {number} {chance.getrandbits(32):08x}": Reply(chance.gauss(0.0, 1.0), chance.random() < setting.faulty)
-        for _ in range(setting.size)
-    }
-    judge = SimulatedJudge(replies, setting.faults, chance)
-    case = Case(key=str(number), rubric=setting.rubric, document={}, candidates=tuple(replies))
-    panel = JudgePanel((judge,), setting.relative_weight, setting.mode, setting.votes)
-    result = await panel.judge(case)
-    return _Group(tuple(replies.values()), result.scores, judge.calls, setting.rubric)
-
-
 def centre(values: Sequence[float]) -> list[float]:
     mean = math.fsum(values) / len(values)
     return [value - mean for value in values]
-
-
-def _share(values: object) -> float:
-    listed = list(values)  # type: ignore[call-overload]
-    return sum(listed) / len(listed) if listed else math.nan
-
-
-CAPS: Final[Mapping[str, Setting]] = {
-    "no false reports": Setting(8, MILD, rubric=ARENA),
-    "2 % false reports": Setting(8, Faults(false_reports=0.02), rubric=ARENA),
-    "a tenth faulty, all seen": Setting(8, MILD, rubric=ARENA, faulty=0.1),
-    "a tenth faulty, half seen": Setting(8, Faults(detection=0.5), rubric=ARENA, faulty=0.1),
-    "a tenth faulty, half seen, 2 % false reports": Setting(
-        8, Faults(detection=0.5, false_reports=0.02), rubric=ARENA, faulty=0.1
-    ),
-}
-JUDGES: Final[Mapping[str, Faults]] = {
-    "mild": MILD,
-    "weak": WEAK,
-    "strongly biased": STRONGLY_BIASED,
-    "blind": BLIND,
-}
-
-
-async def report() -> None:
-    print(f"{GROUPS} groups each\n\ncaps, groups of 8, NPC Arena's rubric: r, capped wrongly, caught, calls a group")
-    for name, setting in CAPS.items():
-        made = await simulate(setting)
-        print(f"  {name:45} {made.r:5.2f} {made.capped:6.1%} {made.caught:6.1%} {made.calls:5.1f}")
-    print("\ngroups of two, listwise: r, flat")
-    for name, faults in JUDGES.items():
-        made = await simulate(Setting(2, faults), 4 * GROUPS)
-        print(f"  {name:45} {made.r:5.2f} {made.flat:6.1%}")
-    read: tuple[tuple[Mode, int, float], ...] = (
-        ("listwise", 1, 0.5),
-        ("pairwise", 1, 0.5),
-        ("pairwise", 3, 1.0),
-        ("pairwise", 3, 0.5),
-    )
-    print("\nstandings: r, flat, low_signal, low_signal among groups that are right (r of .8 or more)")
-    for mode, votes, weight in read:
-        for size in (2, 4, 8):
-            for name, faults in JUDGES.items():
-                made = await simulate(Setting(size, faults, mode, votes, weight))
-                print(
-                    f"  {mode}, {votes} votes, weight {weight}, {size} replies, {name:16}"
-                    f" {made.r:5.2f} {made.flat:6.1%} {made.flagged:6.1%} {made.right_flagged:6.1%}"
-                )
-    print("\n20 % malformed answers, groups of 16: unscored, r, calls a group")
-    for mode in get_args(Mode):
-        made = await simulate(Setting(16, Faults(malformed=0.2), mode))
-        print(f"  {mode:45} {made.unscored:6.1%} {made.r:5.2f} {made.calls:5.1f}")
-
-
-if __name__ == "__main__":
-    asyncio.run(report())

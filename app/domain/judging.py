@@ -133,6 +133,10 @@ class Judgement(Frozen):
     """Kind of `error`; null if the judge does not report it."""
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    """How many of `input_tokens` the provider had in its prefix cache."""
+    reasoning_tokens: int = 0
+    """How many of `output_tokens` the model thought and did not say, where the server tells."""
     cost_usd: FiniteNumber | None = None
     """Null when no price is configured."""
     latency_seconds: FiniteNumber = 0.0
@@ -167,6 +171,9 @@ class Spending(Frozen):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    """How many of `input_tokens` providers had in their prefix caches."""
+    reasoning_tokens: int = 0
     cost_usd: FiniteNumber = 0.0
     """Total cost of the judgements."""
     unanswered_calls: int = 0
@@ -180,16 +187,8 @@ class Spending(Frozen):
         return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
 
     def add_judgement(self, judgement: Judgement) -> "Spending":
-        return self + Spending(
-            readings=1,
-            calls=judgement.calls,
-            input_tokens=judgement.input_tokens,
-            output_tokens=judgement.output_tokens,
-            cost_usd=judgement.cost_usd or 0.0,
-            unanswered_calls=judgement.unanswered_calls,
-            unanswered_tokens=judgement.unanswered_tokens,
-            unanswered_usd=judgement.unanswered_usd,
-        )
+        used = {name: getattr(judgement, name) or 0 for name in Spending.model_fields if name != "readings"}
+        return self + Spending(readings=1, **used)
 
 
 class JudgeReport(Frozen):

@@ -56,8 +56,6 @@ def get_sign(difference: float) -> int:
     return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
 
 
-DISAGREEMENT: Final = 0.3
-"""Kendall's tau below which judgements contradict each other."""
 BY_POSITION: Final = 0.5
 """From this Kendall's tau by slot a judge counts as following position, if it also exceeds the tau by candidate."""
 
@@ -139,6 +137,7 @@ class UsableJudgement:
     standings: tuple[float, ...]
     slots: tuple[int, ...]
     """Each text's position in the presentation."""
+    judge: str = ""
 
     def order_by_slot(self, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(value for _, value in sorted(zip(self.slots, values, strict=True)))
@@ -146,12 +145,13 @@ class UsableJudgement:
 
 @dataclass(frozen=True)
 class JudgeView:
-    """One judge's aggregated result for a group. Lists follow the group's texts; `relative` is null for a single
-    text. It is shrunk towards the middle by `reliability`."""
+    """The aggregated result of readings of a group that share its orders. Lists follow the group's texts; `relative`
+    is null for a single text. It is shrunk towards the middle by `reliability`."""
 
-    judge: str
     verdicts: tuple[tuple[Verdict, ...], ...]
     """Per text, one verdict from each judgement that included it."""
+    judges: tuple[tuple[str, ...], ...]
+    """Who gave each of these verdicts."""
     values: tuple[Values, ...]
     absolutes: tuple[float, ...]
     relative: tuple[float, ...] | None
@@ -160,6 +160,8 @@ class JudgeView:
     """How far its standings are more than noise, from 0 to 1."""
     samples: tuple[GroupSample, ...] = ()
     """What it says of the whole group, each time that it looks at it."""
+    is_complete: bool = False
+    """The group may not be read again."""
     lacks_readings: bool = False
     """Some of its readings failed for good. The others are enough for an order."""
     deciding_verdicts: Mapping[int, Verdict] = field(default_factory=dict)
@@ -176,7 +178,8 @@ class JudgeView:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """`view` is null when the judge failed; `error` then says why."""
+    """`view` is null when the judge failed; `error` then says why. Where several judges share the orders, `judge` is
+    the one that read first."""
 
     judge: str
     judgements: tuple[Judgement, ...]
@@ -185,36 +188,39 @@ class GroupResult:
 
 
 def build_view(
-    judge: str,
     group: CandidateGroup,
     parts: Sequence[PartReadings],
     standings: Sequence[float] | None,
     *,
     follows_position: bool = False,
+    is_complete: bool = False,
     lacks_readings: bool = False,
 ) -> JudgeView | None:
     """`parts` include every text at least once. Means over mirrored orders stand, whatever the judge prefers in a
     single one. None when no criterion has a value for every text."""
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
+    judges: list[list[str]] = [[] for _ in group.texts]
     for part, readings in parts:
         places = group.locate_texts(part)
         for reading in readings:
             for place, verdict in zip(places, reading.verdicts, strict=True):
                 verdicts[place].append(verdict)
+                judges[place].append(reading.judge)
     values = _average_verdicts(group.case.rubric, verdicts)
     if not any(value is not None for each in values for value in each.values()):
         return None
     samples = () if standings is None else build_samples(group, parts)
     reliability = measure_reliability(samples) if samples else 1.0
     return JudgeView(
-        judge=judge,
         verdicts=tuple(map(tuple, verdicts)),
+        judges=tuple(map(tuple, judges)),
         values=values,
         absolutes=group.compute_absolutes(values),
         relative=None
         if standings is None
         else tuple(NEUTRAL + reliability * (standing - NEUTRAL) for standing in standings),
         follows_position=follows_position,
+        is_complete=is_complete,
         reliability=reliability,
         samples=samples,
         lacks_readings=lacks_readings,
@@ -240,11 +246,13 @@ def _build_sample(group: CandidateGroup, read: Sequence[tuple[CandidateGroup, Us
             standings[place].append(reading.standings[number])
             places[place].append(2.0 * reading.slots[number] / last - 1.0 if last else 0.0)
     absolutes = group.compute_absolutes(_average_verdicts(group.case.rubric, verdicts))
+    judges = {reading.judge for _, reading in read}
     alone = all(len(part.texts) == 1 for part, _ in read)
     return GroupSample(
         standings=rank_by_value(absolutes) if alone else tuple(map(mean, standings)),
         absolutes=absolutes,
         places=tuple(map(mean, places)),
+        judge=judges.pop() if len(judges) == 1 else "",
     )
 
 
@@ -279,6 +287,7 @@ def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | 
         verdicts=tuple(verdicts[name] for name in ids),
         standings=tuple(standings[name] for name in ids),
         slots=tuple(judgement.order.index(name) for name in ids),
+        judge=judgement.judge,
     )
 
 

@@ -69,16 +69,22 @@ class TokenPrices:
 
     input_per_million: float | None = None
     output_per_million: float | None = None
+    cached_input_per_million: float | None = None
+    """Of prompt tokens that the provider had in its cache; as the others where it is not known."""
 
     @property
     def known(self) -> bool:
         return self.input_per_million is not None or self.output_per_million is not None
 
-    def compute_cost(self, input_tokens: int, output_tokens: int) -> float:
-        return ((self.input_per_million or 0.0) * input_tokens + (self.output_per_million or 0.0) * output_tokens) / 1e6
+    def compute_cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:
+        """`cached_input_tokens` are among `input_tokens`."""
+        plain = self.input_per_million or 0.0
+        cached = plain if self.cached_input_per_million is None else self.cached_input_per_million
+        read = plain * (input_tokens - cached_input_tokens) + cached * cached_input_tokens
+        return (read + (self.output_per_million or 0.0) * output_tokens) / 1e6
 
-    def compute_amount(self, input_tokens: int, output_tokens: int) -> Amount:
-        return Amount(input_tokens + output_tokens, self.compute_cost(input_tokens, output_tokens))
+    def compute_amount(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> Amount:
+        return Amount(input_tokens + output_tokens, self.compute_cost(input_tokens, output_tokens, cached_input_tokens))
 
 
 NO_PRICES: Final = TokenPrices()

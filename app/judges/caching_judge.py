@@ -10,8 +10,17 @@ from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
 from app.judges.limits import take_exclusive_turn
+from app.judges.pacing import get_pace
 from app.judges.prompt import JudgeQuestion
-from app.ports.judges import CachedJudgement, Judge, JudgeCache, RepeatingJudge, ReportingJudge, RewardJudge
+from app.ports.judges import (
+    CachedJudgement,
+    Judge,
+    JudgeCache,
+    ReadingPace,
+    RepeatingJudge,
+    ReportingJudge,
+    RewardJudge,
+)
 
 CLOSING_SECONDS: Final = 5.0
 """How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
@@ -77,6 +86,10 @@ class CachingJudge:
         self._under_way: dict[str, _InflightReading] = {}
         self._claimed: set[str] = set()
         self._hits = 0
+
+    @property
+    def pace(self) -> ReadingPace:
+        return get_pace(self._judge)
 
     @property
     def repeats_itself(self) -> bool:
@@ -161,6 +174,7 @@ def _strip_cost(judgement: Judgement) -> Judgement:
     free = None if judgement.cost_usd is None else 0.0
     return judgement.model_copy(
         update={"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": free, "latency_seconds": 0.0}
+        | {"cached_input_tokens": 0, "reasoning_tokens": 0}
         | {"unanswered_calls": 0, "unanswered_tokens": 0, "unanswered_usd": 0.0}
         | ({"cached": True} if judgement.error is None else {})
     )

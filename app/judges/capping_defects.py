@@ -7,25 +7,29 @@ from typing import Final
 
 from app.domain.judging import Defect, DefectRule, JudgeRequest, Mode, Rubric
 from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView
-from app.judges.listwise import CHUNK
-from app.judges.presentation_order import build_mirrored_orders
+from app.judges.pacing import get_pace
+from app.judges.presentation_order import list_mirrored_orders
 from app.judges.questions import Question, ask_questions, list_judgements
 from app.ports.judges import Judge
 
+MANY_READINGS: Final = 4
 _ORDER: Final = 2
 """The number of the order in which divided replies are shown. The readings before have 0 and 1."""
 
 
 def collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defect]:
-    """By code, with the first quote, the defects that more than half of all judgements report."""
-    return _count_majority([reported for view in views for reported in view.list_defect_reports(place)])
+    """By code, with the first quote, the defects that more than half of all judgements report. Where no further reading
+    is to be had, half of four is enough."""
+    readings = [reported for view in views for reported in view.list_defect_reports(place)]
+    half_is_enough = len(readings) >= MANY_READINGS and all(view.is_complete for view in views)
+    return _count_reported(readings, at_least=len(readings) / 2 if half_is_enough else (len(readings) + 1) / 2)
 
 
-def _count_majority(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
+def _count_reported(readings: Sequence[Sequence[Defect]], at_least: float) -> Mapping[str, Defect]:
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):
-        if 2 * counts[defect.code] > len(readings):
+        if counts[defect.code] >= at_least:
             found.setdefault(defect.code, defect)
     return found
 
@@ -34,13 +38,13 @@ async def settle_divided_caps(
     judge: Judge, group: CandidateGroup, report: GroupResult, mode: Mode, votes: int
 ) -> GroupResult:
     """The report with one more verdict on each reply of which exactly half of the readings report a defect that would
-    lower its cap."""
+    lower its cap, unless all readings are used up."""
     view = report.view
-    if view is None:
+    if view is None or view.is_complete:
         return report
     divided = [text for place, text in enumerate(group.texts) if _is_divided(group.case.rubric, view, place)]
-    parts = list(_split_divided(group, divided, mode))
-    questions = [Question(part, _build_request(part, mode, votes)) for part in parts]
+    parts = list(_split_divided(judge, group, divided, mode))
+    questions = [Question(part, _build_request(part, group, mode, votes)) for part in parts]
     answers = await ask_questions(judge, questions, has_answered=True)
     decided = {
         place: verdict
@@ -55,7 +59,7 @@ async def settle_divided_caps(
 def _is_divided(rubric: Rubric, view: JudgeView, place: int) -> bool:
     readings = view.list_defect_reports(place)
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
-    counted = _count_majority(readings)
+    counted = _count_reported(readings, at_least=(len(readings) + 1) / 2)
     cap = min((_get_cap(rule) for rule in rubric.defects if rule.code in counted), default=1.0)
     return any(_get_cap(rule) < cap and 2 * counts[rule.code] == len(readings) for rule in rubric.defects)
 
@@ -65,15 +69,17 @@ def _get_cap(rule: DefectRule) -> float:
     return 0.0 if rule.confirms is not None else 1.0 if rule.cap is None else rule.cap
 
 
-def _split_divided(group: CandidateGroup, texts: Sequence[str], mode: Mode) -> Iterator[CandidateGroup]:
-    """Together where the mode reads several replies at once. A whole group would be asked what was asked before, so
-    its replies are read one by one."""
-    size = CHUNK if mode == "listwise" and len(texts) < len(group.texts) else 1
+def _split_divided(judge: Judge, group: CandidateGroup, texts: Sequence[str], mode: Mode) -> Iterator[CandidateGroup]:
+    """Together where the mode reads several replies at once."""
+    size = get_pace(judge).largest_group if mode == "listwise" else 1
     yield from (group.select_texts(texts[start : start + size]) for start in range(0, len(texts), size))
 
 
-def _build_request(part: CandidateGroup, mode: Mode, votes: int) -> JudgeRequest:
+def _build_request(part: CandidateGroup, group: CandidateGroup, mode: Mode, votes: int) -> JudgeRequest:
+    """What was not asked before: a whole group in an order of its own, and two replies, of which both orders are used
+    up, in the form of a pair."""
     if len(part.texts) == 1:
         return part.build_request(part.texts, "pointwise", votes if mode == "pointwise" else 0)
-    order, _ = build_mirrored_orders(part.case.key, part.texts, _ORDER)
-    return part.build_request(order, "listwise", mirrored=False)
+    orders = list_mirrored_orders(part.case.key, part.texts, _ORDER + 1)
+    whole_pair = len(orders) == 1 and len(part.texts) == len(group.texts)
+    return part.build_request(orders[-1][0], "pairwise" if whole_pair else "listwise", mirrored=False)

@@ -26,7 +26,7 @@ from app.judges.refusal_detection import is_refusal
 from app.judges.server_traits import ServerTraits
 from app.judges.text_normalisation import replace_surrogates
 from app.judges.verdict_parsing import PARSER_VERSION, JudgeAnswer, UnusableAnswer, parse_answer
-from app.ports.judges import JudgeCache
+from app.ports.judges import JudgeCache, ReadingPace
 
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an invalid answer that the corrective retry quotes."""
@@ -68,6 +68,10 @@ class ChatJudge:
         self._memory = InProcessMemory(now) if memory is None else memory
         self.account = SpendingAccount(now)
         self._line = JudgeClient(config, self.account, self._memory, traits=traits, chance=chance, now=now)
+
+    @property
+    def pace(self) -> ReadingPace:
+        return self._config.pace
 
     @property
     def repeats_itself(self) -> bool:

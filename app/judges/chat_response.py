@@ -15,27 +15,23 @@ from app.inference.server_errors import parse_server_error, tells_error
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates, strip_thoughts
+from app.judges.token_usage import NOT_COUNTED, TokenUsage, parse_usage
 
 LONGEST_WAIT_SECONDS: Final = 3600.0
 """Longest `retry-after` that is honoured. After this time the server is tried again."""
 
-_MOST_TOKENS: Final = 10**9
-
 
 @dataclass(frozen=True)
 class ChatResponse:
-    """`text` is the refusal where the model refused. Token counts are None where the server does not count."""
+    """`text` is the refusal where the model refused."""
 
     text: str
     cut_off: bool
     refused: bool
     """According to the API's fields. Refusals in the text are detected elsewhere."""
-    input_tokens: int | None
-    output_tokens: int | None
+    usage: TokenUsage = NOT_COUNTED
     tokens: tuple[Token, ...] = ()
     """Tokens with their probabilities, where requested and supported."""
-    thought_tokens: int = 0
-    """Of the output, as far as the server counts them apart."""
     lacks_room: bool = False
     """The model's thought used up the tokens of the answer."""
 
@@ -68,14 +64,13 @@ def parse_response(body: bytes) -> ChatResponse:
     message = _get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
-    return _build_response(choice, message, _get_field(value, "usage"))
+    return _build_response(choice, message, parse_usage(_get_field(value, "usage")))
 
 
-def _build_response(choice: object, message: Mapping[str, object], usage: object) -> ChatResponse:
+def _build_response(choice: object, message: Mapping[str, object], usage: TokenUsage) -> ChatResponse:
     content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
     thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
     cut_off = is_truncated(str(_get_field(choice, "finish_reason") or ""))
-    wrote, thought_tokens = _parse_count(_get_field(usage, "completion_tokens")), _count_thought(usage)
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one
@@ -83,12 +78,14 @@ def _build_response(choice: object, message: Mapping[str, object], usage: object
         text=replace_surrogates(text),
         refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
         cut_off=cut_off,
-        input_tokens=_parse_count(_get_field(usage, "prompt_tokens")),
-        output_tokens=wrote,
+        usage=usage,
         tokens=parse_tokens(choice),
-        thought_tokens=thought_tokens,
         lacks_room=cut_off
-        and (_is_all_thought(content) or len(thought) > len(content) or 2 * thought_tokens > (wrote or 0)),
+        and (
+            _is_all_thought(content)
+            or len(thought) > len(content)
+            or 2 * usage.reasoning_tokens > (usage.output_tokens or 0)
+        ),
     )
 
 
@@ -136,15 +133,6 @@ def _parse_json(body: bytes) -> object:
     return value
 
 
-def _count_thought(usage: object) -> int:
-    details = _get_field(usage, "completion_tokens_details")
-    return (
-        _parse_count(_get_field(details, "reasoning_tokens"))
-        or _parse_count(_get_field(usage, "reasoning_tokens"))
-        or 0
-    )
-
-
 def _get_field(value: object, name: str) -> object:
     return value.get(name) if isinstance(value, dict) else None
 
@@ -159,9 +147,3 @@ def _extract_text(value: object) -> str:
         texts = (_get_field(part, "text") for part in value)
         return "".join(text for text in texts if isinstance(text, str))
     return value if isinstance(value, str) else ""
-
-
-def _parse_count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        return None
-    return min(value, _MOST_TOKENS)

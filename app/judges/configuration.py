@@ -11,6 +11,7 @@ from app.domain.budgets import NO_BUDGET, BudgetConfig
 from app.inference.credentials import NO_HEADERS, Credentials, KeyFile
 from app.inference.endpoint import Endpoint
 from app.judges.budget import NO_PRICES, TokenPrices
+from app.ports.judges import DEFAULT_PACE, ReadingPace
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
@@ -64,6 +65,7 @@ class ChatJudgeConfig:
     verdict_form: VerdictForm = "short"
     expected_scores: bool = False
     """Request token probabilities and use each score's expected value over the likely numbers."""
+    pace: ReadingPace = DEFAULT_PACE
     max_concurrency: int = 64
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Final
 
 from app.domain.judging import Judgement, JudgeRequest
+from app.judges.pacing import get_pace
 from app.ports.judges import Judge
 
 JUDGING_SECONDS: Final = 900.0
@@ -20,6 +21,7 @@ class DeadlineJudge:
         self.name = judge.name
         self.model = judge.model
         self.digest = judge.digest
+        self.pace = get_pace(judge)
         self._judge = judge
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds

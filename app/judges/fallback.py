@@ -5,7 +5,7 @@ from typing import Final
 from app.domain.digests import digest
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.judges.caching_judge import CachingJudge
-from app.ports.judges import Judge
+from app.ports.judges import Judge, ReadingPace
 
 PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
 """Failures of the model itself. A fallback does not help with an unavailable server, a budget or a language."""
@@ -21,6 +21,10 @@ class JudgeWithFallback:
         self.digest = digest([first.digest, sorted(map(str, PASSED_ON)), second.digest])
         self._first = first
         self.fallback = second
+
+    @property
+    def pace(self) -> ReadingPace:
+        return self._first.pace
 
     @property
     def repeats_itself(self) -> bool:

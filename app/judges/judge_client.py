@@ -22,7 +22,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error
 from app.judges.formats import build_response_format
-from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter
+from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter, hash_beginnings
 from app.judges.request_form import RequestForm, build_parameters
 from app.judges.server_traits import ServerTraits, is_failed_generation
 from app.ports.judges import JudgeCache
@@ -66,6 +66,8 @@ class ReadingCost:
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
     unanswered_calls: int = 0
     unanswered: Amount = NO_AMOUNT
     raw: str = ""
@@ -175,7 +177,7 @@ class JudgeClient:
             await self.budget.release_between_calls(spent.hold, self._compute_used(spent))
         await self._wait_for_server(deadline)
         with deadline.extend_while_queued():
-            await self.limit.acquire()
+            await self.limit.acquire(hash_beginnings(call.texts))
         try:
             await self._wait_for_server(deadline)  # the server may have sent a retry-after meanwhile
             with deadline.extend_while_queued():
@@ -248,7 +250,11 @@ class JudgeClient:
                 "raw": spent.raw,
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
-                "cost_usd": prices.compute_cost(spent.input_tokens, spent.output_tokens) if prices.known else None,
+                "cached_input_tokens": spent.cached_input_tokens,
+                "reasoning_tokens": spent.reasoning_tokens,
+                "cost_usd": prices.compute_cost(spent.input_tokens, spent.output_tokens, spent.cached_input_tokens)
+                if prices.known
+                else None,
                 "calls": spent.calls,
                 "unanswered_calls": spent.unanswered_calls,
                 "unanswered_tokens": spent.unanswered.tokens,
@@ -257,7 +263,8 @@ class JudgeClient:
         )
 
     def _compute_used(self, spent: ReadingCost) -> Amount:
-        return self._config.prices.compute_amount(spent.input_tokens, spent.output_tokens) + spent.unanswered
+        paid = self._config.prices.compute_amount(spent.input_tokens, spent.output_tokens, spent.cached_input_tokens)
+        return paid + spent.unanswered
 
     async def _wait_for_server(self, deadline: Deadline) -> None:
         """Waits until the time that the server named in `retry-after`."""
@@ -270,12 +277,14 @@ class JudgeClient:
 
 def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost) -> int:
     """Counts the tokens of one call. Estimates them where the server sends no counts."""
-    read, wrote = reply.input_tokens, reply.output_tokens
+    read, wrote = reply.usage.input_tokens, reply.usage.output_tokens
     read = estimate_tokens(texts, bytes_per_token=4) if read is None else read
     wrote = estimate_tokens([reply.text], bytes_per_token=4) if wrote is None else wrote
     spent.raw = reply.text
     spent.input_tokens += read
     spent.output_tokens += wrote
+    spent.cached_input_tokens += reply.usage.cached_input_tokens
+    spent.reasoning_tokens += reply.usage.reasoning_tokens
     return read + wrote
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -30,8 +32,38 @@ BURST_SECONDS: Final = 15.0
 """Unused rate accumulates for at most this many seconds."""
 
 
+LONGEST_RUN: Final = 8
+"""So many waiting calls with one beginning go before the one that has waited longest."""
+_MOST_COMPARED: Final = 256
+_BEGINNING_STEP: Final = 2048
+"""Characters."""
+
+Beginning = tuple[int, ...]
+"""Hashes of ever longer beginnings of a prompt: two prompts share as much as these tuples do."""
+
+
+def hash_beginnings(texts: Sequence[str]) -> Beginning:
+    text = "".join(texts)
+    hashes, last = [], 0
+    for start in range(0, len(text) - _BEGINNING_STEP + 1, _BEGINNING_STEP):
+        last = hash((last, text[start : start + _BEGINNING_STEP]))
+        hashes.append(last)
+    return tuple(hashes)
+
+
+def _count_shared(one: Beginning, other: Beginning) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    place: "asyncio.Future[None]"
+    beginning: Beginning
+
+
 class AdaptiveConcurrencyLimit:
-    """At most `limit` calls at once, first come, first served. The limit starts at its ceiling, shrinks to 0.8 of
+    """At most `limit` calls at once, first come, first served, but for runs of calls whose prompts begin alike: they
+    find one another in the server's prefix cache. The limit starts at its ceiling, shrinks to 0.8 of
     itself once per episode of 429, and grows by one after `limit` successful calls. Other failures stop growth for a
     cooldown and shrink nothing."""
 
@@ -40,20 +72,23 @@ class AdaptiveConcurrencyLimit:
         self.in_flight = 0
         self._ceiling = ceiling
         self._clock = clock
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._last: Beginning = ()
+        self._run = 0
         self._clean = 0
         self._episode_until = self._no_growth_until = float("-inf")
 
     @property
     def queued(self) -> int:
-        return sum(not waiter.done() for waiter in self._waiting)
+        return sum(not waiting.place.done() for waiting in self._waiting)
 
-    async def acquire(self) -> None:
+    async def acquire(self, beginning: Beginning = ()) -> None:
         if self.in_flight < self.limit:  # waiting calls were admitted when this became true
             self.in_flight += 1
+            self._last, self._run = beginning, 0
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        self._waiting.append(_Waiting(place, beginning))
         try:
             await place
         except asyncio.CancelledError:
@@ -92,11 +127,24 @@ class AdaptiveConcurrencyLimit:
         self._clean = 0
 
     def _admit_waiting(self) -> None:
-        while self._waiting and (self._waiting[0].done() or self.in_flight < self.limit):
-            place = self._waiting.popleft()
-            if not place.done():
+        while self._waiting and (self._waiting[0].place.done() or self.in_flight < self.limit):
+            chosen = self._choose_next()
+            self._waiting.remove(chosen)
+            if not chosen.place.done():
                 self.in_flight += 1
-                place.set_result(None)
+                self._last = chosen.beginning
+                chosen.place.set_result(None)
+
+    def _choose_next(self) -> _Waiting:
+        """The call whose prompt begins most like the last one's, or the oldest after a long run of others."""
+        oldest = self._waiting[0]
+        chosen = oldest
+        if not oldest.place.done() and self._run < LONGEST_RUN:
+            chosen = max(
+                islice(self._waiting, _MOST_COMPARED), key=lambda waiting: _count_shared(waiting.beginning, self._last)
+            )
+        self._run = 0 if chosen is oldest else self._run + 1
+        return chosen
 
 
 class RateLimiter:

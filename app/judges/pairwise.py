@@ -68,7 +68,7 @@ async def read_pairwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> 
     asked = list_judgements(answers)
     if not suffice_for_order(_list_pairings(group, duels), _list_pairings(group, made)):
         return build_failed_result(judge, asked)
-    view = _aggregate_comparisons(judge.name, group, made, lacks_readings=len(made) < len(duels))
+    view = _aggregate_comparisons(group, made, lacks_readings=len(made) < len(duels))
     return build_result(judge, [judgement for _, judgement in asked], view)
 
 
@@ -90,7 +90,7 @@ def _build_comparison(pair: CandidateGroup, answers: Sequence[Answer]) -> PairCo
 
 
 def _aggregate_comparisons(
-    judge: str, group: CandidateGroup, duels: Sequence[PairComparison], lacks_readings: bool
+    group: CandidateGroup, duels: Sequence[PairComparison], lacks_readings: bool
 ) -> JudgeView | None:
     shares = {}
     for duel in duels:
@@ -98,7 +98,6 @@ def _aggregate_comparisons(
         shares[low, high] = duel.share
     by_slot, by_text = mean(duel.by_slot for duel in duels), mean(duel.by_text for duel in duels)
     return build_view(
-        judge,
         group,
         [(duel.pair, tuple(chain.from_iterable(duel.votes))) for duel in duels],
         compute_win_rates(len(group.texts), shares),

@@ -19,7 +19,7 @@ from app.domain.judging import (
 )
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Reason, Score
-from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values
+from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean
 from app.judges.capping_defects import collect_defects, settle_divided_caps
 from app.judges.claims import attach_claim_notes
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
@@ -33,7 +33,7 @@ from app.judges.gates.gate_registry import (
     list_confirmed_flags,
 )
 from app.judges.limits import take_exclusive_turn
-from app.judges.listwise import read_listwise
+from app.judges.listwise import MOST_READINGS, read_listwise
 from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -45,14 +45,12 @@ from app.toolkit.large_texts import run_in_turn
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 7
+VERSION: Final = 8
 """Increase this when the same judgements would give different scores."""
 
-READERS: Final[Mapping[Mode, Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]]] = {
-    "listwise": read_listwise,
-    "pairwise": read_pairwise,
-    "pointwise": read_pointwise,
-}
+_Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
+_SEPARATE_READERS: Final[Mapping[Mode, _Reader]] = {"pairwise": read_pairwise, "pointwise": read_pointwise}
+"""Modes in which each judge reads the group for itself. In `listwise` they share its orders."""
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _MOST_GATED_ON_LOOP: Final = 50_000
@@ -61,8 +59,8 @@ _LONGEST_RATIONALE: Final = 600
 
 
 class JudgePanel:
-    """One or more judges in one mode. `votes` is how often each judge is asked the same, `seconds` the time limit for a
-    group. A `rubric` replaces those of the cases."""
+    """One or more judges in one mode. `votes` is how often each judge is asked the same, `readings` how often at most a
+    group is read in `listwise`, `seconds` the time limit for a group. A `rubric` replaces those of the cases."""
 
     def __init__(
         self,
@@ -71,9 +69,11 @@ class JudgePanel:
         mode: Mode = "listwise",
         votes: int = 1,
         *,
+        readings: int = MOST_READINGS,
         seconds: float = JUDGING_SECONDS,
         rubric: Rubric | None = None,
     ) -> None:
+        self._readings = readings
         self._judges = tuple(judges)
         self._rubric = rubric
         self._relative_weight = relative_weight
@@ -86,6 +86,7 @@ class JudgePanel:
             {
                 "mode": mode,
                 "votes": votes,
+                "readings": readings,
                 "version": VERSION,
                 "gates": GATES_DIGEST,
                 "judges": [[judge.name, judge.digest] for judge in judges],
@@ -111,8 +112,9 @@ class JudgePanel:
                 {text: tuple(hint.notices for hint in each.hints) for text, each in passed.items()},
                 dict(zip(seen, case.episodes, strict=True)) if case.episodes else {},
             )
-            reports = await asyncio.gather(*(self._read_group(judge, group) for judge in self._judges))
+            reports = await self._read_group(group)
             answered = _list_answering_judges(reports)
+            flags = ("offline_judge",) if OFFLINE in answered else ()
             scores = {
                 text: score.model_copy(
                     update={
@@ -121,7 +123,7 @@ class JudgePanel:
                         "flags": (
                             *score.flags,
                             *(hint.flag for hint in passed[text].hints),
-                            *_list_judge_flags(answered),
+                            *flags,
                         ),
                     }
                 )
@@ -134,12 +136,28 @@ class JudgePanel:
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
 
-    async def _read_group(self, judge: Judge, group: CandidateGroup) -> GroupResult:
-        bounded = DeadlineJudge(judge, self._seconds)
-        if gives_rewards(judge):
-            return await read_rewards(bounded, group)
-        report = await READERS[self._mode](bounded, group, self._votes)
-        return await settle_divided_caps(bounded, group, report, self._mode, self._votes)
+    async def _read_group(self, group: CandidateGroup) -> Sequence[GroupResult]:
+        bounded = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
+        rewarding = [judge for judge, own in zip(bounded, self._judges, strict=True) if gives_rewards(own)]
+        reading = [judge for judge in bounded if judge not in rewarding]
+        reports, rewards = await asyncio.gather(
+            self._read_by_rubric(reading, group),
+            asyncio.gather(*(read_rewards(judge, group) for judge in rewarding)),
+        )
+        return [*reports, *rewards]
+
+    async def _read_by_rubric(self, judges: Sequence[Judge], group: CandidateGroup) -> Sequence[GroupResult]:
+        if not judges:
+            return ()
+        if self._mode == "listwise":
+            reports = await read_listwise(judges, group, self._relative_weight, self._readings)
+        else:
+            read = _SEPARATE_READERS[self._mode]
+            reports = tuple(await asyncio.gather(*(read(judge, group, self._votes) for judge in judges)))
+        by_name = {judge.name: judge for judge in judges}
+        return await asyncio.gather(
+            *(settle_divided_caps(by_name[report.judge], group, report, self._mode, self._votes) for report in reports)
+        )
 
     def _build_scores(
         self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, "_GateResult"]
@@ -200,16 +218,18 @@ class JudgePanel:
         )
 
     def _judges_disagree(self, views: Sequence[JudgeView], place: int) -> bool:
-        rewards = [
-            combine(
-                1.0,
-                view.absolutes[place],
-                view.absolutes[place] if view.relative is None else view.relative[place],
-                self._relative_weight,
-            )
-            for view in views
-        ]
-        return bool(rewards) and max(rewards) - min(rewards) >= DISAGREEMENT_GAP
+        """By what each judge says on average. Single readings differ more than means of two: so does the limit."""
+        said: defaultdict[str, list[float]] = defaultdict(list)
+        for view in views:
+            for sample in view.samples:
+                said[sample.judge].append(sample.mix(self._relative_weight)[place])
+            if not view.samples:
+                said[view.judges[place][0]].append(view.absolutes[place])
+        rewards = [mean(listed) for listed in said.values()]
+        if not rewards:
+            return False
+        fewest = min(map(len, said.values()))
+        return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -283,13 +303,6 @@ def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(judgement.judge for judgement in made if judgement.error is None))
 
 
-def _list_judge_flags(judges: Sequence[str]) -> list[str]:
-    flags: list[str] = []
-    if OFFLINE in judges:
-        flags.append("offline_judge")
-    return flags
-
-
 def _build_gated_score(gates: Sequence[Gate]) -> Score:
     words = "; ".join(gate.notices for gate in gates)
     return Score.gated(*(gate.flag for gate in gates), rationale=f"Not judged, because the reply {words}.")
@@ -325,7 +338,10 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
 
 
 def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[str, Defect]) -> str:
-    notes = [(view.judge, view.verdicts[place][0].note) for view in views]
-    told = [note if len(views) == 1 else f"{judge}: {note}" for judge, note in notes if note]
+    notes: dict[str, str] = {}
+    for view in views:
+        for judge, verdict in zip(view.judges[place], view.verdicts[place], strict=True):
+            notes.setdefault(judge, verdict.note)
+    told = [note if len(notes) == 1 else f"{judge}: {note}" for judge, note in notes.items() if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
     return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]

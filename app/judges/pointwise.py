@@ -28,6 +28,6 @@ async def read_pointwise(judge: Judge, group: CandidateGroup, votes: int = 1) ->
     asked = list_judgements(answers)
     if not all(listed for _, listed in readings):
         return build_failed_result(judge, asked)
-    scored = build_view(judge.name, group, readings, None)
-    view = None if scored is None else build_view(judge.name, group, readings, rank_by_value(scored.absolutes))
+    scored = build_view(group, readings, None)
+    view = None if scored is None else build_view(group, readings, rank_by_value(scored.absolutes))
     return build_result(judge, [judgement for _, judgement in asked], view)

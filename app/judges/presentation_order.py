@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import string
 from collections.abc import Sequence
 from typing import Final
@@ -44,6 +45,25 @@ def build_mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tu
     `texts`."""
     shuffled = _shuffle_texts(key, texts, "order", str(pair))
     return shuffled, shuffled[::-1]
+
+
+def list_mirrored_orders(
+    key: str, texts: Sequence[str], pairs: int
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Up to `pairs` mirrored orders of which none repeats another: two texts have one pair, three have three."""
+    found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    number = 0
+    while len(found) < min(pairs, math.factorial(min(len(texts), 5)) // 2):
+        orders = build_mirrored_orders(key, texts, number)
+        number += 1
+        if not any(orders[0] in known for known in found):
+            found.append(orders)
+    return tuple(found)
+
+
+def choose_first(key: str, texts: Sequence[str], count: int) -> int:
+    """Which of `count` judges reads the group first."""
+    return int.from_bytes(_compute_keyed_hash(key, "judge", *sorted(texts))) % count
 
 
 def arrange_circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from app.judges.aggregation import (
     to_usable,
 )
 from app.judges.deadline import DeadlineJudge
+from app.judges.pacing import get_pace
 from app.ports.judges import Judge
 from app.toolkit.large_texts import run_in_turn
 
@@ -50,9 +51,11 @@ class Answer:
 async def ask_questions(
     judge: Judge, questions: Sequence[Question], *, has_answered: bool = False
 ) -> tuple[Answer, ...]:
-    """Failed questions are asked once more, but only if the judge answers others, `has_answered` or one of these, and
-    there is time."""
-    answers = await asyncio.gather(*(_ask_question(judge, question) for question in questions))
+    """The first goes ahead where it warms the provider's cache, unless the judge `has_answered` about this group.
+    Failed questions are asked once more, but only if the judge answers others, and there is time."""
+    ahead = 1 if get_pace(judge).warms_cache and not has_answered else 0
+    first = [await _ask_question(judge, question) for question in questions[:ahead]]
+    answers = [*first, *await asyncio.gather(*(_ask_question(judge, question) for question in questions[ahead:]))]
     works = has_answered or any(answer.reading is not None for answer in answers)
     if not works or (isinstance(judge, DeadlineJudge) and judge.expired):
         return tuple(answers)
@@ -105,4 +108,4 @@ async def read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes:
     asked = list_judgements(answers)
     if not readings:
         return build_failed_result(judge, asked)
-    return build_result(judge, [made for _, made in asked], build_view(judge.name, group, [(group, readings)], None))
+    return build_result(judge, [made for _, made in asked], build_view(group, [(group, readings)], None))

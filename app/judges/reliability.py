@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 _NOTHING: Final = 1e-12
+_USUAL_NOISE_OF_ABSOLUTE: Final = 0.1
+_USUAL_NOISE_OF_STANDING: Final = 0.16
+"""Standard deviations of what one reading gives a text, before there is anything to measure them by: those of a judge
+whose noise in one call is half as large as the differences in quality."""
+_LEAST_SIGNAL: Final = 1e-4
+_USUAL_WEIGHT: Final = 1.0
+"""How many measured degrees of freedom that counts as."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,8 @@ class GroupSample:
     absolutes: tuple[float, ...]
     places: tuple[float, ...]
     """Where each text was shown, on average: -1 for the first place, 1 for the last, 0 where it had no neighbours."""
+    judge: str = ""
+    """Whose look it is; empty where parts were read by several."""
 
     def mix(self, relative_weight: float) -> tuple[float, ...]:
         """What the texts would be paid by this look alone."""
@@ -43,6 +52,28 @@ def stands_out(samples: Sequence[GroupSample], relative_weight: float) -> bool:
     return spread > _NOTHING and spread > (_measure_noise(samples, values) or 0.0)
 
 
+def estimate_gain(samples: Sequence[GroupSample], relative_weight: float, more: int = 2) -> float:
+    """How much `more` samples are expected to raise the correlation of what is paid with the truth, taking the spread
+    beyond the noise for truth. 0 where every sample finds all texts equal."""
+    values = [sample.mix(relative_weight) for sample in samples]
+    if all(max(each) - min(each) <= _NOTHING for each in values):
+        return 0.0
+    count, freedom = len(values), _count_freedom(samples)
+    measured = (_measure_noise(samples, values) or 0.0) * count
+    usual = (1.0 - relative_weight) * _USUAL_NOISE_OF_ABSOLUTE + relative_weight * _USUAL_NOISE_OF_STANDING
+    noise = (freedom * measured + _USUAL_WEIGHT * usual**2) / (freedom + _USUAL_WEIGHT)
+    signal = max(_measure_spread(values) - noise / count, _LEAST_SIGNAL)
+    now, then = (math.sqrt(signal / (signal + noise / looks)) for looks in (count, count + more))
+    return then - now
+
+
+def _count_freedom(samples: Sequence[GroupSample]) -> int:
+    """Degrees of freedom of the noise between samples, one being spent on the slope over places."""
+    places = _centre([sample.places for sample in samples])
+    sloped = any(abs(place) > _NOTHING for row in places for place in row)
+    return max(0, (len(places) - 1) * (len(places[0]) - 1) - sloped)
+
+
 def _measure_spread(values: Sequence[Sequence[float]]) -> float:
     """The variance of the texts' means."""
     means = [_mean(column) for column in zip(*values, strict=True)]
@@ -55,7 +86,7 @@ def _measure_noise(samples: Sequence[GroupSample], values: Sequence[Sequence[flo
     orders cancel it. None where too few samples leave nothing to measure it by."""
     left, places = _centre(values), _centre([sample.places for sample in samples])
     slope_base = math.fsum(place * place for row in places for place in row)
-    freedom = (len(values) - 1) * (len(values[0]) - 1) - (slope_base > _NOTHING)
+    freedom = _count_freedom(samples)
     if freedom < 1:
         return None
     pairs = [pair for row in zip(left, places, strict=True) for pair in zip(*row, strict=True)]

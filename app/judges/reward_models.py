@@ -181,10 +181,10 @@ async def read_rewards(judge: Judge, group: CandidateGroup) -> GroupResult:
 def _build_reward_view(judge: str, verdicts: Sequence[Verdict], rewards: Sequence[float]) -> JudgeView:
     absolutes = tuple(verdict.scores[REWARD_CRITERION] or 0.0 for verdict in verdicts)
     standings = normalise_rewards(rewards) if len(rewards) > 1 else None
-    sample = None if standings is None else GroupSample(standings, absolutes, (0.0,) * len(rewards))
+    sample = None if standings is None else GroupSample(standings, absolutes, (0.0,) * len(rewards), judge)
     return JudgeView(
-        judge=judge,
         verdicts=tuple((verdict,) for verdict in verdicts),
+        judges=((judge,),) * len(verdicts),
         values=tuple(verdict.scores for verdict in verdicts),
         absolutes=absolutes,
         relative=standings,

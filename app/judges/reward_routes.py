@@ -20,6 +20,7 @@ from pydantic import JsonValue
 
 from app.judges.chat_response import ChatResponse
 from app.judges.failures import CallFailed
+from app.judges.token_usage import TokenUsage
 
 RewardRouteName = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
 
@@ -59,7 +60,7 @@ def parse_reward(route: RewardRoute, body: bytes) -> ChatResponse:
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         raise CallFailed("the reward model's server sent something that is no number", status=200)
     return ChatResponse(
-        text=repr(float(found)), cut_off=False, refused=False, input_tokens=_count_tokens(value), output_tokens=0
+        text=repr(float(found)), cut_off=False, refused=False, usage=TokenUsage(_count_tokens(value), 0)
     )
 
 

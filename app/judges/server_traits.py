@@ -78,7 +78,7 @@ class ServerTraits:
             self._ignored["response_format"] = None
         if used.alternatives and reply.text and not reply.tokens:
             self._ignored["logprobs"] = None
-        wrote = (reply.output_tokens or 0) - reply.thought_tokens
+        wrote = (reply.usage.output_tokens or 0) - reply.usage.reasoning_tokens
         if used.token_parameter is not None and wrote > used.most_tokens + _LEAST_OVERRUN:
             self._ignored[used.token_parameter] = None
             if self.form.token_parameter == used.token_parameter:

@@ -16,7 +16,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.reward_models import RewardModelConfig
 from app.judges.rubric_files import load_rubric
 from app.main.discovery import load_retriever
-from app.ports.judges import JudgeCache
+from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import Retriever
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
@@ -27,7 +27,9 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
     """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
     key = _read_judge_key(settings, name, judge)
     _require_azure_route(name, judge)
-    prices = TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
+    prices = TokenPrices(
+        judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
+    )
     if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
         raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
     return ChatJudgeConfig(
@@ -48,6 +50,7 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         verdict_form=judge.verdict_form,
         expected_scores=judge.expected_scores,
         prices=prices,
+        pace=ReadingPace(judge.largest_group, judge.warm_cache),
         max_concurrency=judge.max_concurrency,
         requests_per_minute=judge.requests_per_minute,
         tokens_per_minute=judge.tokens_per_minute,

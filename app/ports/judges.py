@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
@@ -41,6 +41,28 @@ class RepeatingJudge(Protocol):
     @property
     def repeats_itself(self) -> bool:
         """Whether it does, as a model at temperature 0: a second vote would be the first one again."""
+
+
+@dataclass(frozen=True)
+class ReadingPace:
+    """How a judge is best asked about a group."""
+
+    largest_group: int = 16
+    """Most replies in one question."""
+    warms_cache: bool = True
+    """Whether its first reading of a group is awaited before the others are sent, so that they find the prompt in the
+    provider's cache."""
+
+
+DEFAULT_PACE: Final = ReadingPace()
+
+
+@runtime_checkable
+class PacedJudge(Protocol):
+    """A judge that says how it is best asked."""
+
+    @property
+    def pace(self) -> ReadingPace: ...
 
 
 @runtime_checkable

@@ -118,6 +118,14 @@ class JudgeSettings(Frozen):
     """US dollars per million prompt tokens."""
     output_price_per_million: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million completion tokens."""
+    cached_input_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """Of those that the provider had in its prefix cache; as the others where it is not given."""
+    largest_group: Annotated[int, Field(ge=2, le=64)] = 16
+    """Most different replies in one question (`listwise`). A larger group is read in overlapping chunks. A weak judge
+    does better with fewer, at more calls."""
+    warm_cache: bool = True
+    """Send the first reading of a group ahead, so that the others find the prompt in the provider's prefix cache. Off:
+    all at once, where latency matters more than cost."""
     max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
     """Calls at once: falls when the server answers 429 and slowly comes back."""
     requests_per_minute: Positive | None = None

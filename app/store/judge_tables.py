@@ -54,6 +54,8 @@ class JudgeSpendingTable(TableRecord, table=True):
     calls: int = Field(sa_type=BigInteger)
     input_tokens: int = Field(sa_type=BigInteger)
     output_tokens: int = Field(sa_type=BigInteger)
+    cached_input_tokens: int = Field(sa_column=_build_counter_column("cached_input_tokens"))
+    reasoning_tokens: int = Field(sa_column=_build_counter_column("reasoning_tokens"))
     cost_usd: float
     unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
     unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))

@@ -81,7 +81,11 @@ class PrometheusObserver:
             "judge_seconds", "Time from a judge's request to its judgement.", _JUDGE_SECONDS, "judge", "model"
         )
         self._judge_tokens = self._create_counter(
-            "judge_tokens", "Tokens read and written by judges.", "judge", "model", "type"
+            "judge_tokens",
+            "Tokens read and written by judges. `cached_input` is part of `input`, `reasoning` of `output`.",
+            "judge",
+            "model",
+            "type",
         )
         self._judge_cost = self._create_counter(
             "judge_cost_usd", "Cost of judges at configured prices, in US dollars.", "judge", "model"
@@ -165,6 +169,8 @@ class PrometheusObserver:
             self._judge_seconds.labels(*who).observe(judgement.latency_seconds)
             self._judge_tokens.labels(*who, "input").inc(judgement.input_tokens)
             self._judge_tokens.labels(*who, "output").inc(judgement.output_tokens)
+            self._judge_tokens.labels(*who, "cached_input").inc(judgement.cached_input_tokens)
+            self._judge_tokens.labels(*who, "reasoning").inc(judgement.reasoning_tokens)
             if judgement.cost_usd is not None:
                 self._judge_cost.labels(*who).inc(max(0.0, judgement.cost_usd))
 

@@ -91,27 +91,34 @@ def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
-def test_judges_multiply_calls(mode: Mode, size: int) -> None:
+def test_judges_share_the_orders_of_a_list_and_multiply_other_calls() -> None:
+    """Three judges make four readings: orders come in pairs."""
+    assert sorted(shared("listwise", 1)) == [1, 1, 1]
+    assert [sorted(shared("listwise", size)) for size in (2, 5, 9)] == [[1, 1, 2]] * 3
+    assert {mode: shared(mode, 5) for mode in MODES[1:]} == {
+        mode: [calls(mode, fair(5), 5, 1)] * 3 for mode in MODES[1:]
+    }
+
+
+def shared(mode: Mode, size: int) -> list[int]:
     judges = [ScriptedJudge(fair(size), name) for name in ("one", "two", "three")]
     case = Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size))
     asyncio.run(JudgePanel(judges, 0.5, mode).judge(case))
-    assert [len(judge.requests) for judge in judges] == [calls(mode, fair(size), size, 1)] * 3
+    return [len(judge.requests) for judge in judges]
 
 
 def test_only_the_chunks_in_doubt_are_read_again() -> None:
-    """Of the three chunks of nine replies one has a judge that follows position."""
-    texts = replies(9)
+    """Of the three chunks of seventeen replies one has a judge that follows position."""
+    texts = replies(17)
     chunks = split_into_chunks(
-        CandidateGroup.from_texts(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts)
+        CandidateGroup.from_texts(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts), 16
     )
 
     def torn(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
         doubtful = {candidate.text for candidate in request.candidates} == set(chunks[0].texts)
-        return (score_by_position if doubtful else fair(9))(request, count)
+        return (score_by_position if doubtful else fair(17))(request, count)
 
-    assert calls("listwise", torn, 9, 1) == 2 * len(chunks) + 2 == 8
+    assert calls("listwise", torn, 17, 1) == 2 * len(chunks) + 2 == 8
 
 
 @pytest.mark.parametrize("mode", MODES)

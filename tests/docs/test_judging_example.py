@@ -64,7 +64,7 @@ def test_the_figures_of_the_page() -> None:
     statistics = compute_statistics(scores)
     page = PAGE.read_text(encoding="utf-8")
 
-    assert judge.readings == 3
+    assert judge.readings == 4
     assert [score.flags for score in scores] == [(), (), ("secret_leak",), ("breaks_character",)]
     bold = [float(figure) for figure in re.findall(r"\*\*([0-9.]+)\*\*", page)]
     figures = [scores[0].absolute, scores[0].reward, scores[1].absolute, scores[1].reward, scores[2].absolute]

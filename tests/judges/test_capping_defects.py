@@ -91,7 +91,7 @@ def test_more_than_half_of_the_readings_make_a_cap_and_a_third_decides_between_t
     )
 
 
-def test_divided_replies_are_read_together_and_a_whole_group_one_by_one() -> None:
+def test_divided_replies_are_read_together() -> None:
     leak = {text: (Defect(code="leak", quote=text),) for text in FIVE}
 
     def shown(texts: Sequence[str], size: int) -> list[list[str]]:
@@ -100,7 +100,8 @@ def test_divided_replies_are_read_together_and_a_whole_group_one_by_one() -> Non
         return [sorted(each.text for each in request.candidates) for request in judge.requests[2:]]
 
     assert shown(FIVE[:2], 5) == [sorted(FIVE[:2])]
-    assert sorted(shown(FIVE[:2], 2)) == sorted([text] for text in FIVE[:2])
+    assert shown(FIVE[:2], 2) == [sorted(FIVE[:2])]
+    assert shown(FIVE[:3], 3) == [sorted(FIVE[:3])]
 
 
 def test_a_divided_reading_that_fails_leaves_the_reply_without_the_cap() -> None:
@@ -129,19 +130,19 @@ def test_a_defect_needs_a_verbatim_quote_unless_it_is_an_omission(defect: Defect
     assert (score.reward, score.flags) == ((0.3, (defect.code,)) if counts else (1.0, ()))
 
 
-def test_one_reading_of_four_caps_nothing() -> None:
+@pytest.mark.parametrize(("when", "flags"), [((3,), ()), ((0, 3), ("leak",))])
+def test_of_four_readings_two_make_a_cap(when: Sequence[int], flags: tuple[str, ...]) -> None:
+    """Nobody is asked a fifth time."""
+
     class Wavering(DefectJudge):
         async def judge(self, request: JudgeRequest) -> Judgement:
             judgement = await super().judge(request)
             return (
-                judgement if len(self.requests) != 2 else judgement.model_copy(update={"ranking": _swapped(judgement)})
+                judgement
+                if len(self.requests) != 2
+                else judgement.model_copy(update={"ranking": judgement.ranking[::-1]})
             )
 
-    judge = Wavering({"alpha one": (Defect(code="leak", quote="one"),)}, (3,))
+    judge = Wavering({"alpha one": (Defect(code="leak", quote="one"),)}, when)
     score = judged(judge, case(*FIVE)).scores[0]
-    assert (len(judge.requests), score.flags, score.absolute) == (4, (), 1.0)
-
-
-def _swapped(judgement: Judgement) -> tuple[tuple[str, ...], ...]:
-    first, second, *rest = judgement.ranking
-    return (second, first, *rest)
+    assert (len(judge.requests), score.flags, score.absolute) == (4, flags, 1.0)

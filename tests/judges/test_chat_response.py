@@ -43,7 +43,7 @@ def test_how_long_a_server_wants_to_be_left_alone(said: str, seconds: float) -> 
 )
 def test_contents_of_every_shape(content: str, text: str) -> None:
     body = f'{{"choices": [{{"message": {{"content": {content}}}}}]}}'
-    assert parse_response(body.encode()) == ChatResponse(text, False, False, None, None)
+    assert parse_response(body.encode()) == ChatResponse(text, False, False)
 
 
 def parse(message: str, more: str = '"finish_reason": "stop"', usage: str = "null") -> ChatResponse:

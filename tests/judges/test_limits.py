@@ -2,14 +2,21 @@
 
 import asyncio
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.judges.limits import BURST_SECONDS, COOLDOWN_SECONDS, AdaptiveConcurrencyLimit, RateLimiter
+from app.judges.limits import (
+    BURST_SECONDS,
+    COOLDOWN_SECONDS,
+    LONGEST_RUN,
+    AdaptiveConcurrencyLimit,
+    RateLimiter,
+    hash_beginnings,
+)
 
 ROUNDING: Final = 1e-9
 """Seconds by which two sums of the same pauses may differ; far below what a clock can tell."""
@@ -183,3 +190,28 @@ def test_whoever_stops_waiting_for_a_rate_takes_nothing() -> None:
         return rate.reserve(1)[1]
 
     assert asyncio.run(play()) == pytest.approx(1.0)
+
+
+def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever() -> None:
+    """Groups of three characters wait in turns."""
+    names = [f"{'abc'[number % 3]}{number}" for number in range(3 * (LONGEST_RUN + 4))]
+
+    async def admitted() -> str:
+        limit, order = AdaptiveConcurrencyLimit(1, lambda: 0.0), []
+        await limit.acquire()
+
+        async def call(name: str) -> None:
+            await limit.acquire(hash_beginnings(["rules" * 1000, name[0] * 5000, name]))
+            order.append(name[0])
+            limit.release()
+
+        calls = [asyncio.create_task(call(name)) for name in names]
+        await asyncio.sleep(0)
+        limit.release()
+        await asyncio.gather(*calls)
+        return "".join(order)
+
+    order = asyncio.run(admitted())
+    runs = [len(list(run)) for _, run in groupby(order)]
+    assert (sorted(order), len(runs)) == (sorted(name[0] for name in names), 5)
+    assert runs[0] == 1 + LONGEST_RUN, "then the oldest of another character has its turn"

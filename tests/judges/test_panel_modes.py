@@ -152,11 +152,11 @@ def test_a_consistent_judge_is_followed(mode: Mode, size: int) -> None:
 
 
 def test_chunks_of_a_very_large_group_join_nearly() -> None:
-    texts = [f"text {number:02}" for number in range(40)]
-    judge = ScriptedJudge(score_by_text({text: 1.0 - place / 40 for place, text in enumerate(texts)}))
+    texts = [f"text {number:02}" for number in range(60)]
+    judge = ScriptedJudge(score_by_text({text: 1.0 - place / 60 for place, text in enumerate(texts)}))
     scores = judged(judge, case(*texts), "listwise").scores
-    assert [score.relative for score in scores] == pytest.approx([1.0 - place / 39 for place in range(40)], abs=0.1)
-    assert max(len(request.candidates) for request in judge.requests) == 8
+    assert [score.relative for score in scores] == pytest.approx([1.0 - place / 59 for place in range(60)], abs=0.1)
+    assert max(len(request.candidates) for request in judge.requests) == 16
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -182,8 +182,9 @@ def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score(mode: Mo
 @pytest.mark.parametrize("place", range(3))
 def test_what_failed_once_changes_nothing(mode: Mode, place: int) -> None:
     judge = ScriptedJudge(fail_requests_at(frozenset({place}), score_by_text(QUALITIES)))
-    result = judged(judge, case(*TEXTS[:9]), mode)
-    whole = judged(ScriptedJudge(score_by_text(QUALITIES)), case(*TEXTS[:9]), mode)
+    size = 17 if mode == "listwise" else 9
+    result = judged(judge, case(*TEXTS[:size]), mode)
+    whole = judged(ScriptedJudge(score_by_text(QUALITIES)), case(*TEXTS[:size]), mode)
     assert (result.scores, len(result.judgements)) == (whole.scores, len(whole.judgements) + 1)
 
 
@@ -203,7 +204,7 @@ def fail_question(place: int) -> Script:
     ("mode", "size", "stands"),
     [
         ("listwise", 8, False),
-        ("listwise", 9, True),
+        ("listwise", 17, True),
         ("pairwise", 2, False),
         ("pairwise", 3, True),
         ("pairwise", 9, True),

@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, JudgeRequest, Probes
 from app.judges.aggregation import kendall_tau, normalise_ranks
-from app.judges.listwise import is_top_contested
-from app.judges.presentation_order import assign_letters, build_mirrored_orders, derive_opaque_ids, name_places
+from app.judges.presentation_order import (
+    assign_letters,
+    build_mirrored_orders,
+    derive_opaque_ids,
+    list_mirrored_orders,
+    name_places,
+)
 from tests.support.judge_cases import RUBRIC
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
@@ -97,14 +102,9 @@ def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> No
     assert kendall_tau(one, other) == pytest.approx(tau)
 
 
-@pytest.mark.parametrize(
-    ("readings", "close"),
-    [
-        (((1.0, 0.5, 0.0), (1.0, 0.5, 0.0)), False),
-        (((1.0, 0.5, 0.0), (0.5, 1.0, 0.0)), True),
-        (((1.0, 0.5, 0.0), (0.75, 0.75, 0.0)), True),
-        (((1.0, 0.25, 0.25), (1.0, 0.5, 0.0)), False),
-    ],
-)
-def test_top_is_close(readings: Sequence[Sequence[float]], close: bool) -> None:
-    assert is_top_contested(readings) is close
+@pytest.mark.parametrize(("size", "pairs"), [(2, 1), (3, 3), (4, 6), (5, 6)])
+def test_mirrored_orders_do_not_come_again(size: int, pairs: int) -> None:
+    for number in range(50):
+        found = list_mirrored_orders(str(number), FIVE[:size], 6)
+        orders = [order for pair in found for order in pair]
+        assert (len(found), len(set(orders))) == (pairs, 2 * pairs)

@@ -11,7 +11,8 @@ from app.domain.token_estimate import estimate_tokens
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.wire import Usage
 from app.judges.comparisons import list_pairings
-from app.judges.listwise import CHUNK
+from app.judges.listwise import count_parts, count_readings
+from app.ports.judges import DEFAULT_PACE
 from app.service.request_models import HandedOutTask
 
 MEASURED: Final = 200
@@ -107,7 +108,8 @@ def estimate_judging(
     """Judging of groups of these sizes, by judge; empty where no model judges."""
     if environment.mode is None:
         return ()
-    found = [count_readings(environment.mode, size, environment.votes or 1) for size in sizes]
+    count = len(environment.judges)
+    found = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
     least, most = sum(low for low, _ in found), sum(high for _, high in found)
     asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
     return tuple(JudgingEstimate(judge.name, least, most, _average_cost(judge)) for judge in asked)
@@ -118,8 +120,8 @@ def _average_cost(judge: JudgeInfo) -> float | None:
     return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
 
 
-def count_readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
-    """Minimum and maximum readings of a group of `size` distinct answers by one judge."""
+def estimate_readings(mode: Mode, size: int, votes: int, judges: int) -> tuple[int, int]:
+    """Minimum and maximum readings of a group of `size` distinct answers by one of `judges`."""
     if size <= 1:
         alone = size * (votes if mode == "pointwise" else 1)
         return alone, alone
@@ -128,8 +130,10 @@ def count_readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
     if mode == "pairwise":
         pairs = 2 * votes * len(list_pairings(size))
         return pairs, pairs
-    chunks = 1 if size <= CHUNK else len(list_pairings(-(-size // (CHUNK // 2))))
-    return 2 * chunks, (2 if size == 2 else 4) * chunks  # two texts have no other order
+    largest = DEFAULT_PACE.largest_group
+    chunks = 1 if size <= largest else len(list_pairings(count_parts(size, largest)))
+    least, most = count_readings(max(1, judges))
+    return chunks * (least // max(1, judges)), chunks * -(-most // max(1, judges))
 
 
 def describe_estimate(estimate: CostEstimate) -> list[str]:

@@ -7,10 +7,10 @@ import pytest
 from app.cli.evaluate.estimate import (
     CostEstimate,
     JudgingEstimate,
-    count_readings,
     describe_estimate,
     estimate_cost,
     estimate_prompt_tokens,
+    estimate_readings,
 )
 from app.cli.prices import PolicyPrices
 from app.domain.judging import Mode
@@ -69,22 +69,26 @@ def test_tools_are_part_of_the_prompt() -> None:
     assert estimate_prompt_tokens(task(tools=(tool,))) > estimate_prompt_tokens(task()) + 10
 
 
-READINGS: dict[tuple[Mode, int, int], tuple[int, int]] = {
-    ("listwise", 1, 1): (1, 1),
-    ("listwise", 2, 1): (2, 2),
-    ("listwise", 8, 1): (2, 4),
-    ("listwise", 9, 1): (6, 12),
-    ("pointwise", 4, 3): (12, 12),
-    ("pointwise", 1, 3): (3, 3),
-    ("pairwise", 4, 1): (12, 12),
-    ("pairwise", 1, 5): (1, 1),
-    ("listwise", 0, 1): (0, 0),
+READINGS: dict[tuple[Mode, int, int, int], tuple[int, int]] = {
+    ("listwise", 1, 1, 1): (1, 1),
+    ("listwise", 2, 1, 1): (2, 4),
+    ("listwise", 8, 1, 1): (2, 4),
+    ("listwise", 16, 1, 1): (2, 4),
+    ("listwise", 17, 1, 1): (6, 12),
+    ("listwise", 8, 1, 2): (1, 2),
+    ("listwise", 8, 1, 3): (1, 2),
+    ("listwise", 8, 1, 4): (1, 1),
+    ("pointwise", 4, 3, 1): (12, 12),
+    ("pointwise", 1, 3, 1): (3, 3),
+    ("pairwise", 4, 1, 2): (12, 12),
+    ("pairwise", 1, 5, 1): (1, 1),
+    ("listwise", 0, 1, 1): (0, 0),
 }
 
 
 @pytest.mark.parametrize("asked", READINGS)
-def test_readings_of_a_group(asked: tuple[Mode, int, int]) -> None:
-    assert count_readings(*asked) == READINGS[asked]
+def test_readings_of_a_group(asked: tuple[Mode, int, int, int]) -> None:
+    assert estimate_readings(*asked) == READINGS[asked]
 
 
 def test_it_says_all_of_it() -> None:

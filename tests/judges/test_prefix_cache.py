@@ -1,0 +1,138 @@
+"""A provider with a prefix cache: what it charges is what we say that we spent, and half of what it reads it knows."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import pytest
+
+from app.cli.judge_questions import load_packaged_specimens
+from app.domain.judging import Case, JudgeReport, PanelResult
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.budget import TokenPrices
+from app.judges.judge_factory import build_chat_judges
+from app.judges.panel import JudgePanel
+from app.judges.token_usage import TokenUsage, parse_usage
+from app.ports.judges import ReadingPace, ReportingJudge
+from app.ports.runtime import ManagedResource
+from tests.support.chat_server import Received, Reply, serving
+from tests.support.judge_cases import config
+from tests.support.preferring import preferring
+
+PRICES = TokenPrices(2.0, 10.0, 0.5)
+STEP = 128
+"""Tokens. Providers cache whole blocks, from 1,024 tokens on."""
+
+
+@dataclass
+class Provider:
+    """Takes four characters for a token. Knows what it answered, not what it is still reading."""
+
+    known: list[str] = field(default_factory=list)
+    usages: list[dict[str, int]] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def answer(self, number: int, received: Received) -> Reply:
+        prompt = "".join(said["content"] for said in received.messages)
+        with self.lock:
+            cached = max((self.count_common(prompt, each) for each in self.known), default=0)
+        time.sleep(0.1)
+        reply = preferring(number, received)
+        body = json.loads(reply.body)
+        written, thought = len(body["choices"][0]["message"]["content"]) // 4 + 100, 100
+        body["usage"] = {
+            "prompt_tokens": len(prompt) // 4,
+            "completion_tokens": written,
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": thought},
+        }
+        with self.lock:
+            self.known.append(prompt)
+            self.usages.append({"read": len(prompt) // 4, "cached": cached, "written": written, "thought": thought})
+        return replace(reply, body=json.dumps(body).encode())
+
+    @staticmethod
+    def count_common(one: str, other: str) -> int:
+        length = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+        return length // 4 // STEP * STEP if length // 4 >= 1024 else 0
+
+    def sum(self, name: str) -> int:
+        return sum(usage[name] for usage in self.usages)
+
+    @property
+    def invoice(self) -> float:
+        plain = self.sum("read") - self.sum("cached")
+        return (2.0 * plain + 0.5 * self.sum("cached") + 10.0 * self.sum("written")) / 1e6
+
+
+def arena_case(number: int = 0) -> Case:
+    """Eight replies to a scene that ships, before NPC Arena's own rubric."""
+    gold = load_packaged_specimens()[0]
+    assert NpcArena.rubric is not None
+    texts = tuple(f"{number}.{place}: {gold.clean}" for place in range(8))
+    return Case(
+        key=f"task {number}", rubric=NpcArena.rubric, document=gold.document, probes=gold.probes, candidates=texts
+    )
+
+
+async def read(url: str, pace: ReadingPace, *cases: Case) -> tuple[list[PanelResult], JudgeReport]:
+    judges = build_chat_judges([config(url, prices=PRICES, pace=pace)], {}, None)
+    judge = next(iter(judges.values()))
+    try:
+        panel = JudgePanel([judge], 0.5, readings=2)
+        results = [await panel.judge(case) for case in cases]
+        assert isinstance(judge, ReportingJudge)
+        return results, judge.report()
+    finally:
+        assert isinstance(judge, ManagedResource)
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("warms", "groups", "least", "most"), [(False, 1, 0.0, 0.0), (True, 1, 0.4, 0.5), (True, 2, 0.45, 0.75)]
+)
+def test_readings_find_their_prompts_in_the_cache(warms: bool, groups: int, least: float, most: float) -> None:
+    """The second reading of a group does, and the first one of the next group of the same character."""
+    provider = Provider()
+    with serving(provider.answer) as server:
+        asyncio.run(read(server.url, ReadingPace(warms_cache=warms), *map(arena_case, range(groups))))
+    share = provider.sum("cached") / provider.sum("read")
+    assert len(provider.usages) == 2 * groups
+    assert least <= share <= most
+
+
+def test_our_spend_is_the_providers_invoice() -> None:
+    provider = Provider()
+    with serving(provider.answer) as server:
+        results, report = asyncio.run(read(server.url, ReadingPace(), *map(arena_case, range(3))))
+    spent = report.spent
+    assert spent.cost_usd == pytest.approx(provider.invoice, rel=1e-12)
+    assert sum(made.cost_usd or 0.0 for each in results for made in each.judgements) == pytest.approx(provider.invoice)
+    assert (spent.input_tokens, spent.cached_input_tokens, spent.output_tokens, spent.reasoning_tokens) == tuple(
+        map(provider.sum, ("read", "cached", "written", "thought"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "usage"),
+    [
+        (
+            {"prompt_tokens": 90, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}},
+            TokenUsage(90, 9, 64, 0),
+        ),
+        ({"prompt_tokens": 90, "completion_tokens": 9, "prompt_cache_hit_tokens": 64}, TokenUsage(90, 9, 64, 0)),
+        ({"prompt_tokens": 90, "completion_tokens": 9, "cache_read_input_tokens": 640}, TokenUsage(90, 9, 90, 0)),
+        (
+            {"prompt_tokens": 90, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 5}},
+            TokenUsage(90, 9, 0, 5),
+        ),
+        ({"prompt_tokens": 90, "completion_tokens": 9, "total_tokens": 129}, TokenUsage(90, 39, 0, 30)),
+        ({"prompt_tokens": 90, "prompt_tokens_details": None}, TokenUsage(90, None, 0, 0)),
+        ({"prompt_tokens": -1, "prompt_tokens_details": {"cached_tokens": True}}, TokenUsage()),
+        (None, TokenUsage()),
+    ],
+)
+def test_the_forms_in_which_servers_count(sent: object, usage: TokenUsage) -> None:
+    assert parse_usage(sent) == usage
