@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Final, Literal
 
 from app.domain.judging import Case, Mode
-from app.judges.aggregation import mean
 from app.judges.panel import JudgePanel
+from app.judges.ranks import mean
 from benchmarks.simulated_judges import RUBRIC, Faults, Reply, SimulatedJudge, perceive, start_call
 
 Form = Literal["ours", "short"]

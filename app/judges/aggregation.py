@@ -1,60 +1,18 @@
 """Shared by the modes: a group of distinct texts, its usable judgements, and their aggregation per judge."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import chain
 from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
 from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
 from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
+from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value
 from app.judges.reliability import GroupSample, measure_reliability
 from app.judges.verdict_parsing import drop_unproven_defects
 from app.ports.judges import Judge
-
-NEUTRAL: Final = 0.5
-
-
-def normalise_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """1 for the best, 0 for the last; ties share the mean of their places; 0.5 for a single item."""
-    count = sum(map(len, tiers))
-    standings: dict[str, float] = {}
-    above = 0
-    for tier in tiers:
-        place = above + (len(tier) - 1) / 2
-        standings.update(dict.fromkeys(tier, NEUTRAL if count == 1 else 1.0 - place / (count - 1)))
-        above += len(tier)
-    return standings
-
-
-def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
-    """Kendall's tau of two lists of ranks of the same items: 1 when all pairs are in the same order, -1 when all are
-    reversed. A pair tied in both lists agrees; tied in one it counts 0."""
-    agreements = [_compare_signs(one[i] - one[j], other[i] - other[j]) for i, j in combinations(range(len(one)), 2)]
-    return math.fsum(agreements) / len(agreements) if agreements else 1.0
-
-
-def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
-    """The mean over all pairs of lists."""
-    return mean(kendall_tau(one, other) for one, other in combinations(readings, 2))
-
-
-def mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return math.fsum(listed) / len(listed)
-
-
-def _compare_signs(one: float, other: float) -> float:
-    if get_sign(one) == get_sign(other):
-        return 1.0
-    return 0.0 if get_sign(one) == 0 or get_sign(other) == 0 else -1.0
-
-
-def get_sign(difference: float) -> int:
-    return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
-
 
 BY_POSITION: Final = 0.5
 """From this Kendall's tau by slot a judge counts as following position, if it also exceeds the tau by candidate."""
@@ -261,15 +219,6 @@ def _average_verdicts(rubric: Rubric, verdicts: Sequence[Sequence[Verdict]]) -> 
     return drop_uneven_criteria(
         [average_values([apply_bounds(rubric, verdict) for verdict in each]) for each in verdicts]
     )
-
-
-def rank_by_value(values: Sequence[float]) -> tuple[float, ...]:
-    """Normalised ranks; values that are equal share the mean of their places."""
-    tiers: dict[float, list[str]] = {}
-    for place, value in enumerate(values):
-        tiers.setdefault(round(value, 9), []).append(str(place))
-    standings = normalise_ranks([tiers[value] for value in sorted(tiers, reverse=True)])
-    return tuple(standings[str(place)] for place in range(len(values)))
 
 
 def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from app.judges.aggregation import mean
+from app.judges.ranks import mean
 
 Shares = Mapping[tuple[int, int], float]
 """By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not

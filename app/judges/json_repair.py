@@ -1,6 +1,10 @@
-"""Repairs the one mistake in JSON that leaves no doubt about what was meant: a comma before a closing bracket."""
+"""Reads JSON that a model wrote: repairs the one mistake that leaves no doubt about what was meant, a comma before a
+closing bracket, and tells which names an object has twice."""
 
+import json
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _TRAILING_COMMA: Final = re.compile(r",[ \t\r\n]*[}\]]?\Z")
@@ -28,3 +32,26 @@ def drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
         elif depth == 0 and sign in "}]":
             return "".join((*parts, text[done : found.end()])), found.end()
     return "", len(text)
+
+
+class _DuplicateKey:
+    """Marks the value of a duplicate key."""
+
+
+_DUPLICATE: Final = _DuplicateKey()
+
+
+def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        found |= {name: _DUPLICATE for name in found if counts[name] > 1}
+    return found
+
+
+DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+def list_duplicates(found: Mapping[str, object]) -> list[str]:
+    """The names that occur more than once in an object that DECODER read."""
+    return [name for name, value in found.items() if value is _DUPLICATE]

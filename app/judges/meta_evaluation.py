@@ -9,11 +9,12 @@ from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Judgement, JudgeRequest, Rubric
 from app.domain.rewards import apply_bounds, build_criteria, combine, compute_absolute, find_cap
-from app.judges.aggregation import Values, average_values, mean, normalise_ranks
+from app.judges.aggregation import Values, average_values
 from app.judges.degradation import DegradationLadder
 from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
 from app.judges.perturbations import GoldCase, PerturbedPair, build_identical_request
 from app.judges.presentation_order import assign_letters
+from app.judges.ranks import mean, normalise_ranks
 from app.judges.text_normalisation import Reply
 from app.ports.judges import Judge
 

@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.intervals import Proportion, compute_intraclass_correlation
 from app.domain.rubrics import RubricLabel
 from app.domain.values import FiniteNumber, Frozen
-from app.judges.aggregation import Values, average_values, mean
+from app.judges.aggregation import Values, average_values
 from app.judges.meta_evaluation import (
     CheckEvidence,
     LetterReading,
@@ -16,6 +16,7 @@ from app.judges.meta_evaluation import (
     compute_preference_sign,
 )
 from app.judges.perturbations import MUTATIONS
+from app.judges.ranks import mean
 
 HARD_AT_LEAST: Final = 0.90
 SUBTLE_AT_LEAST: Final = 0.75

@@ -3,15 +3,13 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from app.domain.digests import digest, digest_of_model
 from app.domain.judging import (
     Case,
     Defect,
-    GateFacts,
     JudgeFailure,
     Mode,
     PanelResult,
@@ -19,29 +17,25 @@ from app.domain.judging import (
 )
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Reason, Score
-from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean
+from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values
 from app.judges.capping_defects import collect_defects, settle_divided_caps
 from app.judges.claims import attach_claim_notes
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
 from app.judges.gates.gate_registry import (
-    GATES,
     GATES_DIGEST,
     Gate,
-    add_rubric_text,
-    find_failed_gates,
-    find_hints,
     list_confirmed_flags,
 )
-from app.judges.limits import take_exclusive_turn
+from app.judges.gates.group_check import GateResult, group_passed, run_gates_on_case
 from app.judges.listwise import MOST_READINGS, read_listwise
 from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
+from app.judges.ranks import NEUTRAL, mean
 from app.judges.reliability import stands_out
 from app.judges.reward_models import REWARD_RUBRIC, read_rewards
-from app.judges.text_normalisation import Reply, strip_thoughts
+from app.judges.text_normalisation import strip_thoughts
 from app.ports.judges import Judge, gives_rewards
-from app.toolkit.large_texts import run_in_turn
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
@@ -53,8 +47,6 @@ _SEPARATE_READERS: Final[Mapping[Mode, _Reader]] = {"pairwise": read_pairwise, "
 """Modes in which each judge reads the group for itself. In `listwise` they share its orders."""
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
-_MOST_GATED_ON_LOOP: Final = 50_000
-"""Largest group, in characters, that the gates check on the event loop."""
 _LONGEST_RATIONALE: Final = 600
 
 
@@ -99,9 +91,9 @@ class JudgePanel:
         if self._rubric is not None:
             case = case.model_copy(update={"rubric": self._rubric})
         seen = tuple(strip_thoughts(text) for text in case.candidates)
-        noticed = await _run_gates_on_case(case)
+        noticed = await run_gates_on_case(case)
         failed = [each.failed for each in noticed]
-        passed = _group_passed(seen, noticed)
+        passed = group_passed(seen, noticed)
         reports: Sequence[GroupResult] = ()
         scores: Mapping[str, Score] = {}
         if passed:
@@ -160,7 +152,7 @@ class JudgePanel:
         )
 
     def _build_scores(
-        self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, "_GateResult"]
+        self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, GateResult]
     ) -> Mapping[str, Score]:
         views = [report.view for report in reports if report.view is not None]
         graders = [view for view in views if view.follows_rubric]
@@ -230,71 +222,6 @@ class JudgePanel:
             return False
         fewest = min(map(len, said.values()))
         return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
-
-
-@dataclass(frozen=True)
-class _GateResult:
-    """Gate results of one candidate, or of all with the same text. `own` is the model's own part of a transcript."""
-
-    failed: tuple[Gate, ...]
-    hints: tuple[Gate, ...]
-    own: str = ""
-
-
-def _group_passed(seen: Sequence[str], noticed: Sequence[_GateResult]) -> Mapping[str, _GateResult]:
-    """By text, the candidates that passed all gates. Equal transcripts may consist of different lines: their hints and
-    own texts are merged."""
-    alike: defaultdict[str, list[_GateResult]] = defaultdict(list)
-    for text, each in zip(seen, noticed, strict=True):
-        if not each.failed:
-            alike[text].append(each)
-    return {
-        text: _GateResult(
-            (),
-            tuple(sorted({hint for each in listed for hint in each.hints}, key=GATES.index)),
-            "\n".join(sorted({each.own for each in listed})),
-        )
-        for text, listed in alike.items()
-    }
-
-
-async def _run_gates_on_case(case: Case) -> Sequence[_GateResult]:
-    """Checks one candidate per pass of the event loop, or a large group in a thread."""
-    if (
-        sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines)
-        > _MOST_GATED_ON_LOOP
-    ):
-        return await run_in_turn(
-            "judges", lambda: [_run_gates_on_lines(lines, case) for lines in _iterate_gate_inputs(case)]
-        )
-    noticed = []
-    async with take_exclusive_turn("gates"):
-        for lines in _iterate_gate_inputs(case):
-            noticed.append(_run_gates_on_lines(lines, case))
-            await asyncio.sleep(0)
-    return noticed
-
-
-def _iterate_gate_inputs(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]]:
-    """Per candidate the texts for the gates, with their facts. A failure or hint in one line of an episode counts for
-    the whole episode."""
-    if case.lines:
-        for lines in case.lines:
-            yield [(line.text, add_rubric_text(line.gates, case.rubric)) for line in lines]
-    else:
-        facts = add_rubric_text(case.gates, case.rubric)
-        yield from ([(text, facts)] for text in case.candidates)
-
-
-def _run_gates_on_lines(lines: Sequence[tuple[str, GateFacts]], case: Case) -> _GateResult:
-    read = [(Reply(text), facts) for text, facts in lines]
-    failed = tuple(dict.fromkeys(gate for reply, facts in read for gate in find_failed_gates(reply, facts)))
-    if failed:
-        return _GateResult(failed, ())
-    own = "\n".join(reply.visible for reply, _ in read) if case.lines else ""
-    return _GateResult(
-        (), tuple(dict.fromkeys(gate for reply, facts in read for gate in find_hints(reply, facts))), own
-    )
 
 
 def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:

@@ -1,14 +1,8 @@
 """Pointwise mode: one judge reads each text by itself, once per vote."""
 
-from app.judges.aggregation import (
-    CandidateGroup,
-    GroupResult,
-    build_failed_result,
-    build_result,
-    build_view,
-    rank_by_value,
-)
+from app.judges.aggregation import CandidateGroup, GroupResult, build_failed_result, build_result, build_view
 from app.judges.questions import Question, ask_questions, list_judgements, read_lone_text
+from app.judges.ranks import rank_by_value
 from app.ports.judges import Judge
 
 

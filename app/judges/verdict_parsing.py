@@ -18,7 +18,7 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import VerdictForm
-from app.judges.json_repair import drop_trailing_commas, is_trailing_comma
+from app.judges.json_repair import DECODER, drop_trailing_commas, is_trailing_comma, list_duplicates
 from app.judges.presentation_order import assign_letters
 from app.judges.short_answers import expand_short_answer, is_short
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
@@ -43,24 +43,6 @@ _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
 _MOST_DEFECTS: Final = 30
 _LONGEST_NOTE: Final = 600
-
-
-class _DuplicateKey:
-    """Marks the value of a duplicate key."""
-
-
-_DUPLICATE: Final = _DuplicateKey()
-
-
-def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        found |= {name: _DUPLICATE for name in found if counts[name] > 1}
-    return found
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
 
 
 @dataclass(frozen=True)
@@ -117,7 +99,7 @@ def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
     for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)):
         start = opening.start()
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
             work -= error.pos - start
             if is_trailing_comma(text, error.pos):
@@ -136,7 +118,7 @@ def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
 
 def _decode_object(text: str) -> Iterator[dict[str, object]]:
     try:
-        value, _ = _DECODER.raw_decode(text)
+        value, _ = DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return
     yield value
@@ -297,7 +279,7 @@ def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
 
 
 def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:
-    return [f"{where} has {shorten(name)} more than once" for name, value in found.items() if value is _DUPLICATE]
+    return [f"{where} has {shorten(name)} more than once" for name in list_duplicates(found)]
 
 
 def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
 
 
 def test_who_leaves_claims_out_reports_none() -> None:
-    entry = {"candidate": "c0", "scores": {"likeness": 4, "grounding": 2}}
+    entry = {"candidate": "A", "scores": {"likeness": 4, "grounding": 2}}
     found = parse_answer(json.dumps({"verdicts": [entry]}), request(FALSE))
     assert isinstance(found, JudgeAnswer)
     assert (found.verdicts[0].claims, found.verdicts[0].defects, found.verdicts[0].scores) == (

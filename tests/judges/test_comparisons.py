@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.aggregation import kendall_tau, normalise_ranks
 from app.judges.comparisons import Shares, compute_preference, compute_win_rates, list_pairings
+from app.judges.ranks import kendall_tau, normalise_ranks
 
 COUNTS = st.integers(min_value=2, max_value=12)
 

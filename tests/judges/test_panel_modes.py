@@ -22,9 +22,9 @@ from app.domain.judging import (
 )
 from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
-from app.judges.aggregation import kendall_tau
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
+from app.judges.ranks import kendall_tau
 from app.judges.scripted import (
     Script,
     ScriptedJudge,
