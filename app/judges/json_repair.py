@@ -1,5 +1,4 @@
-"""Reads JSON that a model wrote: repairs the one mistake that leaves no doubt about what was meant, a comma before a
-closing bracket, and tells which names an object has twice."""
+"""Reads JSON that a model wrote: without trailing commas, and telling which names an object has twice."""
 
 import json
 import re

@@ -85,7 +85,7 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         configure(monkeypatch, server.url, **PRICES)
         code, output = bench("--labels", labels)
         received = len(server.received)
-    assert (code, received, "listwise: 8 to 8 calls" in output, "--yes" in output) == (2, 0, True, True)
+    assert (code, received, "listwise: 8 to 16 calls" in output, "--yes" in output) == (2, 0, True, True)
 
 
 @pytest.mark.parametrize(
