@@ -253,7 +253,9 @@ class JudgeReport(Frozen):
     queued: int
     """Calls that wait for a rate or concurrency limit."""
     limit: int
-    """Maximum number of concurrent calls; adapts to the server."""
+    """Maximum number of concurrent calls of all processes on the same database; adapts to the server."""
+    share: int = 0
+    """How many of them this process may make now. 0 while it makes none."""
     spent: Spending
     spent_today: Spending
     budget_left_usd: FiniteNumber | None
