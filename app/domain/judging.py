@@ -164,8 +164,7 @@ class Judgement(Frozen):
 
 
 class Spending(Frozen):
-    """What a judge has used so far. Unanswered calls are listed separately: their cost is unknown, and budgets count
-    their maximum."""
+    """What a judge has used so far. The cost of unanswered calls is unknown; budgets count their maximum."""
 
     readings: int = 0
     calls: int = 0
@@ -175,7 +174,6 @@ class Spending(Frozen):
     """How many of `input_tokens` providers had in their prefix caches."""
     reasoning_tokens: int = 0
     cost_usd: FiniteNumber = 0.0
-    """Total cost of the judgements."""
     unanswered_calls: int = 0
     """How many of `calls` got no answer but may be charged."""
     unanswered_tokens: int = 0
@@ -192,18 +190,19 @@ class Spending(Frozen):
 
 
 class JudgeReport(Frozen):
-    """Health and spending of a judge. Spending counts all processes on the same database, since its creation or for the
-    current UTC day; spending of other processes appears within seconds. The rest is since the service started.
-    `changes` and `ignored`: what the server refuses and ignores."""
+    """Health and spending of a judge. Spending counts all processes on the database, the others' within seconds. The
+    rest is since the service started. `changes` and `ignored`: what the server refuses and ignores."""
 
     health: Literal["ok", "probing", "out"]
-    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one request is sent."""
+    """The circuit breaker: `out` is open after repeated failures, `probing` half-open with one trial request."""
     last_error: str | None
     in_flight: int
     queued: int
     """Calls that wait for a rate or concurrency limit."""
     limit: int
-    """Maximum number of concurrent calls; adapts to the server."""
+    """Maximum number of concurrent calls of all processes on the same database; adapts to the server."""
+    share: int = 0
+    """How many of `limit` this process may make now."""
     spent: Spending
     spent_today: Spending
     budget_left_usd: FiniteNumber | None

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.errors import StoreUnavailable
+from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
 from app.judges.limits import take_exclusive_turn
@@ -62,6 +63,9 @@ class WriteOnlyMemory(JudgeCache):
 
     async def release(self, judge: str, hold: str) -> BudgetState:
         return await self._memory.release(judge, hold)
+
+    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
+        return await self._memory.exchange_limits(asked)
 
 
 @dataclass

@@ -95,9 +95,10 @@ class ChatJudge:
             {
                 "health": _HEALTH_BY_BREAKER_STATE[line.breaker.state],
                 "last_error": None if line.last_error is None else self._redact(line.last_error),
-                "in_flight": line.limit.in_flight,
-                "queued": line.limit.queued,
-                "limit": line.limit.limit,
+                "in_flight": line.lease.slots.in_flight,
+                "queued": line.lease.slots.queued,
+                "limit": line.lease.limit,
+                "share": line.lease.slots.limit,
                 "spent": standing.total,
                 "spent_today": standing.today,
                 "budget_left_usd": line.budget.left_usd,
@@ -171,6 +172,8 @@ class ChatJudge:
             words = f"no usable answer within {self._config.deadline_seconds:g} s"
             if deadline.queueing:
                 words = f"no call got through this judge's limits within {self._config.queue_seconds:g} s"
+                if self._line.lease.trouble:
+                    words += f", which all processes share: {self._line.lease.trouble}"
             return None, self._redact(words + before), "unavailable"
         except ReadingFailed as error:
             return None, self._redact(error.detail), error.failure

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypedDict
 from pydantic import JsonValue
 
 from app.domain.budgets import NO_AMOUNT, Amount
+from app.domain.judge_limits import CallFeedback, CallLimits
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.values import utc_now
 from app.inference.connection import CHAT_PATH, Connection
@@ -22,7 +23,8 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error
 from app.judges.formats import build_response_format
-from app.judges.limits import AdaptiveConcurrencyLimit, RateLimiter, hash_beginnings
+from app.judges.limits import hash_beginnings
+from app.judges.limits_lease import LimitsLease
 from app.judges.request_form import RequestForm, build_parameters
 from app.judges.server_traits import ServerTraits, is_failed_generation
 from app.ports.judges import JudgeCache
@@ -86,20 +88,18 @@ class JudgeClient:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.limit = AdaptiveConcurrencyLimit(config.max_concurrency, clock)
         self.breaker = CircuitBreaker(config.breaker_failures, config.breaker_seconds, clock, now)
+        self.lease = LimitsLease(config.name, _build_call_limits(config), memory, self.breaker, clock)
         self.budget = Budget(config.name, config.budget, account, memory, config.deadline_seconds)
         self.last_error: str | None = None
         self._config = config
         self._chance = chance
         self._clock = clock
-        self._requests = None if config.requests_per_minute is None else RateLimiter(config.requests_per_minute, clock)
-        self._tokens = None if config.tokens_per_minute is None else RateLimiter(config.tokens_per_minute, clock)
         self.traits = ServerTraits(config) if traits is None else traits
         self._connection = Connection(config.endpoint)
-        self._quiet_until = float("-inf")
 
     async def close(self) -> None:
+        await self.lease.close()
         await self._connection.aclose()
 
     async def ask(
@@ -171,28 +171,29 @@ class JudgeClient:
     async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
         """One call, after waiting for all limits."""
         expected = self._config.prices.compute_amount(estimate_tokens(call.texts), call.most_tokens)
+        await self.lease.prepare_probe()
         self.breaker.require_closed()
         self.budget.require_available(expected)
         if spent.calls:
             await self.budget.release_between_calls(spent.hold, self._compute_used(spent))
         await self._wait_for_server(deadline)
         with deadline.extend_while_queued():
-            await self.limit.acquire(hash_beginnings(call.texts))
+            await self.lease.slots.acquire(hash_beginnings(call.texts))
         try:
             await self._wait_for_server(deadline)  # the server may have sent a retry-after meanwhile
             with deadline.extend_while_queued():
-                if self._requests is not None:
-                    await self._requests.take(1)
-                taken = 0.0 if self._tokens is None else await self._tokens.take(expected.tokens)
+                if self.lease.requests is not None:
+                    await self.lease.requests.take(1)
+                taken = 0.0 if self.lease.tokens is None else await self.lease.tokens.take(expected.tokens)
                 await self.budget.reserve(spent.hold, self._compute_used(spent), expected)
             with self.breaker.track_call() as outcome:
                 reply = await self._exchange(call, outcome, deadline, spent, expected)
             used = _record_usage(reply, call.texts, spent)
-            if self._tokens is not None:
-                self._tokens.settle(taken - used)
+            if self.lease.tokens is not None:
+                self.lease.tokens.settle(taken - used)
             return reply
         finally:
-            self.limit.release()
+            self.lease.release()
 
     async def _exchange(
         self, call: ServerCall, outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount
@@ -212,10 +213,10 @@ class JudgeClient:
             if deadline.expired:
                 outcome.good, outcome.trouble = False, "no answer within the deadline"
                 self.last_error = outcome.trouble
-                self.limit.record_failure()
+                self.lease.record(CallFeedback(failed=True))
             raise
         outcome.good = True
-        self.limit.record_success()
+        self.lease.record(CallFeedback(succeeded=1))
         return reply
 
     async def _send(self, call: ServerCall) -> bytes:
@@ -228,8 +229,7 @@ class JudgeClient:
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""
         if failed.status == 429 and not failed.error.lacks_money:
-            self.limit.record_rate_limited(failed.retry_after)
-            self._quiet_until = max(self._quiet_until, self._clock() + failed.retry_after)
+            self.lease.record(CallFeedback(rate_limited=True, retry_after=failed.retry_after))
         elif (
             failed.status is None
             or failed.error.lacks_money
@@ -238,7 +238,7 @@ class JudgeClient:
             or failed.status in _SERVER_FAULT_STATUSES
         ):
             outcome.good, outcome.trouble = False, failed.words
-            self.limit.record_failure()
+            self.lease.record(CallFeedback(failed=True))
         else:
             outcome.good = True
 
@@ -268,11 +268,17 @@ class JudgeClient:
 
     async def _wait_for_server(self, deadline: Deadline) -> None:
         """Waits until the time that the server named in `retry-after`."""
-        wait = self._quiet_until - self._clock()
+        wait = self.lease.quiet_until - self._clock()
         if wait >= deadline.seconds_left:
             raise ReadingFailed(f"the judge's server asked to wait another {wait:.0f} s", "unavailable")
         if wait > 0:
             await asyncio.sleep(wait)
+
+
+def _build_call_limits(config: ChatJudgeConfig) -> CallLimits:
+    return CallLimits(
+        config.max_concurrency, config.requests_per_minute, config.tokens_per_minute, config.deadline_seconds
+    )
 
 
 def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost) -> int:

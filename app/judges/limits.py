@@ -1,4 +1,4 @@
-"""Limits of judge calls: an adaptive concurrency limit, and rates per minute."""
+"""Queues of judge calls before the slots and rates that this process holds."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
+
+from app.domain.judge_limits import compute_burst
 
 Work = Literal["gates", "judges"]
 
@@ -23,13 +25,6 @@ async def take_exclusive_turn(work: Work = "judges") -> AsyncIterator[None]:
     async with locks[work]:
         yield
         await asyncio.sleep(0)
-
-
-SHRINK: Final = 0.8
-COOLDOWN_SECONDS: Final = 15.0
-"""Responses with 429 within this time, or within the server's `retry-after`, count as one episode."""
-BURST_SECONDS: Final = 15.0
-"""Unused rate accumulates for at most this many seconds."""
 
 
 LONGEST_RUN: Final = 8
@@ -61,34 +56,43 @@ class _Waiting:
     beginning: Beginning
 
 
-class AdaptiveConcurrencyLimit:
-    """At most `limit` calls at once, first come, first served, but for runs of calls whose prompts begin alike: they
-    find one another in the server's prefix cache. The limit starts at its ceiling, shrinks to 0.8 of
-    itself once per episode of 429, and grows by one after `limit` successful calls. Other failures stop growth for a
-    cooldown and shrink nothing."""
+class CallSlots:
+    """At most `limit` calls at once until a time, then none. First come, first served, but for runs of calls whose
+    prompts begin alike: they meet in the server's prefix cache. `wake` is called when a call has to wait."""
 
-    def __init__(self, ceiling: int, clock: Callable[[], float]) -> None:
-        self.limit = ceiling
+    def __init__(self, clock: Callable[[], float], wake: Callable[[], None]) -> None:
         self.in_flight = 0
-        self._ceiling = ceiling
+        self._limit = 0
+        self._until = float("-inf")
         self._clock = clock
+        self._wake = wake
         self._waiting: deque[_Waiting] = deque()
         self._last: Beginning = ()
         self._run = 0
-        self._clean = 0
-        self._episode_until = self._no_growth_until = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        return self._limit if self._clock() < self._until else 0
 
     @property
     def queued(self) -> int:
         return sum(not waiting.place.done() for waiting in self._waiting)
 
+    def grant(self, limit: int, until: float) -> None:
+        self._limit, self._until = limit, until
+        self._admit_waiting()
+
+    def lower(self, limit: int) -> None:
+        self._limit = min(self._limit, limit)
+
     async def acquire(self, beginning: Beginning = ()) -> None:
-        if self.in_flight < self.limit:  # waiting calls were admitted when this became true
+        if not self.queued and self.in_flight < self.limit:
             self.in_flight += 1
             self._last, self._run = beginning, 0
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(place, beginning))
+        self._wake()
         try:
             await place
         except asyncio.CancelledError:
@@ -100,34 +104,9 @@ class AdaptiveConcurrencyLimit:
         self.in_flight -= 1
         self._admit_waiting()
 
-    def record_success(self) -> None:
-        """Call after a successful call."""
-        if self.limit == self._ceiling or self._clock() < self._no_growth_until:
-            return
-        self._clean += 1
-        if self._clean >= self.limit:
-            self.limit += 1
-            self._clean = 0
-            self._admit_waiting()
-
-    def record_rate_limited(self, retry_after: float = 0.0) -> None:
-        """Call after a 429. `retry_after` is in seconds."""
-        now = self._clock()
-        if now >= self._episode_until:
-            self.limit = max(1, int(self.limit * SHRINK))
-        self._episode_until = max(self._episode_until, now + max(COOLDOWN_SECONDS, retry_after))
-        self._stop_growth(self._episode_until)
-
-    def record_failure(self) -> None:
-        """Call after another server failure, which says nothing about the server's capacity."""
-        self._stop_growth(self._clock() + COOLDOWN_SECONDS)
-
-    def _stop_growth(self, until: float) -> None:
-        self._no_growth_until = max(self._no_growth_until, until)
-        self._clean = 0
-
     def _admit_waiting(self) -> None:
-        while self._waiting and (self._waiting[0].place.done() or self.in_flight < self.limit):
+        limit = self.limit
+        while self._waiting and (self._waiting[0].place.done() or self.in_flight < limit):
             chosen = self._choose_next()
             self._waiting.remove(chosen)
             if not chosen.place.done():
@@ -147,41 +126,67 @@ class AdaptiveConcurrencyLimit:
         return chosen
 
 
-class RateLimiter:
-    """A token bucket of `per_minute` units, first come, first served. A request larger than the burst takes the whole
-    burst; `settle` corrects the difference."""
+class RateCredit:
+    """Units of a rate per minute that this process holds and has not used, first come, first served. A request larger
+    than the burst takes the whole burst; `settle` corrects the difference. `wake` is called when a call has to wait."""
 
-    def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
+    def __init__(self, per_minute: float, wake: Callable[[], None]) -> None:
         self._per_second = per_minute / 60
-        self._burst = max(1.0, self._per_second * BURST_SECONDS)
-        self._clock = clock
-        self._level = self._burst
-        self._seen = clock()
+        self._burst = compute_burst(per_minute)
+        self._wake = wake
+        self._credit = 0.0
+        self._used = 0.0
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
 
-    def reserve(self, units: float) -> tuple[float, float]:
-        """Returns the units taken and the seconds to wait before using them."""
-        self._refill()
-        taken = min(units, self._burst)
-        self._level -= taken
-        return taken, max(0.0, -self._level / self._per_second)
+    @property
+    def seconds_missing(self) -> float:
+        """How long the whole rate takes for what the first waiting call lacks."""
+        first = next((units for units, place in self._waiting if not place.done()), self._credit)
+        return max(0.0, first - self._credit) / self._per_second
+
+    def compute_request(self) -> float:
+        """What waiting calls lack, and as much as was used since this was last called."""
+        queued = sum(units for units, place in self._waiting if not place.done())
+        used, self._used = self._used, 0.0
+        return max(0.0, queued + used - self._credit)
+
+    def give_back(self) -> float:
+        """Removes the unused units and returns them."""
+        unused = max(0.0, self._credit)
+        self._credit -= unused
+        return unused
 
     def settle(self, units: float) -> None:
-        """Returns unused units; a negative number takes further units that were used."""
-        self._refill()
-        self._level = min(self._burst, self._level + units)
+        """Adds granted or unused units; a negative number takes further units that were used."""
+        self._credit += units
+        self._admit_waiting()
 
     async def take(self, units: float) -> float:
         """Waits until the units may be used and returns the units taken."""
-        taken, seconds = self.reserve(units)
-        if seconds > 0:
-            try:
-                await asyncio.sleep(seconds)
-            except asyncio.CancelledError:
+        taken = min(units, self._burst)
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((taken, place))
+        self._admit_waiting()
+        if not place.done():
+            self._wake()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
                 self.settle(taken)
-                raise
+            raise
         return taken
 
-    def _refill(self) -> None:
-        now = self._clock()
-        self._level = min(self._burst, self._level + max(0.0, now - self._seen) * self._per_second)
-        self._seen = max(self._seen, now)
+    def _admit_waiting(self) -> None:
+        while self._waiting:
+            units, place = self._waiting[0]
+            if not place.done():
+                if units > self._credit + _ROUNDING:
+                    return
+                self._credit -= units
+                self._used += units
+                place.set_result(None)
+            self._waiting.popleft()
+
+
+_ROUNDING = 1e-9

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
+from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import Judgement, Spending
 from app.ports.judges import CachedJudgement, JudgeCache
 from app.ports.runtime import Clock
@@ -18,6 +19,7 @@ class InProcessMemory(JudgeCache):
         self._today: defaultdict[str, Spending] = defaultdict(Spending)
         self._day = now().date()
         self._holds: dict[str, Reservation] = {}
+        self._limits: defaultdict[str, SharedLimits] = defaultdict(SharedLimits)
 
     async def get(self, reading: str) -> CachedJudgement | None:
         return None
@@ -40,6 +42,11 @@ class InProcessMemory(JudgeCache):
     async def release(self, judge: str, hold: str) -> BudgetState:
         self._holds.pop(hold, None)
         return self._compute_state(judge)
+
+    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
+        now = round(self._now().timestamp() * 1e6)
+        self._limits[asked.judge], grant = exchange_limits(self._limits[asked.judge], asked, now)
+        return grant
 
     def _compute_state(self, judge: str) -> BudgetState:
         self._start_new_day()

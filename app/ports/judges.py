@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
+from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
 from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
@@ -112,6 +113,10 @@ class JudgeCache(Protocol):
 
     async def release(self, judge: str, hold: str) -> BudgetState:
         """Deletes a reservation of which nothing was used."""
+
+    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
+        """Atomically gives a process its part of a judge's limits, by the clock of leases. Durable on return. The slots
+        of all processes together never exceed the limit."""
 
 
 class Panel(Protocol):

@@ -77,7 +77,16 @@ class JudgeHoldTable(TableRecord, table=True):
     until: int = Field(sa_type=BigInteger)
 
 
+class JudgeLimitsTable(TableRecord, table=True):
+    """What all processes share about one judge's limits, as one value that each exchange replaces."""
+
+    __tablename__ = "judge_limits"
+    judge: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+
+
 judgements = get_table(JudgementTable)
 judge_cache = get_table(JudgeCacheTable)
 judge_spending = get_table(JudgeSpendingTable)
 judge_holds = get_table(JudgeHoldTable)
+judge_limits = get_table(JudgeLimitsTable)

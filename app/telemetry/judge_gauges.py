@@ -15,7 +15,8 @@ Reports = Callable[[], Mapping[str, JudgeReport]]
 _GAUGES: Final[Mapping[str, tuple[str, Callable[[JudgeReport], float | None]]]] = {
     "judge_in_flight": ("Calls in flight to a judge's server.", lambda report: report.in_flight),
     "judge_queued": ("Calls waiting for a judge's limits.", lambda report: report.queued),
-    "judge_limit": ("Current concurrency limit of a judge.", lambda report: report.limit),
+    "judge_limit": ("Current concurrency limit of a judge, over all processes.", lambda report: report.limit),
+    "judge_share": ("Concurrent calls that this process may make now.", lambda report: report.share),
     "judge_breaker_open": (
         "Circuit breaker of a judge: 1 open, 0.5 half open (one probe), 0 closed.",
         lambda report: {"ok": 0.0, "probing": 0.5, "out": 1.0}[report.health],

@@ -1,25 +1,14 @@
-"""How much a judge is asked at once and per minute, by a clock that only moves when it is told to."""
+"""Calls that wait for slots and rates, by a clock that only moves when it is told to."""
 
 import asyncio
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import Final
+from itertools import groupby
 
-import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.limits import (
-    BURST_SECONDS,
-    COOLDOWN_SECONDS,
-    LONGEST_RUN,
-    AdaptiveConcurrencyLimit,
-    RateLimiter,
-    hash_beginnings,
-)
-
-ROUNDING: Final = 1e-9
-"""Seconds by which two sums of the same pauses may differ; far below what a clock can tell."""
+from app.domain.judge_limits import compute_burst
+from app.judges.limits import LONGEST_RUN, CallSlots, RateCredit, hash_beginnings
 
 
 @dataclass
@@ -32,89 +21,37 @@ class Hand:
         return self.at
 
 
-def test_a_limit_starts_at_its_ceiling_and_shrinks_once_per_episode() -> None:
-    clock = Hand()
-    limit = AdaptiveConcurrencyLimit(64, clock)
-    seen = [limit.limit]
-    for _ in range(64):
-        limit.record_rate_limited()
-    seen.append(limit.limit)
-    clock.at = COOLDOWN_SECONDS
-    limit.record_rate_limited(retry_after=100.0)
-    seen.append(limit.limit)
-    clock.at = COOLDOWN_SECONDS + 99.0
-    limit.record_rate_limited()
-    seen.append(limit.limit)
-    clock.at = 2 * COOLDOWN_SECONDS + 99.0
-    limit.record_rate_limited()
-    assert [*seen, limit.limit] == [64, 51, 40, 40, 32]
-
-
-def test_it_never_falls_below_one() -> None:
-    clock = Hand()
-    limit = AdaptiveConcurrencyLimit(2, clock)
-    for episode in range(5):
-        clock.at = episode * COOLDOWN_SECONDS
-        limit.record_rate_limited()
-    assert limit.limit == 1
-
-
-def test_it_grows_by_one_after_a_clean_round_and_not_beyond_its_ceiling() -> None:
-    clock = Hand()
-    limit = AdaptiveConcurrencyLimit(10, clock)
-    limit.record_rate_limited()
-    grown = [limit.limit]
-    for _ in range(3):
-        limit.record_success()
-    clock.at = COOLDOWN_SECONDS
-    for _ in range(100):
-        limit.record_success()
-        if limit.limit != grown[-1]:
-            grown.append(limit.limit)
-    assert grown == [8, 9, 10]
-
-
-def test_other_faults_stop_growth_and_shrink_nothing() -> None:
-    clock = Hand()
-    limit = AdaptiveConcurrencyLimit(5, clock)
-    limit.record_rate_limited()
-    clock.at = COOLDOWN_SECONDS
-    limit.record_success()
-    limit.record_failure()
-    for _ in range(50):
-        limit.record_success()
-    held = limit.limit
-    clock.at = 2 * COOLDOWN_SECONDS
-    for _ in range(4):
-        limit.record_success()
-    assert (held, limit.limit) == (4, 5)
+def slots(limit: int, clock: Hand | None = None) -> CallSlots:
+    made = CallSlots(clock or Hand(), lambda: None)
+    made.grant(limit, until=10.0)
+    return made
 
 
 @given(
-    st.integers(1, 4),
+    st.integers(0, 4),
     st.lists(
-        st.tuples(st.sampled_from(("arrive", "leave", "give up", "429", "clean")), st.integers(0, 20)), max_size=60
+        st.tuples(st.sampled_from(("arrive", "leave", "give up", "grant", "lower")), st.integers(0, 20)), max_size=60
     ),
 )
-def test_places_are_neither_lost_nor_given_twice(ceiling: int, events: list[tuple[str, int]]) -> None:
+def test_places_are_neither_lost_nor_given_twice(limit: int, events: list[tuple[str, int]]) -> None:
     """Whoever arrives gets a place in order, whatever others do meanwhile; nobody waits while there is room."""
 
     async def play() -> None:
-        limit = AdaptiveConcurrencyLimit(ceiling, Hand())
+        subject = slots(limit)
         waiting: list[asyncio.Task[None]] = []
         inside = 0
         for event, which in events:
             if event == "arrive":
-                waiting.append(asyncio.create_task(limit.acquire()))
+                waiting.append(asyncio.create_task(subject.acquire()))
             elif event == "leave" and inside:
-                limit.release()
+                subject.release()
                 inside -= 1
             elif event == "give up" and waiting:
                 waiting.pop(which % len(waiting)).cancel()
-            elif event == "429":
-                limit.record_rate_limited()
-            elif event == "clean":
-                limit.record_success()
+            elif event == "grant":
+                subject.grant(which % 5, until=10.0)
+            elif event == "lower":
+                subject.lower(which % 5)
             if which % 2:
                 continue  # several things happen before anybody gets to act
             await asyncio.sleep(0)
@@ -123,73 +60,73 @@ def test_places_are_neither_lost_nor_given_twice(ceiling: int, events: list[tupl
             assert admitted == waiting[: len(admitted)], "first come, first served"
             inside += len(admitted)
             del waiting[: len(admitted)]
-            assert (limit.in_flight, limit.queued) == (inside, len(waiting))
-            assert not waiting or inside >= limit.limit
+            assert (subject.in_flight, subject.queued) == (inside, len(waiting))
+            assert not waiting or inside >= subject.limit
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert limit.queued == 0
+        assert subject.queued == 0
 
     asyncio.run(play())
 
 
 def test_a_place_given_to_somebody_who_just_left_is_passed_on() -> None:
     async def play() -> tuple[bool, int]:
-        limit = AdaptiveConcurrencyLimit(1, Hand())
-        await limit.acquire()
-        first = asyncio.create_task(limit.acquire())
-        second = asyncio.create_task(limit.acquire())
+        subject = slots(1)
+        await subject.acquire()
+        first = asyncio.create_task(subject.acquire())
+        second = asyncio.create_task(subject.acquire())
         await asyncio.sleep(0)
-        limit.release()
+        subject.release()
         first.cancel()
         await asyncio.wait([first, second], timeout=1)
-        return second.done() and not second.cancelled(), limit.in_flight
+        return second.done() and not second.cancelled(), subject.in_flight
 
     assert asyncio.run(play()) == (True, 1)
 
 
-@given(st.floats(1, 6000), st.lists(st.tuples(st.floats(0, 30), st.floats(0, 500)), min_size=1, max_size=40))
-@example(60.0, [(3.3, 15.8), (0.0, 500.0), (1.8, 0.0)])
-def test_no_stretch_of_time_sees_more_than_its_rate_and_one_burst(
-    per_minute: float, asked: list[tuple[float, float]]
-) -> None:
-    clock = Hand()
-    rate = RateLimiter(per_minute, clock)
-    burst = max(1.0, per_minute / 60 * BURST_SECONDS)
-    used: list[tuple[float, float]] = []
-    for pause, units in asked:
-        clock.at += pause
-        taken, seconds = rate.reserve(units)
-        assert taken == min(units, burst)
-        used.append((clock.at + seconds, taken))
-    moments = [moment for moment, _ in used]
-    assert all(later >= earlier - ROUNDING for earlier, later in pairwise(moments)), "in the order of asking"
-    for begin in range(len(used)):
-        for end in range(begin, len(used)):
-            within = sum(taken for _, taken in used[begin : end + 1])
-            allowed = burst + (moments[end] - moments[begin]) * per_minute / 60
-            assert within <= allowed * (1 + 1e-6) + 1e-6
+def test_nobody_is_admitted_once_the_time_is_over() -> None:
+    async def play() -> list[int]:
+        clock = Hand()
+        subject = slots(1, clock)
+        await subject.acquire()
+        waiting = asyncio.create_task(subject.acquire())
+        await asyncio.sleep(0)
+        clock.at = 10.0
+        subject.release()
+        seen = [subject.in_flight, subject.queued, subject.limit]
+        subject.grant(1, until=20.0)
+        await waiting
+        return [*seen, subject.in_flight]
 
-
-def test_what_was_not_used_is_given_back() -> None:
-    rate = RateLimiter(60, Hand())
-    rate.reserve(15)
-    waits = [rate.reserve(0)[1], rate.reserve(3)[1]]
-    rate.settle(2)
-    assert [*waits, rate.reserve(0)[1]] == pytest.approx([0.0, 3.0, 1.0])
+    assert asyncio.run(play()) == [0, 1, 0, 1]
 
 
 def test_whoever_stops_waiting_for_a_rate_takes_nothing() -> None:
-    async def play() -> float:
-        rate = RateLimiter(60, Hand())
-        await rate.take(15)
+    async def play() -> tuple[list[float], float]:
+        woken: list[float] = []
+        rate = RateCredit(60, lambda: woken.append(0.0))
+        rate.settle(15)
+        taken = await rate.take(99)
         waiting = asyncio.create_task(rate.take(10))
         await asyncio.sleep(0)
+        asked = [rate.seconds_missing, rate.compute_request(), rate.compute_request()]
         waiting.cancel()
         await asyncio.wait([waiting])
-        return rate.reserve(1)[1]
+        rate.settle(3)
+        return [taken, *asked, len(woken), rate.compute_request()], rate.give_back()
 
-    assert asyncio.run(play()) == pytest.approx(1.0)
+    assert (asyncio.run(play()), compute_burst(60)) == (([15.0, 10.0, 25.0, 10.0, 1, 0.0], 3.0), 15.0)
+
+
+def test_use_beyond_the_credit_is_asked_for_and_not_given_back() -> None:
+    async def play() -> list[float]:
+        rate = RateCredit(60, lambda: None)
+        rate.settle(5)
+        rate.settle(await rate.take(4) - 9)
+        return [rate.give_back(), rate.compute_request()]
+
+    assert asyncio.run(play()) == [0.0, 8.0]
 
 
 def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever() -> None:
@@ -197,7 +134,8 @@ def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever()
     names = [f"{'abc'[number % 3]}{number}" for number in range(3 * (LONGEST_RUN + 4))]
 
     async def admitted() -> str:
-        limit, order = AdaptiveConcurrencyLimit(1, lambda: 0.0), []
+        limit, order = CallSlots(lambda: 0.0, lambda: None), []
+        limit.grant(1, 1.0)
         await limit.acquire()
 
         async def call(name: str) -> None:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.domain import judge_limits
 from app.domain.budgets import Amount, BudgetConfig, BudgetState
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import circuit_breaker as breaker
 from app.judges import judge_client as line
-from app.judges import limits
 from app.judges.budget import TokenPrices
 from app.judges.caching_judge import CachingJudge
 from app.judges.chat import ChatJudge
@@ -107,7 +107,7 @@ def test_nor_does_it_last_for_ever() -> None:
 
 
 def test_requests_keep_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BURST_SECONDS", 0.0)
+    monkeypatch.setattr(judge_limits, "BURST_SECONDS", 0.0)
     with serving(always(completion(GOOD))) as server:
         began = time.monotonic()
         _, found = made(config(server.url, requests_per_minute=1200), range(6))

@@ -1,0 +1,209 @@
+"""The limits of a judge over several processes: the contract of what shares them, and leases on it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+
+from app.domain.errors import StoreUnavailable
+from app.domain.judge_limits import (
+    LEASE_SECONDS,
+    BreakerNews,
+    CallFeedback,
+    CallLimits,
+    LimitsExchange,
+    LimitsGrant,
+    OpenBreaker,
+)
+from app.domain.judging import Judgement
+from app.judges import circuit_breaker, limits_lease
+from app.judges.chat import ChatJudge
+from app.judges.circuit_breaker import CircuitBreaker
+from app.judges.limits_lease import LimitsLease
+from app.judges.memory_cache import InProcessMemory
+from app.ports.judges import JudgeCache
+from tests.judges.test_limits import Hand
+from tests.judges.test_limits_on_the_wire import Busy, asked
+from tests.support.chat_server import serving
+from tests.support.judge_cases import config, failure
+from tests.support.store_cases import MovableClock, opened
+
+Opener = Callable[[MovableClock], AsyncIterator[Sequence[JudgeCache]]]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Of a database; empty for what one process keeps for itself."""
+    if request.param == "memory":
+        return ""
+    if request.param == "sqlite":
+        path = request.getfixturevalue("tmp_path") / "store.db"
+        path.write_bytes(request.getfixturevalue("migrated_file").read_bytes())
+        return f"sqlite:///{path}"
+    return str(request.getfixturevalue("postgres").migrated())
+
+
+@asynccontextmanager
+async def shared_by_two(url: str, clock: MovableClock | None = None) -> AsyncIterator[tuple[JudgeCache, JudgeCache]]:
+    """What two processes of one database have: two stores, or one memory."""
+    if not url:
+        memory = InProcessMemory(clock or (lambda: datetime.now(UTC)))
+        yield memory, memory
+        return
+    async with opened(url, clock) as one, opened(url, clock) as other:
+        yield one.judge_cache, other.judge_cache
+
+
+def exchange(holder: str, wanted: int = 0, **more: object) -> LimitsExchange:
+    limits = CallLimits(8, requests_per_minute=60, tokens_per_minute=600, call_seconds=5.0)
+    return LimitsExchange("big", holder, limits, wanted=wanted, **more)  # type: ignore[arg-type]
+
+
+def test_processes_share_slots_rates_and_breaker(url: str) -> None:
+    clock = MovableClock()
+
+    async def play() -> list[LimitsGrant]:
+        async with shared_by_two(url, clock) as (one, other):
+            opened = BreakerNews("opened", 30.0, 5, "it answered 500 🐟")
+            limited = CallFeedback(rate_limited=True, retry_after=20.0)
+            seen = [
+                await one.exchange_limits(exchange("a", 6, requests=10.0, tokens=30.0)),
+                await other.exchange_limits(exchange("b", 6, requests=10.0, tokens=100.0)),
+                await one.exchange_limits(exchange("a", 6, in_flight=2, kept=2, news=opened, feedback=limited)),
+                await other.exchange_limits(exchange("b", 6, kept=1)),
+            ]
+            clock.forward(LEASE_SECONDS + 5.0)
+            return [*seen, await other.exchange_limits(exchange("b", 6, kept=1, wants_probe=True))]
+
+    assert asyncio.run(play()) == [
+        LimitsGrant(7, 7, 8, False, 10.0, 30.0, 0.0, None),
+        LimitsGrant(1, 1, 8, False, 2.5, 60.0, 0.0, None),
+        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+        LimitsGrant(6, 6, 6, False, 0.0, 0.0, 5.0, OpenBreaker(15.0, 5, "it answered 500 🐟", "nobody")),
+    ]
+
+
+def test_processes_that_ask_at_once_never_hold_more_than_there_is(url: str) -> None:
+    async def play() -> int:
+        async with shared_by_two(url) as memories:
+            asking = [memories[number % 2].exchange_limits(exchange(f"p{number}", 3)) for number in range(20)]
+            return sum(grant.held for grant in await asyncio.gather(*asking))
+
+    assert asyncio.run(play()) == 8
+
+
+async def judge_by_two(url: str, server: str, numbers: int, **settings: object) -> tuple[list[Judgement], list[int]]:
+    """Readings of two processes, and what each makes its share and limit at the end."""
+    async with shared_by_two(url) as memories:
+        judges = [ChatJudge(config(server, **settings), memory) for memory in memories]
+        try:
+            asking = (judges[number % 2].judge(asked(number)) for number in range(numbers))
+            return list(await asyncio.gather(*asking)), [judge.report().limit for judge in judges]
+        finally:
+            for judge in judges:
+                await judge.close()
+
+
+def test_no_more_calls_at_once_over_two_processes(url: str) -> None:
+    busy = Busy(seconds=0.05)
+    with serving(busy) as server:
+        found, limits = asyncio.run(judge_by_two(url, server.url, 24, max_concurrency=3))
+    assert ([judgement.error for judgement in found], busy.most, limits) == ([None] * 24, 3, [3, 3])
+
+
+def test_requests_keep_their_rate_over_two_processes(url: str) -> None:
+    """A burst of 15 seconds' worth, and 10 a second after it."""
+    with serving(Busy(seconds=0.0)) as server:
+        began = time.monotonic()
+        found, _ = asyncio.run(judge_by_two(url, server.url, 165, requests_per_minute=600))
+        seconds = time.monotonic() - began
+    assert ({judgement.error for judgement in found}, seconds >= 1.4) == ({None}, True)
+
+
+def test_a_breaker_that_one_process_opened_is_open_for_the_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "BURST_SECONDS", 0.0)
+
+    async def play(server: str) -> list[str]:
+        async with shared_by_two(url) as memories:
+            chosen = config(server, breaker_failures=1, deadline_seconds=5.0)
+            judges = [ChatJudge(chosen, memory) for memory in memories]
+            errors = [(await judge.judge(asked(number))).error or "" for number, judge in enumerate(judges)]
+            for judge in judges:
+                await judge.close()
+            return errors
+
+    with serving(lambda number, received: failure(500)) as server:
+        errors = asyncio.run(play(server.url))
+    assert (len(server.received), ["open after 1 consecutive" in error for error in errors]) == (1, [True, True])
+
+
+@dataclass
+class Failing(InProcessMemory):
+    """A store that fails from the second exchange on."""
+
+    exchanges: "count[int]" = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        super().__init__(lambda: datetime.now(UTC))
+
+    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
+        if next(self.exchanges):
+            raise StoreUnavailable("gone")
+        return await super().exchange_limits(asked)
+
+
+def lease_on(memory: JudgeCache, clock: Hand) -> LimitsLease:
+    breaker = CircuitBreaker(3, 30.0, clock, lambda: datetime.now(UTC))
+    return LimitsLease("big", CallLimits(2), memory, breaker, clock)
+
+
+def with_lease(memory: JudgeCache, scene: Callable[[LimitsLease, Hand], Awaitable[object]]) -> object:
+    async def play() -> object:
+        clock = Hand()
+        lease = lease_on(memory, clock)
+        try:
+            return await scene(lease, clock)
+        finally:
+            await lease.close()
+
+    return asyncio.run(play())
+
+
+def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
+
+    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+        await asyncio.gather(lease.slots.acquire(), lease.slots.acquire())
+        await asyncio.sleep(0.05)
+        lease.release()
+        await lease.slots.acquire()
+        clock.at = LEASE_SECONDS
+        waiting = asyncio.create_task(lease.slots.acquire())
+        lease.release()
+        await asyncio.sleep(0.05)
+        seen = [waiting.done(), lease.trouble, lease.slots.limit]
+        waiting.cancel()
+        return seen
+
+    assert with_lease(Failing(), scene) == [False, "gone", 0]
+
+
+def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
+    memory = InProcessMemory(lambda: datetime.now(UTC))
+
+    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+        await lease.slots.acquire()
+        lease.release()
+        await asyncio.sleep(0.05)
+        tasks = len(asyncio.all_tasks())
+        grant = await memory.exchange_limits(LimitsExchange("big", "another", CallLimits(2), wanted=2))
+        return [tasks, lease.slots.limit, grant.slots]
+
+    assert with_lease(memory, scene) == [1, 0, 2]
