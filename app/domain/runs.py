@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from app.domain.judging import Mode
 from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
@@ -14,6 +14,15 @@ Purpose = Literal["train", "eval"]
 Votes = Annotated[WholeNumber, Field(ge=1, le=9)]
 
 
+def _require_whole_number(value: object) -> object:
+    if type(value) is not int:
+        raise ValueError("must be 1, 2 or 4")
+    return value
+
+
+Readings = Annotated[Literal[1, 2, 4], BeforeValidator(_require_whole_number)]
+
+
 class ScoringOptions(Frozen):
     """How a run's completions are scored; fixed at the run's first use. Null or empty fields take the environment's
     value from the settings file."""
@@ -22,6 +31,9 @@ class ScoringOptions(Frozen):
     """How judges see a group: all completions at once in mirrored orders, in pairs, or one by one."""
     votes: Votes | None = None
     """How often each question is asked: per order (`pairwise`) or per completion (`pointwise`)."""
+    readings: Readings | None = None
+    """Most readings of a group by each judge in `listwise`: 1 is one order, 2 are mirrored orders, 4 are two more where
+    those contradict each other. Null as 4. Other modes do not use it."""
     judges: tuple[Name, ...] = ()
     """Judge names from the settings file."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
@@ -37,6 +49,7 @@ class PanelOptions(Frozen):
     votes: Votes
     judges: tuple[Name, ...]
     relative_weight: Unit
+    readings: Readings | None = None
 
 
 class Pin(Frozen):

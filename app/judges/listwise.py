@@ -33,19 +33,22 @@ from app.judges.presentation_order import arrange_circle, build_mirrored_orders
 from app.judges.questions import Question, ask_questions, list_judgements, read_lone_text
 from app.ports.judges import Judge
 
+MOST_READINGS: Final = 4
+"""Of a group, or of a chunk of it, by one judge."""
 CHUNK: Final = 8
 """Most distinct texts per question."""
 
 
-async def read_listwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> GroupResult:
-    """`votes` is unused: doubtful groups are read again in another order, not in the same. A reading without its mirror
-    does not count. Chunks that fail are left out where the others are enough for an order."""
+async def read_listwise(judge: Judge, group: CandidateGroup, *, most_readings: int = MOST_READINGS) -> GroupResult:
+    """Doubtful groups are read again in another order, not in the same. A reading without its mirror does not count,
+    unless `most_readings` is 1. Chunks that fail are left out where the others are enough for an order."""
     if len(group.texts) == 1:
         return await read_lone_text(judge, group, "listwise")
     chunks = split_into_chunks(group)
-    first = await _read_mirrored(judge, chunks, 0)
-    doubtful = [chunk for chunk in chunks if len(chunk.texts) > 2 and _is_in_doubt(first.readings.get(chunk.texts, ()))]
-    second = await _read_mirrored(judge, doubtful, 1, has_answered=True)
+    first = await _read_orders(judge, chunks, 0, min(2, most_readings))
+    again = chunks if most_readings > 2 else ()  # a pair of mirrored orders
+    doubtful = [chunk for chunk in again if len(chunk.texts) > 2 and _is_in_doubt(first.readings.get(chunk.texts, ()))]
+    second = await _read_orders(judge, doubtful, 1, 2, has_answered=True)
     asked = first.asked + second.asked
     read = [
         (chunk, first.readings[chunk.texts] + second.readings.get(chunk.texts, ()))
@@ -70,31 +73,31 @@ def split_into_chunks(group: CandidateGroup) -> tuple[CandidateGroup, ...]:
 
 
 @dataclass(frozen=True)
-class _MirroredReadings:
-    """All that was asked, and by the texts of a chunk its two readings where both can be used."""
+class _OrderReadings:
+    """All that was asked, and by the texts of a chunk its readings where all can be used."""
 
     asked: tuple[JudgedGroup, ...]
     readings: Mapping[tuple[str, ...], tuple[UsableJudgement, ...]]
 
 
-async def _read_mirrored(
-    judge: Judge, chunks: Sequence[CandidateGroup], pair: int, *, has_answered: bool = False
-) -> _MirroredReadings:
-    """Reads each chunk in a shuffled order and its reverse."""
+async def _read_orders(
+    judge: Judge, chunks: Sequence[CandidateGroup], pair: int, count: int, *, has_answered: bool = False
+) -> _OrderReadings:
+    """Reads each chunk in a shuffled order, and with a `count` of 2 in its reverse."""
     questions = [
-        Question(chunk, chunk.build_request(order, "listwise"))
+        Question(chunk, chunk.build_request(order, "listwise", mirrored=count == len(orders)))
         for chunk in chunks
-        for order in build_mirrored_orders(chunk.case.key, chunk.texts, pair)
+        for orders in [build_mirrored_orders(chunk.case.key, chunk.texts, pair)]
+        for order in orders[:count]
     ]
     answers = await ask_questions(judge, questions, has_answered=has_answered)
-    return _MirroredReadings(
-        list_judgements(answers),
-        {
-            one.part.texts: (one.reading, other.reading)
-            for one, other in zip(answers[::2], answers[1::2], strict=True)
-            if one.reading is not None and other.reading is not None
-        },
-    )
+    found: dict[tuple[str, ...], tuple[UsableJudgement, ...]] = {}
+    for place in range(0, len(answers), count):
+        given = answers[place : place + count]
+        usable = tuple(answer.reading for answer in given if answer.reading is not None)
+        if len(usable) == count:
+            found[given[0].part.texts] = usable
+    return _OrderReadings(list_judgements(answers), found)
 
 
 def _list_pairs(group: CandidateGroup, chunks: Sequence[CandidateGroup]) -> Pairings:
@@ -138,7 +141,9 @@ def _compute_shares(
 
 
 def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:
-    """Whether the standings agree by slot rather than by text."""
+    """Whether the standings agree by slot rather than by text. One reading cannot tell."""
+    if any(len(readings) == 1 for readings in chunks):
+        return False
     by_slot = mean(
         mean_kendall_tau([reading.order_by_slot(reading.standings) for reading in readings]) for readings in chunks
     )

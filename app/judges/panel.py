@@ -25,7 +25,7 @@ from app.judges.gates.gate_registry import (
     list_confirmed_flags,
 )
 from app.judges.limits import take_exclusive_turn
-from app.judges.listwise import read_listwise
+from app.judges.listwise import MOST_READINGS, read_listwise
 from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -39,10 +39,10 @@ VERSION: Final = 7
 """Increase this when the same judgements would give different scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]]] = {
-    "listwise": read_listwise,
     "pairwise": read_pairwise,
     "pointwise": read_pointwise,
 }
+"""By votes. `listwise` has none."""
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _MOST_GATED_ON_LOOP: Final = 50_000
@@ -51,8 +51,8 @@ _LONGEST_RATIONALE: Final = 600
 
 
 class JudgePanel:
-    """One or more judges in one mode. `votes` is how often each judge is asked the same, `seconds` the time limit for a
-    group."""
+    """One or more judges in one mode. `votes` is how often each judge is asked the same, `readings` how often each
+    reads a group at most in `listwise`, `seconds` the time limit for a group."""
 
     def __init__(
         self,
@@ -61,12 +61,14 @@ class JudgePanel:
         mode: Mode = "listwise",
         votes: int = 1,
         *,
+        readings: int | None = None,
         seconds: float = JUDGING_SECONDS,
     ) -> None:
         self._judges = tuple(judges)
         self._relative_weight = relative_weight
         self._mode = mode
         self._votes = votes
+        self._readings = readings or MOST_READINGS
         self._seconds = seconds
         self.judges = tuple(judge.name for judge in judges)
         self.models = tuple(judge.model for judge in judges)
@@ -79,6 +81,7 @@ class JudgePanel:
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
             }
+            | ({} if readings is None else {"readings": readings})
         )
 
     async def judge(self, case: Case) -> PanelResult:
@@ -120,7 +123,10 @@ class JudgePanel:
         )
 
     async def _read_group(self, judge: Judge, group: CandidateGroup) -> GroupResult:
-        report = await READERS[self._mode](judge, group, self._votes)
+        if self._mode == "listwise":
+            report = await read_listwise(judge, group, most_readings=self._readings)
+        else:
+            report = await READERS[self._mode](judge, group, self._votes)
         return await settle_divided_caps(judge, group, report, self._mode, self._votes)
 
     def _build_scores(

@@ -60,6 +60,7 @@ class ConfiguredPanels:
                 mode=said.mode or chosen.mode,
                 votes=said.votes or chosen.votes,
                 judges=said.judges or chosen.judges,
+                readings=said.readings or chosen.readings,
                 relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
             )
         return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})
@@ -80,6 +81,7 @@ class ConfiguredPanels:
             chosen.relative_weight,
             chosen.mode,
             chosen.votes,
+            readings=chosen.readings,
             seconds=self._judging_seconds,
         )
 

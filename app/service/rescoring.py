@@ -12,7 +12,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
 from app.domain.rewards import combine_outcomes
-from app.domain.runs import ScoringOptions, Votes
+from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
@@ -40,6 +40,8 @@ class RescoreRequest(Frozen):
     mode: Mode | None = None
     votes: Votes | None = None
     """How often a judge is asked the same question."""
+    readings: Readings | None = None
+    """Most readings of a group by each judge in `listwise`."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
