@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, JsonValue
 
 from app.domain.judging import Mode
+from app.domain.run_costs import BudgetUsd
 from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
@@ -70,6 +71,8 @@ class Run(Frozen):
     strict: bool = False
     """Refuse (409) instead of flagging `scoring_changed`."""
     options: ScoringOptions = ScoringOptions()
+    budget_usd: BudgetUsd | None = None
+    """US dollars that judging its groups may cost; null for no limit. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     created_at: datetime
 

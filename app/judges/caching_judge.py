@@ -11,7 +11,7 @@ from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
 from app.judges.limits import take_exclusive_turn
 from app.judges.prompt import JudgeQuestion
-from app.ports.judges import CachedJudgement, Judge, JudgeCache, RepeatingJudge, ReportingJudge
+from app.ports.judges import CachedJudgement, Judge, JudgeCache, PricedJudge, RepeatingJudge, ReportingJudge
 
 CLOSING_SECONDS: Final = 5.0
 """How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
@@ -81,6 +81,9 @@ class CachingJudge:
     @property
     def repeats_itself(self) -> bool:
         return isinstance(self._judge, RepeatingJudge) and self._judge.repeats_itself
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return self._judge.compute_most(input_tokens) if isinstance(self._judge, PricedJudge) else None
 
     async def open(self) -> None:
         """Loads the budget state. StoreUnavailable when it cannot be read."""

@@ -42,7 +42,6 @@ READERS: Final[Mapping[Mode, Callable[[Judge, CandidateGroup, int], Awaitable[Gr
     "pairwise": read_pairwise,
     "pointwise": read_pointwise,
 }
-"""By votes. `listwise` has none."""
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _MOST_GATED_ON_LOOP: Final = 50_000
@@ -80,8 +79,8 @@ class JudgePanel:
                 "gates": GATES_DIGEST,
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
+                **({} if readings is None else {"readings": readings}),
             }
-            | ({} if readings is None else {"readings": readings})
         )
 
     async def judge(self, case: Case) -> PanelResult:

@@ -47,7 +47,7 @@ def build_gateway(
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
     editions = SheetVersions(catalogue, store.sheets)
-    runs = RunRegistry(store.runs, clock)
+    runs = RunRegistry(store.runs, clock, panels)
     shelf = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
@@ -61,7 +61,7 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(editions, panels, shelf, workers, programs)
+    scorer = Scorer(editions, panels, shelf, workers, programs, runs)
     group_scoring = GroupScoring(
         acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
     )

@@ -110,7 +110,7 @@ class Rescorer:
         self._panels = panels
         self._observer = observer
         self._clock = clock
-        self._scorer = Scorer(editions, panels, shelf, workers, programs)
+        self._scorer = Scorer(editions, panels, shelf, workers, programs, runs)
         self._remaker = TaskMatcher()
         self._flights = SingleFlight[RescoreResult]("re-scoring failed")
 
@@ -195,7 +195,9 @@ class Rescorer:
                 return flags, _build_unscored(len(completions), "version_changed", detail)
             flags = ("task_remade",)
         options = before.options
-        return flags, await self._scorer.score(planned.record, completions, options, group.policy, remade=remade)
+        return flags, await self._scorer.score(
+            planned.record, completions, options, group.policy, group=group, remade=remade
+        )
 
 
 def _list_given_options(request: RescoreRequest) -> dict[str, object]:
