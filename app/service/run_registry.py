@@ -138,11 +138,15 @@ class RunRegistry:
 
     async def get_report(self, name: str) -> RunReport:
         run = await self.require(name)
-        return RunReport(
-            run=run,
-            activity=await self._runs.get_activity(name),
-            judging=build_run_cost(await self._runs.get_ledger(name), run.budget_usd),
-        )
+        return RunReport(run=run, activity=await self._runs.get_activity(name), judging=await self._compute_cost(run))
+
+    async def find_cost(self, name: str) -> RunCost | None:
+        """None when there is no such run."""
+        run = await self._runs.get(name)
+        return None if run is None else await self._compute_cost(run)
+
+    async def _compute_cost(self, run: Run) -> RunCost:
+        return build_run_cost(await self._runs.get_ledger(run.name), run.budget_usd)
 
     async def list_runs(self, limit: int, after: str | None) -> list[Run]:
         return await self._runs.list(limit, after)
