@@ -66,6 +66,9 @@ def estimate(
     ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Mode.", show_default="that of the environment")] = None,
     votes: Annotated[int | None, typer.Option(min=1, max=9, help="Votes.", show_default="1")] = None,
+    readings: Annotated[
+        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="4")
+    ] = None,
     params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
     as_json: AsJson = False,
 ) -> None:
@@ -74,7 +77,8 @@ def estimate(
     Prompts of the environment's own tasks are built and counted; no judge is asked."""
     try:
         settings = read_settings()
-        options = ScoringOptions(mode=mode, votes=votes, judges=tuple(judge or ()))
+        given = {"mode": mode, "votes": votes, "readings": readings, "judges": tuple(judge or ())}
+        options = ScoringOptions.model_validate(given)
         found = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size))
     except ValidationError as error:
         stop(str(error))
@@ -134,9 +138,7 @@ def _list_tasks(environment: Environment, params: dict[str, JsonValue]) -> tuple
 def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, size: int, number: int) -> JudgeGroup:
     """Replies of the length that is common in role play; what they say costs nothing."""
     completions = [_play(environment, task, random.Random(f"{number} {place}")) for place in range(size)]  # noqa: S311
-    options = ScoringOptions(
-        mode=chosen.mode, votes=chosen.votes, judges=chosen.judges, relative_weight=chosen.relative_weight
-    )
+    options = ScoringOptions.model_validate(chosen.model_dump())
 
     async def judge_group(panels: Panels) -> JudgedCompletions:
         panel = panels.build_panel(environment.name, options)

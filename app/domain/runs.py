@@ -4,16 +4,26 @@ from datetime import datetime
 from operator import not_
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from app.domain.judging import Mode, Rubric
 from app.domain.rubrics import OwnRubric
+from app.domain.run_costs import BudgetUsd
 from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
 
 
 Votes = Annotated[WholeNumber, Field(ge=1, le=9)]
+
+
+def _require_whole_number(value: object) -> object:
+    if type(value) is not int:
+        raise ValueError("must be 1, 2 or 4")
+    return value
+
+
+Readings = Annotated[Literal[1, 2, 4], BeforeValidator(_require_whole_number)]
 
 
 class ScoringOptions(Frozen):
@@ -24,6 +34,9 @@ class ScoringOptions(Frozen):
     """How judges see a group: all completions at once in mirrored orders, in pairs, or one by one."""
     votes: Votes | None = None
     """How often each question is asked: per order (`pairwise`) or per completion (`pointwise`)."""
+    readings: Readings | None = None
+    """Most readings of a group by all judges together in `listwise`: 1 is one order, 2 are mirrored orders, 4 are two more where
+    those contradict each other. Null as 4. Other modes do not use it."""
     judges: tuple[Name, ...] = ()
     """Judge names from the settings file."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
@@ -43,6 +56,7 @@ class PanelOptions(Frozen):
     relative_weight: Unit
     rubric: Rubric | None = None
     """None: the environment's own."""
+    readings: Readings | None = None
 
 
 class Pin(Frozen):
@@ -63,6 +77,8 @@ class Run(Frozen):
     strict: bool = False
     """Refuse (409) instead of flagging `scoring_changed`."""
     options: ScoringOptions = ScoringOptions()
+    budget_usd: BudgetUsd | None = None
+    """US dollars that judging its groups may cost; null for no limit. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     created_at: datetime
 

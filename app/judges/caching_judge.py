@@ -17,6 +17,7 @@ from app.ports.judges import (
     CachedJudgement,
     Judge,
     JudgeCache,
+    PricedJudge,
     ReadingPace,
     RepeatingJudge,
     ReportingJudge,
@@ -102,6 +103,9 @@ class CachingJudge:
     @property
     def gives_rewards(self) -> bool:
         return isinstance(self._judge, RewardJudge) and self._judge.gives_rewards
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return self._judge.compute_most(input_tokens) if isinstance(self._judge, PricedJudge) else None
 
     async def open(self) -> None:
         """Loads the budget state. StoreUnavailable when it cannot be read."""

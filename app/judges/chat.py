@@ -77,6 +77,10 @@ class ChatJudge:
     def repeats_itself(self) -> bool:
         return self._config.temperature == 0
 
+    def compute_most(self, input_tokens: int) -> float | None:
+        prices = self._config.prices
+        return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.known else None
+
     async def close(self) -> None:
         await self._line.close()
 

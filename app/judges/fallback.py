@@ -30,6 +30,9 @@ class JudgeWithFallback:
     def repeats_itself(self) -> bool:
         return self._first.repeats_itself
 
+    def compute_most(self, input_tokens: int) -> float | None:
+        return self._first.compute_most(input_tokens)
+
     async def open(self) -> None:
         await self._first.open()
 

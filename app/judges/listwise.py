@@ -210,7 +210,7 @@ class _GroupReading:
         if pair >= len(orders) or (is_pair and turn > 3):
             return None
         mode: Mode = "pairwise" if is_pair and turn > 1 else "listwise"
-        request = chunk.chunk.build_request(orders[pair][side], mode)
+        request = chunk.chunk.build_request(orders[pair][side], mode, mirrored=self._in_pairs)
         return _Slot(chunk, number, self._turns[place], Question(chunk.chunk, request))
 
     def _find_substitute(self, slot: _Slot) -> _Slot | None:

@@ -61,16 +61,16 @@ class JudgePanel:
         mode: Mode = "listwise",
         votes: int = 1,
         *,
-        readings: int = MOST_READINGS,
+        readings: int | None = None,
         seconds: float = JUDGING_SECONDS,
         rubric: Rubric | None = None,
     ) -> None:
-        self._readings = readings
         self._judges = tuple(judges)
         self._rubric = rubric
         self._relative_weight = relative_weight
         self._mode = mode
         self._votes = votes
+        self._readings = readings or MOST_READINGS
         self._seconds = seconds
         self.judges = tuple(judge.name for judge in judges)
         self.models = tuple(judge.model for judge in judges)
@@ -84,6 +84,7 @@ class JudgePanel:
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
                 **({} if rubric is None else {"rubric": digest_of_model(rubric)}),
+                **({} if readings is None else {"readings": readings}),
             }
         )
 

@@ -62,6 +62,7 @@ class ConfiguredPanels:
                 mode=said.mode or chosen.mode,
                 votes=said.votes or chosen.votes,
                 judges=said.judges or chosen.judges,
+                readings=said.readings or chosen.readings,
                 relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
                 rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
             )
@@ -86,6 +87,7 @@ class ConfiguredPanels:
             chosen.relative_weight,
             chosen.mode,
             chosen.votes,
+            readings=chosen.readings,
             seconds=self._judging_seconds,
             rubric=chosen.rubric,
         )

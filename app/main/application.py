@@ -146,7 +146,9 @@ def create_app(
     characters = partial(list_characters, gateway)
     pages = WorldPages(gateway.worlds, characters)
     names = tuple(gateway.catalogue.classes)
-    _add_routes(service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
+    _add_routes(
+        service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages, gateway.runs.find_cost)
+    )
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)

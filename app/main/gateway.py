@@ -61,7 +61,7 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(editions, panels, shelf, workers, programs)
+    scorer = Scorer(editions, panels, shelf, workers, programs, runs)
     group_scoring = GroupScoring(
         acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
     )

@@ -87,6 +87,14 @@ class BackedJudge(Protocol):
     def fallback(self) -> Judge: ...
 
 
+@runtime_checkable
+class PricedJudge(Protocol):
+    """A judge whose calls cost money."""
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        """US dollars of a call with such a prompt and the longest answer; None without prices."""
+
+
 @dataclass(frozen=True)
 class CachedJudgement:
     """A judgement from the cache. `claimed`: a stored group already accounts for its cost."""

@@ -18,6 +18,7 @@ from app.domain.groups import (
 from app.domain.judging import Judgement
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
+from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.runs import HeldLease, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, TaskKey
 
@@ -209,6 +210,22 @@ class RunStore(Protocol):
     async def list(self, limit: int, after: str | None) -> list[Run]: ...
 
     async def get_activity(self, name: str) -> tuple[RunActivity, ...]: ...
+
+    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
+        """NotFound when there is no such run."""
+
+    async def get_ledger(self, name: str) -> RunLedger:
+        """What judging the run has cost so far, and what is put aside."""
+
+    async def reserve_cost(
+        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
+    ) -> BudgetAnswer:
+        """Atomically puts aside what judging this group is expected to cost, if the run's budget allows: the mean of
+        the run's groups in this environment, at first the estimate. It is free again once judgements of the group are
+        stored, or after `seconds`. Durable on return."""
+
+    async def settle_cost(self, group_id: str, usd: float) -> None:
+        """What is put aside for the group is what it cost, until its judgements are stored."""
 
 
 class GroupViews(Protocol):

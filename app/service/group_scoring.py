@@ -186,7 +186,7 @@ class GroupScoring:
         if one.refused is not None:
             judged = JudgedCompletions((one.refused,) * len(unscored))
         else:
-            judged = await self._scorer.score(one.record, unscored, one.options, group.policy)
+            judged = await self._scorer.score(one.record, unscored, one.options, group.policy, group=group)
         self._observer.record_judgements(judged.judgements)
         self._observer.record_scores(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
         return GroupToStore(group.merge_scores(judged.scores), judged.judgements)

@@ -12,7 +12,7 @@ from app.domain.errors import (
     NotFound,
     ScoringFailed,
 )
-from app.domain.groups import TaskRecord
+from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
@@ -22,6 +22,8 @@ from app.ports.environment import Environment, Tools
 from app.ports.judges import BackedJudge, Panel, Panels
 from app.ports.sandbox import Programs, Workers
 from app.service.catalogue import ServedEnvironment
+from app.service.run_budgets import GroupBudget
+from app.service.run_registry import RunRegistry
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache
 
@@ -41,7 +43,9 @@ class RecordingPanel:
     """Wraps a panel and records its judgements, so that environments need not return them."""
 
     panel: Panel
+    budget: GroupBudget | None = None
     made: list[Judgement] = field(default_factory=list)
+    asked: bool = False
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -56,6 +60,9 @@ class RecordingPanel:
         return self.panel.digest
 
     async def judge(self, case: Case) -> PanelResult:
+        if self.budget is not None and not self.asked:
+            await self.budget.reserve(case)
+            self.asked = True
         result = await self.panel.judge(case)
         self.made += [each for judgement in result.judgements for each in judgement.attempts]
         return result
@@ -111,16 +118,19 @@ async def score_completions(
     programs: Programs,
     *,
     what: str,
+    budget: GroupBudget | None = None,
 ) -> JudgedCompletions:
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
-    recorded = None if panel is None else RecordingPanel(panel)
+    recorded = None if panel is None else RecordingPanel(panel, budget)
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
         given = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
         given = [convert_error(error, what)] * len(whole)
+    if budget is not None and recorded is not None and recorded.asked:
+        await budget.settle(recorded.made)
     scores = iter(given)
     merged = tuple(TRUNCATED_SCORE if out else next(scores) for out in cut)
     return JudgedCompletions(merged, tuple(recorded.made) if recorded is not None else ())
@@ -153,8 +163,15 @@ class Scorer:
     """Turns completions into scores. Failures of the service become `unscored` with a reason."""
 
     def __init__(
-        self, editions: SheetVersions, panels: Panels, shelf: TaskCache, workers: Workers, programs: Programs
+        self,
+        editions: SheetVersions,
+        panels: Panels,
+        shelf: TaskCache,
+        workers: Workers,
+        programs: Programs,
+        runs: RunRegistry,
     ) -> None:
+        self._runs = runs
         self._editions = editions
         self._shelf = shelf
         self._panels = panels
@@ -168,15 +185,17 @@ class Scorer:
         options: ScoringOptions,
         policy: Policy | None,
         *,
+        group: Group,
         remade: Task | None = None,
     ) -> JudgedCompletions:
-        """One score per completion, in order. Raises only when cancelled. `remade` replaces the record's task if the
-        environment has changed since. Work that a restart interrupted waits until its environment has started."""
+        """One score per completion of the group, in order. Raises only when cancelled. `remade` replaces the record's
+        task if the environment has changed since. Work that a restart interrupted waits until its environment has
+        started."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
             await self._editions.wait_until_started(name)
             hosted = self._editions.get_current(name) if remade else await self._editions.get_version(name, data_digest)
-            return await self._score_in_environment(hosted, record, completions, options, policy, remade)
+            return await self._score_in_environment(hosted, record, completions, options, policy, remade, group)
         except Exception as error:
             return _repeat_score(len(completions), convert_error(error, _describe_task(record)))
 
@@ -188,6 +207,7 @@ class Scorer:
         options: ScoringOptions,
         policy: Policy | None,
         remade: Task | None,
+        group: Group,
     ) -> JudgedCompletions:
         present = (hosted.environment.version, hosted.data_digest)
         if remade is None and (record.key.version, record.key.data_digest) != present:
@@ -201,8 +221,17 @@ class Scorer:
             )
         task = remade or self._shelf.get_task(hosted, record)
         what = _describe_task(record)
+        budget = None if panel is None else await self._runs.find_budget(group, options)
         judged = await score_completions(
-            hosted.environment, task, completions, options, panel, self._workers, self._programs, what=what
+            hosted.environment,
+            task,
+            completions,
+            options,
+            panel,
+            self._workers,
+            self._programs,
+            what=what,
+            budget=budget,
         )
         digest = hosted.build_pin(options, panel).scoring_digest
         scores = tuple(_flag_missing_context(score.with_digest(digest), record) for score in judged.scores)

@@ -13,7 +13,7 @@ from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
 from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import OwnRubric, RubricLabel
-from app.domain.runs import ScoringOptions, Votes
+from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
@@ -41,6 +41,8 @@ class RescoreRequest(Frozen):
     mode: Mode | None = None
     votes: Votes | None = None
     """How often a judge is asked the same question."""
+    readings: Readings | None = None
+    """Most readings of a group by all judges together in `listwise`."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
@@ -111,7 +113,7 @@ class Rescorer:
         self._panels = panels
         self._observer = observer
         self._clock = clock
-        self._scorer = Scorer(editions, panels, shelf, workers, programs)
+        self._scorer = Scorer(editions, panels, shelf, workers, programs, runs)
         self._remaker = TaskMatcher()
         self._flights = SingleFlight[RescoreResult]("re-scoring failed")
 
@@ -201,7 +203,9 @@ class Rescorer:
                 return flags, _build_unscored(len(completions), "version_changed", detail)
             flags = ("task_remade",)
         options = before.options
-        return flags, await self._scorer.score(planned.record, completions, options, group.policy, remade=remade)
+        return flags, await self._scorer.score(
+            planned.record, completions, options, group.policy, group=group, remade=remade
+        )
 
 
 def _list_given_options(request: RescoreRequest) -> dict[str, object]:

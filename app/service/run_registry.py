@@ -1,17 +1,21 @@
 """Runs: created on first use; they record what affects their rewards, so that later changes are noticed."""
 
+import asyncio
+from collections import defaultdict
 from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.errors import Conflict, NotFound
-from app.domain.groups import RunActivity
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.groups import Group, RunActivity
+from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
 from app.ports.runtime import Clock
 from app.ports.store import RunStore
+from app.service.run_budgets import GroupBudget, find_unpriced
 from app.service.store_memory import StoreMemory
 from app.service.task_order import derive_seed
 
@@ -28,30 +32,69 @@ class RunSettings(Frozen):
     strict: bool = False
     """Refuse (409) instead of flagging `scoring_changed`."""
     options: ScoringOptions = ScoringOptions()
+    budget_usd: BudgetUsd | None = None
+    """US dollars that judging the run's groups may cost. It may change at any time; left out, it stays as it is, and
+    null removes it. Groups that no longer fit are `unscored: budget`. Every judge of the run needs prices."""
 
 
 class RunReport(Frozen):
     run: Run
     activity: tuple[RunActivity, ...]
+    judging: RunCost
+    """What judging its groups has cost, and what is left of its budget."""
 
 
 class RunRegistry:
     def __init__(self, runs: RunStore, panels: Panels, clock: Clock) -> None:
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._runs = runs
         self._panels = panels
         self._clock = clock
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings; InvalidRequest for a wrong rubric."""
+        """Conflict naming the field when the run exists with other settings: only its budget may change. InvalidRequest
+        for a wrong rubric, or a budget without prices."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
+        if settings.budget_usd is not None:
+            await self._require_prices(name, settings.options)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for field in ("seed", "strict", "options"):
             if getattr(run, field) != getattr(wanted, field):
                 raise Conflict(f"run {name!r} already exists with another {field}", field=field)
+        if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
+            run = await self._runs.set_budget(name, settings.budget_usd)
         return self._remember(run)
+
+    async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
+        """InvalidRequest when a judge that is known to judge this run has no prices."""
+        stored = await self._runs.get(name)
+        judges = list(options.judges)
+        if not judges and stored is not None:
+            chosen = (self._panels.resolve_options(pin.environment, options) for pin in stored.pins)
+            judges = [judge for each in chosen for judge in each.judges]
+        if unpriced := find_unpriced(self._panels, judges):
+            raise InvalidRequest(
+                f"judge {unpriced[0]!r} has no prices, so nobody knows what its calls cost; set "
+                "`input_price_per_million` and `output_price_per_million` in its settings",
+                field="budget_usd",
+            )
+
+    async def find_budget(self, group: Group, options: ScoringOptions) -> GroupBudget | None:
+        """None where the group's run has no budget."""
+        if group.run is None or (await self.ensure(group.run)).budget_usd is None:
+            return None
+        return GroupBudget(
+            runs=self._runs,
+            panels=self._panels,
+            run=group.run,
+            environment=group.environment,
+            group_id=group.group_id,
+            options=self._panels.resolve_options(group.environment, options),
+            turn=self._turns[group.run],
+        )
 
     async def ensure(self, name: Name) -> Run:
         """The run, created with default settings if it does not exist."""
@@ -102,14 +145,30 @@ class RunRegistry:
         return run
 
     async def get_report(self, name: str) -> RunReport:
-        return RunReport(run=await self.require(name), activity=await self._runs.get_activity(name))
+        run = await self.require(name)
+        return RunReport(run=run, activity=await self._runs.get_activity(name), judging=await self._compute_cost(run))
+
+    async def find_cost(self, name: str) -> RunCost | None:
+        """None when there is no such run."""
+        run = await self._runs.get(name)
+        return None if run is None else await self._compute_cost(run)
+
+    async def _compute_cost(self, run: Run) -> RunCost:
+        return build_run_cost(await self._runs.get_ledger(run.name), run.budget_usd)
 
     async def list_runs(self, limit: int, after: str | None) -> list[Run]:
         return await self._runs.list(limit, after)
 
     def _build_run(self, name: Name, settings: RunSettings) -> Run:
         seed = derive_seed(name) if settings.seed is None else settings.seed
-        return Run(name=name, seed=seed, strict=settings.strict, options=settings.options, created_at=self._clock())
+        return Run(
+            name=name,
+            seed=seed,
+            strict=settings.strict,
+            options=settings.options,
+            budget_usd=settings.budget_usd,
+            created_at=self._clock(),
+        )
 
     def _remember(self, run: Run) -> Run:
         self._known.put(run.name, run)

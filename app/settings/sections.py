@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretSt
 
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
-from app.domain.runs import ScoringOptions, Votes
+from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Name, Unit
 from app.judges.configuration import OWN_PARAMETERS
 
@@ -168,15 +168,23 @@ class JudgeSettings(Frozen):
         return self
 
 
+def _read_digits(value: object) -> object:
+    """Variables of the process are text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 class EnvironmentSettings(Frozen):
     judges: tuple[Name, ...] = ()
     """Names of judges from `judges`; the offline judge when empty."""
     mode: Mode | None = None
     """How judges read a group where a run does not say: `listwise` (all at once, in mirrored orders; the default),
     `pairwise` or `pointwise`."""
-    votes: Votes | None = None
+    votes: Annotated[int, Field(ge=1, le=9)] | None = None
     """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
     default."""
+    readings: Annotated[Literal[1, 2, 4] | None, BeforeValidator(_read_digits)] = None
+    """How often a group is read at most in `listwise`, by all judges together and by each at least once: 1 (one order), 2 (mirrored orders) or 4 (two more
+    where those contradict each other; the default)."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
     rubric: Path | None = None
@@ -187,7 +195,11 @@ class EnvironmentSettings(Frozen):
     def options(self) -> ScoringOptions:
         """Without the rubric, which has to be read first."""
         return ScoringOptions(
-            mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
+            mode=self.mode,
+            votes=self.votes,
+            readings=self.readings,
+            judges=self.judges,
+            relative_weight=self.relative_weight,
         )
 
 

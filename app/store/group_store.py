@@ -24,6 +24,7 @@ from app.store.group_rows import (
 )
 from app.store.judge_tables import judgements
 from app.store.rows import filter_storable, insert_rows
+from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, leases, prompts, rollouts, scores, tasks
 
 
@@ -160,7 +161,9 @@ def insert_judgements(
     """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
     if not made:
         return
-    rows = build_judgement_rows(made, database.read_clock(), scoring_sequence)
+    stamp = database.read_clock()
+    record_costs(connection, database, made, stamp)
+    rows = build_judgement_rows(made, stamp, scoring_sequence)
     if rows.prompts:
         connection.execute(database.insert_new(prompts), rows.prompts)
     insert_rows(connection, judgements, rows.judgements)

@@ -85,8 +85,45 @@ class JudgeLimitsTable(TableRecord, table=True):
     body: str = Field(sa_type=Text)
 
 
+class RunCostTable(TableRecord, table=True):
+    """What the judgements of a run's groups cost, by environment and hour since 1970, re-scorings included."""
+
+    __tablename__ = "run_costs"
+    run: str = Field(primary_key=True)
+    environment: str = Field(primary_key=True)
+    hour: int = Field(primary_key=True, sa_type=BigInteger)
+    groups: int = Field(sa_type=BigInteger)
+    readings: int = Field(sa_type=BigInteger)
+    calls: int = Field(sa_type=BigInteger)
+    unpriced_calls: int = Field(sa_type=BigInteger)
+    input_tokens: int = Field(sa_type=BigInteger)
+    output_tokens: int = Field(sa_type=BigInteger)
+    cached_input_tokens: int = Field(sa_type=BigInteger)
+    reasoning_tokens: int = Field(sa_type=BigInteger)
+    cost_usd: float
+    unanswered_calls: int = Field(sa_type=BigInteger)
+    unanswered_tokens: int = Field(sa_type=BigInteger)
+    unanswered_usd: float
+    first_at: int = Field(sa_type=BigInteger)
+    last_at: int = Field(sa_type=BigInteger)
+
+
+class RunHoldTable(TableRecord, table=True):
+    """What is put aside from a run's budget for a group that is being judged, or what it cost once that is `settled`,
+    until its judgements are stored. An expired one counts no more."""
+
+    __tablename__ = "run_holds"
+    group_id: str = Field(primary_key=True)
+    run: str = Field(index=True)
+    usd: float
+    settled: bool
+    until: int = Field(sa_type=BigInteger)
+
+
 judgements = get_table(JudgementTable)
 judge_cache = get_table(JudgeCacheTable)
 judge_spending = get_table(JudgeSpendingTable)
 judge_holds = get_table(JudgeHoldTable)
 judge_limits = get_table(JudgeLimitsTable)
+run_costs = get_table(RunCostTable)
+run_holds = get_table(RunHoldTable)

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select
+from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select, update
 
 from app.domain.digests import canonical_json
 from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
+from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
 from app.store.rows import decode, decode_json, encode, filter_storable, from_micros, to_micros
+from app.store.run_costs import load_ledger, reserve_cost, settle_hold
 from app.store.tables import groups, leases, pins, runs, streams
 
 _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
@@ -45,6 +47,38 @@ class SqlRunStore(RunStore):
         """Activity per environment, over all purposes. `scored` and `unscored` count rollouts."""
         return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
 
+    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
+        return await self._database.write(lambda connection: _set_budget(connection, name, budget_usd), "runs")
+
+    async def get_ledger(self, name: str) -> RunLedger:
+        return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
+
+    async def reserve_cost(
+        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
+    ) -> BudgetAnswer:
+        return await self._database.write(
+            lambda connection: reserve_cost(
+                connection,
+                self._database,
+                run=name,
+                environment=environment,
+                group_id=group_id,
+                estimate_usd=estimate_usd,
+                seconds=seconds,
+            ),
+            "runs",
+        )
+
+    async def settle_cost(self, group_id: str, usd: float) -> None:
+        await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
+
+
+def _set_budget(connection: Connection, name: str, budget_usd: float | None) -> Run:
+    connection.execute(update(runs).where(runs.c.name == name).values(budget_usd=budget_usd))
+    if (found := _load_runs(connection, [name]).get(name)) is None:
+        raise NotFound(f"there is no run {name}")
+    return found
+
 
 def _get_or_create_run(connection: Connection, database: Database, run: Run) -> Run:
     row = {
@@ -52,6 +86,7 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "seed": run.seed,
         "strict": run.strict,
         "options": encode(run.options),
+        "budget_usd": run.budget_usd,
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
@@ -100,6 +135,7 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             seed=row["seed"],
             strict=row["strict"],
             options=decode(ScoringOptions, row["options"]),
+            budget_usd=row["budget_usd"],
             pins=tuple(pinned[row["name"]]),
             created_at=from_micros(row["created_at"]),
         )

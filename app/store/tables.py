@@ -105,6 +105,7 @@ class RunTable(TableRecord, table=True):
     strict: bool
     options: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
+    budget_usd: float | None = None
 
 
 class PinTable(TableRecord, table=True):

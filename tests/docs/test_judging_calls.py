@@ -91,6 +91,16 @@ def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...
     )
 
 
+@pytest.mark.parametrize(
+    ("readings", "size", "expected"), [(1, 5, 1), (2, 5, 2), (4, 5, 4), (1, 9, 1), (2, 9, 2), (1, 1, 1)]
+)
+def test_a_doubtful_group_is_read_as_often_as_allowed(readings: int, size: int, expected: int) -> None:
+    judge = ScriptedJudge(score_by_position)
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size))
+    result = asyncio.run(JudgePanel((judge,), 0.5, readings=readings).judge(case))
+    assert (len(judge.requests), {score.outcome for score in result.scores}) == (expected, {"scored"})
+
+
 def test_judges_share_the_orders_of_a_list_and_multiply_other_calls() -> None:
     """Three judges make four readings: orders come in pairs."""
     assert sorted(shared("listwise", 1)) == [1, 1, 1]

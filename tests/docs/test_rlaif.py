@@ -60,6 +60,7 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
     assert run["options"] == {
         "mode": "pairwise",
         "votes": 3,
+        "readings": None,
         "judges": [],
         "relative_weight": None,
         "on_truncated": "zero",

@@ -61,7 +61,7 @@ def test_the_settings_fill_in_what_a_run_leaves_open(
 
 
 def test_an_environments_settings_are_scoring_options() -> None:
-    given = {"judges": ("big",), "mode": "pairwise", "votes": 3, "relative_weight": 0.0}
+    given = {"judges": ("big",), "mode": "pairwise", "votes": 3, "readings": 2, "relative_weight": 0.0}
     assert EnvironmentSettings.model_validate(given).options == ScoringOptions.model_validate(given)
     assert EnvironmentSettings().options == ScoringOptions()
 
@@ -70,6 +70,17 @@ def test_an_environments_settings_are_scoring_options() -> None:
 def test_votes_are_few_and_whole(votes: object) -> None:
     with pytest.raises(ValueError, match="votes"):
         ScoringOptions.model_validate({"votes": votes})
+
+
+@pytest.mark.parametrize("readings", [0, 3, 8, -1, 2.0, True, "2"])
+def test_readings_are_one_two_or_four(readings: object) -> None:
+    with pytest.raises(ValueError, match="1, 2 or 4"):
+        ScoringOptions.model_validate({"readings": readings})
+
+
+def test_variables_of_the_process_can_set_votes_and_readings() -> None:
+    given = EnvironmentSettings.model_validate({"votes": "3", "readings": "2"})
+    assert given.options == ScoringOptions(votes=3, readings=2)
 
 
 def test_an_unknown_judge_is_the_callers_mistake() -> None:
@@ -86,9 +97,15 @@ def test_options_are_part_of_the_digest() -> None:
     one = PANELS.build_panel("npc_arena", ScoringOptions())
     others = [
         PANELS.build_panel("npc_arena", ScoringOptions.model_validate(said))
-        for said in ({"relative_weight": 0.0}, {"mode": "listwise"}, {"mode": "pointwise"}, {"votes": 3})
+        for said in (
+            {"relative_weight": 0.0},
+            {"mode": "listwise"},
+            {"mode": "pointwise"},
+            {"votes": 3},
+            {"readings": 1},
+        )
     ]
-    assert len({one.digest, *(other.digest for other in others)}) == 5
+    assert len({one.digest, *(other.digest for other in others)}) == 6
     assert PANELS.build_panel("npc_arena", ScoringOptions(mode="pairwise", votes=1)).digest == one.digest
 
 

@@ -10,6 +10,7 @@ import pytest
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, RunActivity
+from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -81,6 +82,20 @@ class FaultyRuns(RunStore):
 
     async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
         return await self.inner.get_activity(name)
+
+    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
+        return await self.inner.set_budget(name, budget_usd)
+
+    async def get_ledger(self, name: str) -> RunLedger:
+        return await self.inner.get_ledger(name)
+
+    async def reserve_cost(
+        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
+    ) -> BudgetAnswer:
+        return await self.inner.reserve_cost(name, environment, group_id, estimate_usd, seconds)
+
+    async def settle_cost(self, group_id: str, usd: float) -> None:
+        await self.inner.settle_cost(group_id, usd)
 
 
 @dataclass

@@ -76,6 +76,7 @@ def _build_environment_info(gateway: Gateway, name: str, not_for_training: Colle
         judges=() if judged is None else judged.judges,
         mode=None if judged is None else judged.mode,
         votes=None if judged is None else judged.votes,
+        readings=None if judged is None else judged.readings,
         relative_weight=None if judged is None else judged.relative_weight,
         offline_judge=judged is not None and any(judge in not_for_training for judge in judged.judges),
         isolation=_build_isolation_info(gateway.catalogue, environment),

@@ -10,7 +10,7 @@ from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, Statist
 from app.domain.judging import Judgement, JudgeReport, Mode
 from app.domain.programs import Isolation, Protection
 from app.domain.rubrics import RubricLabel
-from app.domain.runs import Run
+from app.domain.runs import Readings, Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
 from app.service.group_scoring import build_reply
@@ -69,6 +69,8 @@ class EnvironmentInfo(Frozen):
     """How judges read a group by default; null if a verifier decides."""
     votes: int | None
     """How often each judge is asked by default; unused by `listwise`."""
+    readings: Readings | None
+    """Most readings of a group by all judges together in `listwise`, by default; null as 4."""
     relative_weight: Unit | None
     """Default weight of the comparison within the group."""
     offline_judge: bool = False

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
 from app.domain.rewards import compute_statistics
+from app.domain.run_costs import RunCost
 from app.domain.scores import Outcome
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
@@ -48,9 +49,11 @@ def create_viewer_router(
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
     queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
     worlds: WorldPages | None = None,
+    find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds.
+    `find_cost` says what judging a run has cost."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -113,6 +116,8 @@ def create_viewer_router(
         rows = await views.get_statistics(where.environment, where.run, by_label=by_label)
         named = [(row, escape_invisible(row.label or "")) for row in rows]
         shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
+        cost = await find_cost(where.run) if find_cost is not None and where.run else None
+        shown |= {"cost": cost}
         return renderer.render_page(request, "statistics.html", shown)
 
     @router.get("/view/judges")

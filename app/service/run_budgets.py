@@ -1,0 +1,110 @@
+"""Budgets of runs: what judging a group is expected to cost is put aside before a judge is asked."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.errors import ScoringFailed, StoreUnavailable
+from app.domain.judging import Case, Judgement, Spending
+from app.domain.runs import PanelOptions
+from app.domain.token_estimate import estimate_tokens
+from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
+from app.ports.store import RunStore
+
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS: Final = 1200.0
+"""Longer than a group may be judged. Then its process counts as dead."""
+POLL_SECONDS: Final = 0.5
+"""How often a group that waits looks at what groups of other processes turned out to cost."""
+LARGEST_QUESTION: Final = 8
+"""Replies that a judge is assumed to read at once."""
+MOST_READINGS: Final = 4
+MOST_NEIGHBOURS: Final = 4
+
+
+class BudgetSpent(ScoringFailed):
+    """The group does not fit into what is left of its run's budget."""
+
+    reason = "budget"
+
+
+@dataclass(frozen=True)
+class GroupBudget:
+    """Puts aside what one group of a run with a budget is expected to cost."""
+
+    runs: RunStore
+    panels: Panels
+    run: str
+    environment: str
+    group_id: str
+    options: PanelOptions
+    turn: asyncio.Lock
+    """Of the run in this process: groups that have to wait do so in line."""
+
+    async def reserve(self, case: Case) -> None:
+        """BudgetSpent when the group does not fit. Waits while only groups that are being judged stand against it."""
+        if unpriced := find_unpriced(self.panels, self.options.judges):
+            raise BudgetSpent(f"the run has a budget, and judge {unpriced[0]!r} has no prices")
+        estimate = estimate_group_cost(case, self.options, self.panels)
+        async with self.turn:
+            while not await self._try_reserve(estimate):  # noqa: ASYNC110  # other processes wake nobody
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _try_reserve(self, estimate: float) -> bool:
+        answer = await self.runs.reserve_cost(self.run, self.environment, self.group_id, estimate, HOLD_SECONDS)
+        if answer == "never":
+            raise BudgetSpent("judging this group is expected to cost more than is left of the run's `budget_usd`")
+        return answer == "now"
+
+    async def settle(self, made: Sequence[Judgement]) -> None:
+        """What the group cost is known, though it is not stored: other groups of its request may be waiting for it."""
+        total = Spending()
+        for judgement in made:
+            total = total.add_judgement(judgement)
+        try:
+            await self.runs.settle_cost(self.group_id, total.cost_usd + total.unanswered_usd)
+        except StoreUnavailable:
+            log.warning("what a group cost could not be stored: %s", self.group_id)
+
+
+def find_unpriced(panels: Panels, names: Sequence[str]) -> list[str]:
+    """The judges whose calls cost what nobody has said, fallbacks included."""
+    asked = [judge for name in names if (judge := panels.judges.get(name)) is not None]
+    return [each.name for judge in asked for each in _list_asked(judge) if _compute_most(each, 0) is None]
+
+
+def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
+    """US dollars at most, but for retries: every answer as long as it may be, every reading in doubt."""
+    count = len(set(case.candidates))
+    calls, replies = _count_calls(options, count)
+    shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
+    tokens = estimate_tokens(json.dumps(shared, ensure_ascii=False))
+    tokens += replies * sum(map(estimate_tokens, case.candidates)) // max(1, count)
+    judges = [panels.judges[name] for name in options.judges]
+    return calls * sum(_compute_most(each, tokens) or 0.0 for judge in judges for each in _list_asked(judge))
+
+
+def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:
+    """Questions to one judge at most, and the replies in each."""
+    if options.mode == "pointwise" or count == 1:
+        return count * options.votes, 1
+    if options.mode == "pairwise":
+        return count * min(count - 1, MOST_NEIGHBOURS) * options.votes, 2
+    parts = -(-count // (LARGEST_QUESTION // 2))
+    chunks = 1 if count <= LARGEST_QUESTION else parts * min(parts - 1, MOST_NEIGHBOURS) // 2
+    return chunks * (options.readings or MOST_READINGS), min(count, LARGEST_QUESTION)
+
+
+def _list_asked(judge: Judge) -> Iterator[Judge]:
+    yield judge
+    if isinstance(judge, BackedJudge):
+        yield judge.fallback
+
+
+def _compute_most(judge: Judge, input_tokens: int) -> float | None:
+    """0 for a judge without a model."""
+    return judge.compute_most(input_tokens) if isinstance(judge, PricedJudge) else 0.0

@@ -1,0 +1,136 @@
+"""Budgets of runs over HTTP: what no longer fits is unscored, never judged in part."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import JsonValue
+
+from app.domain.judging import Judgement, JudgeRequest
+from app.judges.panels import ConfiguredPanels
+from app.judges.scripted import ScriptedJudge
+from app.service.request_models import GroupReply, ScoreResponse
+from tests.support.playground import World, by_number, gateway
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+class PaidJudge(ScriptedJudge):
+    """Every call costs a dime, and two at most; it takes a while."""
+
+    def __init__(self, name: str, price: float | None = 0.1) -> None:
+        super().__init__(by_number, name)
+        self._price = price
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return None if self._price is None else 2 * self._price
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        await asyncio.sleep(0.01)
+        made = await super().judge(request)
+        return made.model_copy(update={"calls": 1, "cost_usd": self._price, "input_tokens": 10, "output_tokens": 5})
+
+
+def played(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    paid = {"paid": PaidJudge("paid"), "unpriced": PaidJudge("unpriced", None)}
+
+    async def play() -> None:
+        async with gateway(World(), path, ConfiguredPanels(paid, {}, fallback=("paid",))) as client:
+            await scene(client)
+
+    asyncio.run(play())
+
+
+async def put(client: httpx.AsyncClient, **body: JsonValue) -> httpx.Response:
+    return await client.put("/runs/a", json=body)
+
+
+async def score(client: httpx.AsyncClient, count: int) -> list[GroupReply]:
+    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "run": "a"})
+    groups: list[JsonValue] = [
+        {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "0.8"}, {"text": "0.2"}]}
+        for task in handed.json()["tasks"]
+    ]
+    response = await client.post("/envs/arena/score", json={"groups": groups, "run": "a"})
+    replies = ScoreResponse.model_validate(response.json()).groups
+    return [reply for reply in replies if isinstance(reply, GroupReply)]
+
+
+def reasons(replies: list[GroupReply]) -> list[str]:
+    """How each group ended: all its completions alike."""
+    return sorted({str(score.reason or score.outcome) for score in reply.scores}.pop() for reply in replies)
+
+
+def test_parallel_groups_stay_within_the_budget(tmp_path: Path, migrated_file: Path) -> None:
+    """A group costs two dimes. Put aside are four calls of two dimes at first, then the mean."""
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        await put(client, budget_usd=2.5)
+        replies = [*await score(client, 4), *await score(client, 4), *await score(client, 4), *await score(client, 4)]
+        report = (await client.get("/runs/a")).json()
+        page = (await client.get("/view/stats?run=a")).text
+        assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
+        judging = report["judging"]
+        assert (reasons(replies), judging["spent"]["groups"]) == (["budget"] * 4 + ["scored"] * 12, 12)
+        assert judging["usd"] == pytest.approx(2.4)
+        assert judging["usd_per_1000_groups"] == pytest.approx(200)
+        assert judging["budget"]["left_usd"] == pytest.approx(0.1)
+        assert (judging["budget"]["held_usd"], report["run"]["budget_usd"]) == (0, 2.5)
+
+    played(tmp_path, migrated_file, scene)
+
+
+def test_a_raised_budget_scores_what_was_left(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await put(client, seed=3, budget_usd=0.5)
+        refused = await score(client, 1)
+        raised = await put(client, seed=3, budget_usd=5.0)
+        kept = await put(client, seed=3)
+        again = await score(client, 1)
+        other = await put(client, seed=4, budget_usd=9.0)
+        freed = await put(client, seed=3, budget_usd=None)
+        assert (reasons(refused), reasons(again)) == (["budget"], ["scored"])
+        assert [one.json()["budget_usd"] for one in (raised, kept, freed)] == [5.0, 5.0, None]
+        assert (other.status_code, other.json()["errors"][0]["field"]) == (409, "seed")
+
+    played(tmp_path, migrated_file, scene)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"budget_usd": -1},
+        {"budget_usd": "5"},
+        {"budget_usd": True},
+        {"budget_usd": 1e300},
+        {"budget_usd": 5, "options": {"judges": ["paid", "unpriced"]}},
+    ],
+)
+def test_nonsense_and_judges_without_prices_are_refused(
+    tmp_path: Path, migrated_file: Path, body: dict[str, JsonValue]
+) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        refused = await put(client, **body)
+        stored = await client.get("/runs/a")
+        field = refused.json()["errors"][0]["field"]
+        assert (refused.status_code, field.removeprefix("body.")) == (422, "budget_usd")
+        assert stored.status_code == 404
+
+    played(tmp_path, migrated_file, scene)
+
+
+def test_a_run_without_a_budget_tells_its_cost_too(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await put(client, options={"judges": ["unpriced"]})
+        replies = await score(client, 2)
+        judging = (await client.get("/runs/a")).json()["judging"]
+        late = await put(client, options={"judges": ["unpriced"]}, budget_usd=1.0)
+        assert (reasons(replies), judging["spent"]["calls"]) == (["scored"] * 2, 4)
+        assert (judging["usd"], judging["usd_per_1000_groups"], judging["budget"]) == (None, None, None)
+        assert late.status_code == 422
+
+    played(tmp_path, migrated_file, scene)
