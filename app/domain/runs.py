@@ -35,8 +35,8 @@ class ScoringOptions(Frozen):
     votes: Votes | None = None
     """How often each question is asked: per order (`pairwise`) or per completion (`pointwise`)."""
     readings: Readings | None = None
-    """Most readings of a group by all judges together in `listwise`: 1 is one order, 2 are mirrored orders, 4 are two more where
-    those contradict each other. Null as 4. Other modes do not use it."""
+    """Most readings of a group by all judges together in `listwise`: 1 is one order, 2 are mirrored orders, 4 are two
+    more where those leave doubt. Null as 4. Other modes do not use it."""
     judges: tuple[Name, ...] = ()
     """Judge names from the settings file."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None

@@ -183,8 +183,8 @@ class EnvironmentSettings(Frozen):
     """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
     default."""
     readings: Annotated[Literal[1, 2, 4] | None, BeforeValidator(_read_digits)] = None
-    """How often a group is read at most in `listwise`, by all judges together and by each at least once: 1 (one order), 2 (mirrored orders) or 4 (two more
-    where those contradict each other; the default)."""
+    """How often a group is read at most in `listwise`, by all judges together and by each at least once: 1 (one order),
+    2 (mirrored orders) or 4 (two more where those leave doubt; the default)."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
     rubric: Path | None = None

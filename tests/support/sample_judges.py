@@ -15,6 +15,7 @@ JUDGES = (
             in_flight=3,
             queued=12,
             limit=64,
+            share=16,
             spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
             spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
             budget_left_usd=85.2,

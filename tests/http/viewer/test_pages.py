@@ -241,7 +241,7 @@ def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None
     for expected in (
         "offline not for training lexical-1 npc_arena no server",
         "careful <b>judge</b>-70b npc_arena, rlaif out last error <script>document.title",
-        "3 of 64, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
+        "3 of 16 here, 64 in all, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
     ):
         assert expected in words
 
