@@ -69,7 +69,7 @@ class EnvironmentInfo(Frozen):
     """How judges read a group by default; null if a verifier decides."""
     votes: int | None
     """How often each judge is asked by default; unused by `listwise`."""
-    readings: Readings | None
+    readings: Readings | None = None
     """Most readings of a group by all judges together in `listwise`, by default; null as 4."""
     relative_weight: Unit | None
     """Default weight of the comparison within the group."""
