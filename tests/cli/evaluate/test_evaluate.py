@@ -238,7 +238,7 @@ def test_unscored_is_never_zero(tmp_path: Path) -> None:
         given = ("--env", "npc_arena", "--tasks", "3", "--samples", "2", "--fail-under", "0")
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
     reasons, mean = {attempt.reason for attempt in done.attempts}, done.report.mean.value
-    assert (done.exit_code, reasons, mean, "judge gone: 6 readings" in done.told) == (
+    assert (done.exit_code, reasons, mean, "judge gone: 6 to 12 readings" in done.told) == (
         1,
         {"judge_failed"},
         None,
