@@ -12,7 +12,7 @@ from rich.table import Table
 
 from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
 from app.cli.judge_setup import open_judge_panels
-from app.cli.judging_cost import JudgeGroup, estimate_judging_cost
+from app.cli.judging_cost import JudgeGroup, estimate_judging_cost, find_prices, is_reward_model
 from app.cli.label_replay import (
     BenchFigures,
     LabelledSituation,
@@ -120,6 +120,9 @@ async def _announce_cost(
 ) -> None:
     """Says what the bench will cost, and asks when the judge has a price. What is in the cache costs nothing."""
     total = 0.0
+    if is_reward_model(judge, settings):
+        errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
+        modes = ()
     for mode in modes:
         some = _take_evenly(situations, GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
@@ -131,7 +134,7 @@ async def _announce_cost(
                 f"{groups * cost.input_tokens[0]:,.0f} prompt tokens or more, {price}",
                 highlight=False,
             )
-    if yes or total == 0:
+    if yes or (total == 0 and not (is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
         return
     if not sys.stdin.isatty():
         raise ValueError("this judge costs money: confirm with --yes")

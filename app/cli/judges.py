@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -16,13 +15,14 @@ from app.cli.judge_bench import bench
 from app.cli.judge_check_report import print_comparison, print_report, write_report
 from app.cli.judge_questions import build_packaged_questions, build_short_questions
 from app.cli.judge_setup import open_judge_panels
+from app.cli.judging_cost import ANSWER_TOKENS, BYTES_PER_TOKEN, find_prices
 from app.domain.errors import GatewayError
 from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.budget import TokenPrices, estimate_tokens
+from app.judges.budget import estimate_tokens
 from app.judges.configuration import VerdictForm
 from app.judges.form_comparison import compare_forms
 from app.judges.meta_evaluation import CheckEvidence, CheckQuestions, measure_judge
@@ -39,10 +39,6 @@ from app.settings import Settings, read_settings
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 judges.command("bench")(bench)
 console = output_console()
-
-ANSWER_TOKENS: Mapping[VerdictForm, int] = {"long": 500, "short": 250}
-"""Assumed completion tokens of a verdict on two replies, for the price estimate."""
-BYTES_PER_TOKEN = 4
 
 
 class JudgeLine(Frozen):
@@ -204,12 +200,12 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
             text for request in questions.iterate_requests() for text in _list_texts(request, form, rewards=rewards)
         ]
         tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
-        answers = 0 if rewards else questions.count * ANSWER_TOKENS[form]
+        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS[form]
         calls = len(texts) if rewards else questions.count
-        cost = _find_prices(name, settings).compute_cost(tokens, answers)
+        cost = find_prices(name, settings).compute_cost(tokens, answers)
         words = (
             f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
-            + (f", about {cost:.2f} US dollars" if _find_prices(name, settings).known else ", price unknown")
+            + (f", about {cost:.2f} US dollars" if find_prices(name, settings).are_known else ", price unknown")
             + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
@@ -225,18 +221,11 @@ def _list_texts(request: JudgeRequest, form: VerdictForm, *, rewards: bool) -> l
 
 
 def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
-    if yes or not _find_prices(name, settings).known or _find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
+    if yes or not find_prices(name, settings).are_known or find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():
         stop("this judge costs money: confirm with --yes")
     typer.confirm("Continue?", abort=True, err=True)
-
-
-def _find_prices(name: str, settings: Settings) -> TokenPrices:
-    judge = settings.judges.get(name)
-    return (
-        TokenPrices() if judge is None else TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
-    )
 
 
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:

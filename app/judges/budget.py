@@ -73,7 +73,7 @@ class TokenPrices:
     """Of prompt tokens that the provider had in its cache; as the others where it is not known."""
 
     @property
-    def known(self) -> bool:
+    def are_known(self) -> bool:
         return self.input_per_million is not None or self.output_per_million is not None
 
     def compute_cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:

@@ -79,7 +79,7 @@ class ChatJudge:
 
     def compute_most(self, input_tokens: int) -> float | None:
         prices = self._config.prices
-        return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.known else None
+        return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.are_known else None
 
     async def close(self) -> None:
         await self._line.close()

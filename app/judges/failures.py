@@ -53,7 +53,7 @@ class CallFailed(Exception):
         self.ran = ran
 
     @property
-    def told(self) -> str:
+    def server_message(self) -> str:
         """The server's message. Empty for errors about keys, since such messages may quote the key."""
         if self.status in (401, 403) or not self.error.message:
             return ""

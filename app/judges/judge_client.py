@@ -253,7 +253,7 @@ class JudgeClient:
                 "cached_input_tokens": spent.cached_input_tokens,
                 "reasoning_tokens": spent.reasoning_tokens,
                 "cost_usd": prices.compute_cost(spent.input_tokens, spent.output_tokens, spent.cached_input_tokens)
-                if prices.known
+                if prices.are_known
                 else None,
                 "calls": spent.calls,
                 "unanswered_calls": spent.unanswered_calls,
@@ -317,12 +317,14 @@ def _require_retryable(failed: CallFailed, strange: int) -> None:
     """Raises ReadingFailed when a retry would fail again."""
     status = failed.status
     if failed.is_refusal:
-        raise ReadingFailed(f"the judge's server refuses{failed.told}", "refused") from None
+        raise ReadingFailed(f"the judge's server refuses{failed.server_message}", "refused") from None
     if failed.error.lacks_money or status == 402:
-        raise ReadingFailed(f"the judge's server wants to be paid first{failed.told}", "unavailable") from None
+        raise ReadingFailed(
+            f"the judge's server wants to be paid first{failed.server_message}", "unavailable"
+        ) from None
     if strange == MOST_STRANGE_REPLIES:
-        raise ReadingFailed(failed.words + failed.told, "unavailable") from None
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None
     if is_failed_generation(failed):
         return
     if status is not None and 300 <= status < 500 and status not in _RETRYABLE_STATUSES:
-        raise ReadingFailed(failed.words + failed.told, "unavailable") from None
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None

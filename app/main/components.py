@@ -30,7 +30,7 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
     prices = TokenPrices(
         judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
     )
-    if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
+    if not prices.are_known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
         raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=name,

@@ -75,6 +75,14 @@ def test_mistakes_are_one_sentence(arguments: tuple[str, ...], words: str) -> No
     assert (code, words in output) == (2, True), output
 
 
+def test_a_reward_model_is_not_estimated_as_if_it_read_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
+    for key, value in {"base_url": "http://127.0.0.1:9", "model": "m", **own}.items():
+        monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__SCALAR__{key.upper()}", value)
+    code, output = estimate("--env", "npc_arena", "--judge", "scalar")
+    assert (code, "judge 'scalar' is a reward model: it reads each reply once" in output) == (2, True), output
+
+
 def test_the_table_says_what_comes_on_top() -> None:
     code, output = estimate("--env", "npc_arena")
     assert (code, "Corrections and retries come on top" in output, "US dollars" in output) == (0, True, True)

@@ -179,7 +179,7 @@ def test_a_budget_that_cannot_be_looked_up_lets_nothing_through() -> None:
 def test_prices() -> None:
     prices = TokenPrices(2.0, 10.0)
     assert prices.compute_amount(1_000_000, 100_000) == Amount(1_100_000, 3.0)
-    assert [TokenPrices().known, TokenPrices(0.0).known, prices.known] == [False, True, True]
+    assert [TokenPrices().are_known, TokenPrices(0.0).are_known, prices.are_known] == [False, True, True]
     assert TokenPrices(output_per_million=1.0).compute_cost(10**6, 10**6) == 1.0
 
 
