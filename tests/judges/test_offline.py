@@ -142,8 +142,7 @@ def test_only_defects_of_the_rubric_are_reported() -> None:
     assert judged("Poison! " + ASSISTANT, rubric=PREFERENCE).verdicts[0].defects == ()
 
 
-def test_markers_heaped_up_are_no_voice() -> None:
-    """More than six in one line are a list."""
+def test_more_than_six_markers_are_a_list_and_no_voice() -> None:
     probes = Probes(voice=("aye", "coin", "marsh", "oxen", "wood", "toll", "mug"))
     lines = ("Aye, coin, marsh, oxen, wood, toll.", "Aye, coin, marsh, oxen, wood, toll, mug.")
     few, all_of_them = (one.scores["in_character_consistency"] or 0.0 for one in judged(*lines, probes=probes).verdicts)
