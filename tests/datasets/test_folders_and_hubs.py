@@ -77,6 +77,17 @@ def test_a_folder_is_read_into_rows_and_left_as_it_was(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+class Line(BaseModel):
+    speaker: str = Field(alias="from")
+
+
+def test_a_column_may_have_another_name_than_its_field(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "lines", train=[{"from": "Ada", "speaker": "Bo"}], test=[{"from": "Cy"}])
+    read = ConfiguredDatasets({"lines": str(folder)}).rows("lines", Line)
+    assert read is not None
+    assert [row.speaker for split in ("train", "test") for row in read.splits[split]] == ["Ada", "Cy"]
+
+
 class Anything(BaseModel):
     value: JsonValue
 

@@ -142,6 +142,13 @@ def test_only_defects_of_the_rubric_are_reported() -> None:
     assert judged("Poison! " + ASSISTANT, rubric=PREFERENCE).verdicts[0].defects == ()
 
 
+def test_more_than_six_markers_are_a_list_and_no_voice() -> None:
+    probes = Probes(voice=("aye", "coin", "marsh", "oxen", "wood", "toll", "mug"))
+    lines = ("Aye, coin, marsh, oxen, wood, toll.", "Aye, coin, marsh, oxen, wood, toll, mug.")
+    few, all_of_them = (one.scores["in_character_consistency"] or 0.0 for one in judged(*lines, probes=probes).verdicts)
+    assert few > all_of_them
+
+
 def test_what_must_be_mentioned_decides_about_the_facts() -> None:
     probes = Probes(must_mention=("ferry", "oxen"))
     values = [
@@ -285,6 +292,8 @@ def test_withheld_texts_are_not_the_world() -> None:
         ("no", None),
         ("Basil?", None),
         ("qwertz uiop", None),
+        ("Copper the qwertz uiop", "en"),
+        ("Copper the qwertz uiop basil", None),
         ("", None),
     ],
 )

@@ -210,6 +210,10 @@ def test_every_answer_of_a_resolver_is_checked() -> None:
             "rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead",
         ),
         (
+            {"remote": {"url": "http://me@lore/"}},
+            "rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead",
+        ),
+        (
             {"remote": {"url": "http://lore/", "allow_hosts": ["other"]}},
             "rag.remote.url names lore, which is not in rag.remote.allow_hosts",
         ),

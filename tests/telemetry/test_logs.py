@@ -107,9 +107,11 @@ def test_no_secret_reaches_the_log(stream: io.StringIO, template: str) -> None:
 
 @pytest.mark.parametrize("name", ["authorization", "Authorization", "api_key", "API-KEY", "password", "set-cookie"])
 def test_values_under_a_secret_name_are_never_shown(stream: io.StringIO, name: str) -> None:
-    structlog.get_logger().info("request", headers={name: "short", "accept": "*/*"}, **{name: SECRET})
+    headers = {name: "short", "accept": "*/*"}
+    structlog.get_logger().info("request", headers=headers, listed=[headers], paired=(headers,), **{name: SECRET})
     (line,) = lines(stream)
-    assert (line[name], line["headers"]) == ("[redacted]", {name: "[redacted]", "accept": "*/*"})
+    shown = {name: "[redacted]", "accept": "*/*"}
+    assert (line[name], line["headers"], line["listed"], line["paired"]) == ("[redacted]", shown, [shown], [shown])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,15 @@ def test_a_problem_is_told_and_worked_out() -> None:
     assert problem == WordProblem(problem.question, solution, each)
 
 
+def test_nothing_and_less_than_nothing_are_no_results() -> None:
+    """Two numbers in three of this story leave nothing or debts."""
+    changes = {"name": "debts", "numbers": {"pies": [1, 9], "eaters": [1, 18]}, "text": "{A}: {pies}, {eaters}."}
+    steps = [{"says": "Left", "does": "left = pies - eaters"}, {"says": "Twice", "does": "answer = left * 2"}]
+    story = Story.model_validate(PIES.model_dump() | changes | {"steps": steps})
+    problems = WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,)))
+    assert [index for index in range(20) if problems.problem("train", index).answer <= 0] == []
+
+
 @given(st.integers(0, 2**53 - 1))
 def test_every_line_of_a_solution_is_true(index: int) -> None:
     problem = PROBLEMS.problem("train", index)

@@ -1,9 +1,11 @@
 """The math environment: its problems, a data set in their place, and hostile answers through real workers."""
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.math.environment import INSTRUCTION, Math, MathExercise, MathParams
+from app.envs.math.problems.latex import write_fraction
 from app.envs.math.problems.problem_families import FAMILIES
 from app.ports.environment import Tools
 from app.ports.sandbox import NoWorkers, Workers
@@ -58,6 +61,31 @@ def test_every_right_answer_can_be_read_and_leaves_nothing_undone(family: str, l
         if node is None or describe_undone(node, node, gold.form)
     ]
     assert (None in found, open_ends, len({str(one.values) for one in made}) > 20) == (False, [], True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_definite_integral_is_that_of_its_function(level: Level) -> None:
+    """By Simpson's rule, which is exact up to the third power."""
+    made = [FAMILIES["polynomial_integral"].make(SeededRandom(f"integral {number}"), level) for number in range(20)]
+    integrals = []
+    for values in (one.values for one in made):
+        lower, upper = Fraction(values["lower"]), Fraction(values["upper"])
+        ends = [_evaluate_polynomial(values["function"], at) for at in (lower, (lower + upper) / 2, upper)]
+        integrals.append(write_fraction((upper - lower) * (ends[0] + 4 * ends[1] + ends[2]) / 6))
+    assert [one.gold.latex for one in made] == integrals
+
+
+def _evaluate_polynomial(text: str, at: Fraction) -> Fraction:
+    """Of a text such as `-2x^{3} + x - 3`."""
+    terms = re.findall(r"([-+]?)(\d*)(x?)(?:\^\{(\d)\})?", text.replace(" ", ""))
+    return sum(
+        (
+            Fraction(f"{sign}{factor or 1}") * at ** int(power or len(x))
+            for sign, factor, x, power in terms
+            if factor or x
+        ),
+        Fraction(0),
+    )
 
 
 def test_topics_and_families_are_in_the_metadata_and_topics_may_be_asked_for() -> None:

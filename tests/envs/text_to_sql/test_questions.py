@@ -2,12 +2,13 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from math import prod
 
 import pytest
 
+from app.envs.text_to_sql.tasks.aggregate_questions import best_of_each
 from app.envs.text_to_sql.tasks.database_domains import DOMAINS, POOLS
 from app.envs.text_to_sql.tasks.database_schemas import Level, draw_schema
 from app.envs.text_to_sql.tasks.query_ast import (
@@ -28,7 +29,7 @@ from app.envs.text_to_sql.tasks.query_ast import (
 )
 from app.envs.text_to_sql.tasks.query_execution import compute_right_results, find_query_fault, open_database, run_query
 from app.envs.text_to_sql.tasks.query_mutants import list_mutants
-from app.envs.text_to_sql.tasks.question_builder import QUESTION_TEXTS
+from app.envs.text_to_sql.tasks.question_builder import QUESTION_TEXTS, QuestionBuilder, UnsuitableSchema
 from app.envs.text_to_sql.tasks.result_comparison import is_same_result
 from app.envs.text_to_sql.tasks.row_generation import HIDDEN, generate_rows
 from app.envs.text_to_sql.tasks.soundness import is_sound, list_unnoticed_faults, list_wrong_queries
@@ -158,6 +159,19 @@ def test_every_shape_is_asked_and_marked(shape: str) -> None:
     answers = [render_sql(made.asked.query), *(render_sql(wrong) for _, wrong in list_wrong_queries(made))]
     marks = [find_query_fault(made.seed, level, answer) == "" for answer in answers]
     assert (marks, len(marks) > 3) == ([True] + [False] * (len(marks) - 1), True)
+
+
+def test_the_best_of_each_is_what_its_words_say() -> None:
+    """The row with the highest or latest value, not with the lowest or earliest."""
+    asked = []
+    for draws in (SeededRandom(f"best {number}") for number in range(60)):
+        with suppress(UnsuitableSchema):
+            asked.append(best_of_each(QuestionBuilder(draw_schema(draws, "hard"), draws)))
+    said = [re.findall(r"\b(?:latest|highest|earliest|lowest)\b", one.question) for one in asked]
+    found = [re.findall(r"\b(?:MAX|MIN)\b", render_sql(one.query)) for one in asked]
+    functions = {"latest": "MAX", "highest": "MAX", "earliest": "MIN", "lowest": "MIN"}
+    assert found == [[functions[word] for word in words] for words in said]
+    assert {word for words in said for word in words} == {*functions}
 
 
 AS_GOOD = (

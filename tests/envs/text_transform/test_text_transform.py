@@ -56,6 +56,12 @@ def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
     assert score.reward == reward
 
 
+def test_no_step_is_asked_for_twice() -> None:
+    params = TextTransformParams(steps=5, words=20)
+    made = [ENVIRONMENT.parse_reference(ENVIRONMENT.task("train", index, params)).steps for index in range(100)]
+    assert [steps for steps in made if len({*steps}) < len(steps)] == []
+
+
 @pytest.mark.parametrize(("steps", "words"), [(1, 3), (5, 3), (5, 20)])
 def test_there_are_as_many_steps_as_wanted(steps: int, words: int) -> None:
     params = TextTransformParams(steps=steps, words=words)

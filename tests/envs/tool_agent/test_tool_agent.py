@@ -138,6 +138,19 @@ def test_turns_are_answered_until_the_end() -> None:
     assert (said, turn.done, task.max_turns) == (own, True, MOST_TURNS)
 
 
+def test_calls_alone_end_with_the_last_turn() -> None:
+    task = AGENT.task("test", 0, ToolAgentParams())
+    call = ToolCall(id="a", function=FunctionCall(name=task.tools[0].function.name, arguments={}))
+    said: tuple[Message, ...] = ()
+    ends = []
+    for _ in range(MOST_TURNS):
+        said = (*said, Message(role="assistant", tool_calls=(call,)))
+        turn = AGENT.step(task, said)
+        said = (*said, *turn.messages)
+        ends.append((turn.done, len(turn.messages)))
+    assert ends == [(False, 1)] * (MOST_TURNS - 1) + [(True, 0)]
+
+
 def test_calls_that_cannot_be_read_are_answered_one_by_one() -> None:
     """Servers refuse a conversation in which a call has no answer."""
     task = tasks("test")[0]

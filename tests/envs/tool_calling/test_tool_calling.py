@@ -259,6 +259,14 @@ def test_a_call_that_cannot_be_read_is_flagged() -> None:
     )
 
 
+def test_a_right_refusal_beside_a_call_that_cannot_be_read_earns_nothing() -> None:
+    task = environment().task("train", 0, ToolCallingParams(categories=("irrelevance",)))
+    call = ToolCall(function=FunctionCall(name=task.tools[0].function.name, arguments="{"))
+    said = Message(role="assistant", content=environment().gold(task).text, tool_calls=(call,))
+    (score,) = finish(environment().score(task, [Completion(messages=(said,))], TOOLS))
+    assert (score.reward, score.flags) == (0.0, ("malformed_call",))
+
+
 _pieces = st.sampled_from(
     [
         *(

@@ -308,6 +308,19 @@ def test_one_fault_stays_where_it_is(database: Path) -> None:
     played(world, database, play)
 
 
+def test_a_lease_counts_for_its_own_run_alone(database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "toy")
+        told = []
+        for run in ("b", "a", None):
+            reply = await client.post("/score", json={"groups": [answer(task, "1")], "run": run})
+            told.append("the lease belongs to run 'a', but the request names run 'b'" in reply.text)
+        assert told == [True, False, False]
+        assert [one.rewards for one in await scored(client, answer(task, "1"))] == [(1.0,)]
+
+    played(World(), database, play)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "field"),
     [

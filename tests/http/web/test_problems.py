@@ -134,6 +134,8 @@ def test_a_malformed_value_is_422_and_names_its_field(client: TestClient, body: 
         (group("names", "[]"), "body.groups[0].names: List should have at least 1 item, not 0"),
         (group("names", "[5]"), "body.groups[0].names[0]: Input should be a valid string"),
         (group("params", "[]"), "body.groups[0].params: Input should be a valid object"),
+        (b'{"groups": 1, "a": 2}', "body.groups: Input should be a valid list (and 1 more)"),
+        (b'{"groups": 1, "a": 2, "b": 3}', "body.groups: Input should be a valid list (and 2 more)"),
     ],
 )
 def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around_it(
