@@ -68,6 +68,15 @@ def _is_run(pattern: re.Pattern[str], text: str, place: int) -> bool:
     return both is not None and both.end() == place + 1
 
 
+def iterate_lines(text: str) -> Iterator[str]:
+    """As `text.replace("\\r\\n", "\\n").split("\\n")`."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end].removesuffix("\r")
+        start = end + 1
+    yield text[start:]
+
+
 def iterate_pieces(text: str, safe: re.Pattern[str]) -> Iterator[str]:
     """The text cut before characters that match `safe`, after about a window each, or later where there is none."""
     start = 0

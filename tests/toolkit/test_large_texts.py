@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.toolkit.large_texts import WINDOW, iterate_matches, iterate_pieces, iterate_words
+from app.toolkit.large_texts import WINDOW, iterate_lines, iterate_matches, iterate_pieces, iterate_words
 
 TAG = re.compile(r"\b<(/?)answer>")
 
@@ -28,3 +28,8 @@ def test_pieces_are_the_text_and_end_where_it_is_safe() -> None:
     text = "é" * WINDOW + " " + "é" * (2 * WINDOW) + " x"
     pieces = list(iterate_pieces(text, re.compile("[ x]")))
     assert pieces == ["é" * WINDOW, " " + "é" * (2 * WINDOW), " x"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\r\nb\r\r\n\rc\r", "\r\n\n\r\n", "a\n\nb\n"])
+def test_lines_are_those_of_a_split(text: str) -> None:
+    assert list(iterate_lines(text)) == text.replace("\r\n", "\n").split("\n")
