@@ -22,7 +22,7 @@ from app.characters.cards.strict_json import MAX_JSON_BYTES
 from app.characters.cards.transfer import ImportResult, import_document
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, Language
-from app.cli.consoles import errors, output_console, stop
+from app.cli.consoles import errors, output_console, stop, stop_on_errors
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.suggestions import suggest
@@ -51,12 +51,10 @@ def import_cards(
     as_json: AsJsonLines = False,
 ) -> None:
     """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
-    try:
+    with stop_on_errors():
         naming = _parse_naming(sheet_id, language, world)
         if sheet_id is not None and len(files) > 1:
             raise InvalidRequest("--id works with a single file only")
-    except GatewayError as error:
-        stop(error.detail)
     failed = False
     for file in files:
         try:

@@ -1,10 +1,12 @@
 """Where commands print, and how they end with an error."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Annotated, NoReturn
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from app.domain.errors import GatewayError
@@ -34,3 +36,18 @@ def stop(message: str, code: int = 2) -> NoReturn:
     """Ends the command with a message for people on stderr. The message may hold untrusted text from servers."""
     errors.print(escape_invisible(message), style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterator[None]:
+    """Ends the command with a message where the block fails because of what it was given, or of the world around it.
+    `also` is one more kind of error whose words are meant for people."""
+    try:
+        yield
+    except ValidationError as error:
+        listed = error.errors(include_url=False, include_input=False)
+        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed), code)
+    except GatewayError as error:
+        stop(describe_error(error), code)
+    except (ValueError, OSError, also) as error:
+        stop(str(error), code)

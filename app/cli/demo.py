@@ -14,7 +14,7 @@ from rich.table import Table
 
 from app.characters.world_files import read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.consoles import AsJson, errors, output_console, print_json, stop_on_errors
 from app.cli.gateway_client import AnsweredTask, GatewayClient
 from app.cli.scripted_policy import script_turns
 from app.cli.world_commands import (
@@ -82,10 +82,8 @@ def demo(
     Loads the sample world, and runs a scripted policy that improves with each step in every environment."""
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
-    try:
+    with stop_on_errors(1):
         results = asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
-    except GatewayError as error:
-        stop(describe_error(error), 1)
     if as_json:
         print_json(results)
     else:

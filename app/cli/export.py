@@ -7,11 +7,10 @@ from typing import Annotated
 
 import httpx
 import typer
-from pydantic import ValidationError
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, errors, print_json, stop
+from app.cli.consoles import AsJson, errors, print_json, stop, stop_on_errors
 from app.cli.data_files import infer_format, use_partial_file
 from app.cli.gateway_client import describe_refusal
 from app.domain.exports import ExportRequest, ExportShape, ExportSummary, LeftOut
@@ -78,12 +77,10 @@ def export(
 
     The file appears only when it is complete."""
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
-    try:
+    with stop_on_errors(1):
         wanted = ExportRequest.model_validate(
             {**given, "format": infer_format(file), **_assume_utc(since=since, until=until)}
         )
-    except ValidationError as error:
-        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()), 1)
     url = (url or find_gateway_url()).rstrip("/")
     try:
         if file.exists() and not force:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated, Final, TypeVar, get_args
 
 import typer
-from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.consoles import AsJson, errors, output_console, print_json, stop_on_errors
 from app.cli.judge_setup import open_judge_panels
 from app.cli.judging_cost import JudgeGroup, estimate_judging_cost, find_prices, is_reward_model
 from app.cli.label_replay import (
@@ -23,7 +22,7 @@ from app.cli.label_replay import (
 )
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.single_table import read_table
-from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
@@ -63,16 +62,10 @@ def bench(
     """Measure how far a judge agrees with people's labels: pair accuracy, correlation, calls, tokens, dollars.
 
     Every judgement is stored when it arrives. A bench that was stopped goes on where it was: start it again."""
-    try:
+    with stop_on_errors():
         settings = read_settings()
         data = _thin_out(parse_labelled_rows(read_table(labels, split, subset), rows), limit)
         report = asyncio.run(_run_bench(settings, judge, data, _parse_modes(modes), labels, seed, yes))
-    except ValidationError as error:
-        stop(str(error))
-    except GatewayError as error:
-        stop(describe_error(error))
-    except (ValueError, OSError) as error:
-        stop(str(error))
     if as_json:
         print_json(report)
     else:

@@ -10,13 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import AsJson, errors, output_console, stop
+from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
 from app.cli.judge_bench import bench
 from app.cli.judge_check_report import print_comparison, print_report, write_report
 from app.cli.judge_questions import build_packaged_questions, build_short_questions
 from app.cli.judge_setup import open_judge_panels
 from app.cli.judging_cost import ANSWER_TOKENS, BYTES_PER_TOKEN, find_prices
-from app.domain.errors import GatewayError
 from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
@@ -163,10 +162,9 @@ def _choose_form(name: str, form: VerdictForm, settings: Settings) -> Settings:
 
 
 def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    try:
-        return asyncio.run(_measure_judge(name, settings, questions))
-    except GatewayError as error:
-        stop(str(error))
+    with stop_on_errors():
+        evidence = asyncio.run(_measure_judge(name, settings, questions))
+    return evidence
 
 
 async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:

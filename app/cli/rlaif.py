@@ -4,12 +4,10 @@ import asyncio
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from app.cli.consoles import errors, stop
+from app.cli.consoles import errors, stop_on_errors
 from app.cli.judge_setup import open_configured_store
 from app.domain.digests import digest_of_model
-from app.domain.errors import GatewayError
 from app.envs.rlaif.environment import RlaifParams
 from app.judges.rubric_writing import WrittenRubric, write_rubric
 from app.main.components import build_judge_config
@@ -32,7 +30,7 @@ def rubric(
 
     Prints `params` for requests: review and edit them, then send the same ones in every request.
     Costs count against the judge's budgets in the configured database."""
-    try:
+    with stop_on_errors():
         wanted = RlaifParams(preference=preference)
         settings = read_settings()
         if judge not in settings.judges:
@@ -41,18 +39,10 @@ def rubric(
         if settings.judges[judge].kind != "chat":
             raise ValueError(f"judge {judge!r} is a reward model, which writes nothing")
         written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    except (GatewayError, ValueError) as error:
-        stop(str(error))
-    else:
-        params = RlaifParams.model_validate(
-            {"preference": wanted.preference, "rubric": written.model_dump()["criteria"]}
-        )
-        typer.echo(params.model_dump_json(indent=2, exclude_none=True))
-        model = settings.judges[judge].model
-        errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)
+    params = RlaifParams.model_validate({"preference": wanted.preference, "rubric": written.model_dump()["criteria"]})
+    typer.echo(params.model_dump_json(indent=2, exclude_none=True))
+    model = settings.judges[judge].model
+    errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)
 
 
 async def _write_rubric(settings: Settings, judge: str, preference: str) -> WrittenRubric:

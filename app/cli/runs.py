@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from rich.table import Table
 
-from app.cli.consoles import AsJson, describe_error, output_console, print_json, stop
+from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
 from app.cli.envs.lookup import find_environment
 from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
 from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
 from app.domain.judging import Mode
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.domain.tasks import Completion, Message, Task
@@ -75,17 +74,11 @@ def estimate(
     """Say how many calls, tokens and dollars judging a run takes, before it begins.
 
     Prompts of the environment's own tasks are built and counted; no judge is asked."""
-    try:
+    with stop_on_errors():
         settings = read_settings()
         given = {"mode": mode, "votes": votes, "readings": readings, "judges": tuple(judge or ())}
         options = ScoringOptions.model_validate(given)
         found = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size))
-    except ValidationError as error:
-        stop(str(error))
-    except GatewayError as error:
-        stop(describe_error(error))
-    except (ValueError, OSError) as error:
-        stop(str(error))
     if as_json:
         print_json(found)
     else:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from app.characters.loading import SCENES, find_lorebook_beside, read_sheet
-from app.cli.consoles import describe_error, output_console, stop
+from app.cli.consoles import output_console, stop_on_errors
 from app.cli.judge_setup import open_judge_panels
 from app.cli.preview_report import SheetTrial, print_trial
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
 from app.domain.tasks import Completion
 from app.domain.values import FiniteJson
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft
@@ -50,7 +48,7 @@ def try_sheet(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
-    try:
+    with stop_on_errors():
         settings = read_settings()
         draft = _build_draft(sheet, line, scene, event or ())
         folders = {
@@ -59,13 +57,6 @@ def try_sheet(
         }
         player = _build_policy(settings, policy, model, api_key_env)
         trial = asyncio.run(_preview_draft(settings, folders, draft, reply or (), player, count))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    except GatewayError as error:
-        stop(describe_error(error))
-    except (ValueError, OSError) as error:
-        stop(str(error))
     if as_json:
         typer.echo(trial.model_dump_json(indent=2))
     else:

@@ -16,7 +16,7 @@ from rich.text import Text
 from app.characters.loading import WORLDS
 from app.characters.world_files import Timeline, WorldFile, list_world_files, read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.consoles import AsJson, errors, output_console, print_json, stop, stop_on_errors
 from app.cli.gateway_client import GatewayClient
 from app.domain.errors import GatewayError, NotFound
 from app.domain.lorebooks import Lorebook
@@ -90,10 +90,8 @@ def _list_worlds(folder: Path) -> Sequence[Path]:
 def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_json: bool) -> None:
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
-    try:
+    with stop_on_errors(1):
         loaded = [one for world in found for one in asyncio.run(_load_at(world, url, headers))]
-    except GatewayError as error:
-        stop(describe_error(error), 1)
     if as_json:
         print_json(LoadedWorlds(worlds=tuple(loaded)))
         return

@@ -1,6 +1,6 @@
 """Limits of a judge's calls that all processes of a database share: who may make how many, decided in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -8,6 +8,8 @@ from app.domain.values import Frozen
 
 LEASE_SECONDS: Final = 10.0
 """A process whose last exchange is older than this starts no call."""
+NOTICE_SECONDS: Final = 1.0
+"""How soon a server notices that the connections of a dead process are closed, and ends its calls."""
 SHRINK: Final = 0.8
 COOLDOWN_SECONDS: Final = 15.0
 """Responses with 429 within this time, or within the server's `retry-after`, count as one episode."""
@@ -143,9 +145,12 @@ class SharedLimits(Frozen):
     tokens: RateLevel | None = None
 
 
-def exchange_limits(state: SharedLimits, asked: LimitsExchange, now: int) -> tuple[SharedLimits, LimitsGrant]:
-    """Returns the new state and this process's part. The slots of all processes together never exceed the limit."""
-    state = _apply_feedback(state, asked, now)
+def exchange_limits(
+    state: SharedLimits, asked: LimitsExchange, now: int, is_gone: Callable[[str], bool] = lambda _: False
+) -> tuple[SharedLimits, LimitsGrant]:
+    """Returns the new state and this process's part. The slots of all processes together never exceed the limit.
+    `is_gone` tells of a holder whether its process has certainly ended."""
+    state = _apply_feedback(_end_leases_of_the_dead(state, now, is_gone), asked, now)
     breaker = _update_breaker(state.breaker, asked, now)
     limit = _compute_limit(state, asked.limits)
     before = state.holders.get(asked.holder)
@@ -210,6 +215,19 @@ def _compute_share(holders: Mapping[str, SlotHolder], asked: LimitsExchange, lim
     wanted = {name: one.wanted for name, one in holders.items() if one.expires_at > now}
     turn = now // round(ROTATION_SECONDS * _MICROS)
     return compute_shares(wanted | {asked.holder: asked.wanted}, max(0, limit - lost), turn)[asked.holder]
+
+
+def _end_leases_of_the_dead(state: SharedLimits, now: int, is_gone: Callable[[str], bool]) -> SharedLimits:
+    noticed = now + round(NOTICE_SECONDS * _MICROS)
+    ended = {
+        name: one.model_copy(update={"expires_at": min(one.expires_at, now), "free_at": noticed})
+        for name, one in state.holders.items()
+        if one.free_at > noticed and is_gone(name)
+    }
+    breaker = state.breaker
+    if breaker is not None and breaker.probe_until > now and is_gone(breaker.prober):
+        breaker = breaker.model_copy(update={"prober": "", "probe_until": 0})
+    return state.model_copy(update={"holders": state.holders | ended, "breaker": breaker})
 
 
 def _apply_feedback(state: SharedLimits, asked: LimitsExchange, now: int) -> SharedLimits:

@@ -11,6 +11,7 @@ from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetCo
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, Spending
 from app.judges.failures import ReadingFailed
+from app.judges.token_usage import TokenUsage
 from app.ports.judges import JudgeCache
 from app.ports.runtime import Clock
 
@@ -94,6 +95,61 @@ def estimate_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_T
     """With the default, at least as many tokens as a model counts."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
     return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
+
+
+@dataclass
+class ReadingCost:
+    """The cost of a judgement so far, and its last error. `hold` is the id of its budget reservation, `unanswered` the
+    highest possible cost of calls without an answer."""
+
+    hold: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    unanswered_calls: int = 0
+    unanswered: Amount = NO_AMOUNT
+    raw: str = ""
+    trouble: str = ""
+
+    def record_answer(self, text: str, usage: TokenUsage, asked: Sequence[str]) -> int:
+        """Counts the tokens of one call. Estimates them where the server sends no counts."""
+        read, wrote = usage.input_tokens, usage.output_tokens
+        read = estimate_tokens(asked, bytes_per_token=4) if read is None else read
+        wrote = estimate_tokens([text], bytes_per_token=4) if wrote is None else wrote
+        self.raw = text
+        self.input_tokens += read
+        self.output_tokens += wrote
+        self.cached_input_tokens += usage.cached_input_tokens
+        self.reasoning_tokens += usage.reasoning_tokens
+        return read + wrote
+
+    def add_unanswered(self, expected: Amount) -> None:
+        self.unanswered_calls += 1
+        self.unanswered += expected
+
+    def compute_used(self, prices: TokenPrices) -> Amount:
+        paid = prices.compute_amount(self.input_tokens, self.output_tokens, self.cached_input_tokens)
+        return paid + self.unanswered
+
+    def add_to(self, judgement: Judgement, prices: TokenPrices) -> Judgement:
+        """Adds the last raw answer and the total cost."""
+        cost = prices.compute_cost(self.input_tokens, self.output_tokens, self.cached_input_tokens)
+        return judgement.model_copy(
+            update={
+                "raw": self.raw,
+                "input_tokens": self.input_tokens,
+                "output_tokens": self.output_tokens,
+                "cached_input_tokens": self.cached_input_tokens,
+                "reasoning_tokens": self.reasoning_tokens,
+                "cost_usd": cost if prices.are_known else None,
+                "calls": self.calls,
+                "unanswered_calls": self.unanswered_calls,
+                "unanswered_tokens": self.unanswered.tokens,
+                "unanswered_usd": self.unanswered.usd,
+            }
+        )
 
 
 POLL_SECONDS: Final = 0.5

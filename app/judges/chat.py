@@ -12,17 +12,18 @@ from app.domain.digests import digest, digest_of_text
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.domain.values import utc_now
-from app.judges.budget import SpendingAccount, create_reservation_id
+from app.judges.budget import ReadingCost, SpendingAccount, create_reservation_id
 from app.judges.chat_response import ChatResponse
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.expected_scores import insert_expected_scores
 from app.judges.failures import ReadingFailed, build_refusal_error
-from app.judges.judge_client import JudgeClient, PromptMessage, ReadingCost
+from app.judges.judge_client import JudgeClient
 from app.judges.limits import take_exclusive_turn
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
 from app.judges.refusal_detection import is_refusal
+from app.judges.request_form import PromptMessage
 from app.judges.server_traits import ServerTraits
 from app.judges.text_normalisation import replace_surrogates
 from app.judges.verdict_parsing import PARSER_VERSION, JudgeAnswer, UnusableAnswer, parse_answer
@@ -162,7 +163,7 @@ class ChatJudge:
             failure=failure,
             latency_seconds=clock() - began,
         )
-        return self._line.add_cost(judgement, spent)
+        return spent.add_to(judgement, self._config.prices)
 
     async def _answer_within_deadline(
         self, request: JudgeRequest, messages: list[PromptMessage], spent: ReadingCost

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from pydantic import JsonValue, SecretStr
 
 from app.domain.budgets import NO_BUDGET, BudgetConfig
+from app.domain.judge_limits import CallLimits
 from app.inference.credentials import NO_HEADERS, Credentials, KeyFile
 from app.inference.endpoint import Endpoint
 from app.judges.budget import NO_PRICES, TokenPrices
@@ -76,6 +77,10 @@ class ChatJudgeConfig:
     @cached_property
     def endpoint(self) -> Endpoint:
         return Endpoint(self.base_url, Credentials(self.api_key, self.extra_headers), self.api_version)
+
+    @property
+    def call_limits(self) -> CallLimits:
+        return CallLimits(self.max_concurrency, self.requests_per_minute, self.tokens_per_minute, self.deadline_seconds)
 
     @property
     def asked_besides(self) -> dict[str, JsonValue]:

@@ -8,11 +8,16 @@ from app.inference.endpoint import NoReply
 from app.inference.server_errors import NO_ERROR, ServerError
 from app.judges.text_normalisation import replace_surrogates
 
+MOST_STRANGE_REPLIES: Final = 3
+"""After this many responses with status 200 that are not chat completions the URL is considered wrong."""
+
 _FILTER_CODES: Final = frozenset(
     ("content_filter", "content_policy_violation", "responsibleaipolicyviolation", "data_inspection_failed")
 )
 """Error codes of requests that the server's content filter blocked."""
 _LONGEST_ERROR_MESSAGE: Final = 200
+_RETRYABLE_STATUSES: Final = frozenset((408, 409, 425, 429))
+"""Statuses below 500 that are worth a retry."""
 _PROXY_TIMEOUT_STATUSES: Final = frozenset((504, 524))
 """Statuses of a proxy that stopped waiting for the model."""
 
@@ -65,6 +70,11 @@ class CallFailed(Exception):
         return self.error.filtered or not _FILTER_CODES.isdisjoint(self.error.codes)
 
     @property
+    def is_failed_generation(self) -> bool:
+        """Whether the server says that the model wrote no JSON, which it may do next time."""
+        return "json_validate_failed" in self.error.codes
+
+    @property
     def perhaps_charged(self) -> bool:
         """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
         if self.ran:
@@ -78,3 +88,20 @@ def build_call_failure(error: NoReply) -> CallFailed:
     if error.kind == "too_large":
         return CallFailed(f"the judge's server sent {error.reason}", status=200)
     return CallFailed(f"the connection to the judge's server failed: {error.reason}")
+
+
+def require_retryable(failed: CallFailed, strange: int) -> None:
+    """Raises ReadingFailed when a retry would fail again."""
+    status = failed.status
+    if failed.is_refusal:
+        raise ReadingFailed(f"the judge's server refuses{failed.server_message}", "refused") from None
+    if failed.error.lacks_money or status == 402:
+        raise ReadingFailed(
+            f"the judge's server wants to be paid first{failed.server_message}", "unavailable"
+        ) from None
+    if strange == MOST_STRANGE_REPLIES:
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None
+    if failed.is_failed_generation:
+        return
+    if status is not None and 300 <= status < 500 and status not in _RETRYABLE_STATUSES:
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None

@@ -24,6 +24,8 @@ _ECHO_RUN_WORDS: Final = 8
 _MARKERS_AT_MOST: Final = 6
 _REPEATED_WORDS: Final = 4
 """From this number of equal words in a row a reply repeats itself."""
+_REPETITIONS: Final = 6
+"""This many are as bad as it gets."""
 _LONGEST_QUOTE: Final = 200
 _SHORT_SENTENCE: Final = 4
 """From this number of words a sentence is expected to say something."""
@@ -189,7 +191,7 @@ def quote_faults(text: str, measures: Measures) -> FaultQuotes:
     if not (measures.banned or measures.assistant or measures.repetition):
         return FaultQuotes()
     sentences = [Reply(sentence) for sentence in (*split_sentences(text), text)]
-    counts = Counter(iterate_ngrams(sentences[-1].words, _REPEATED_WORDS))
+    repeated = frozenset(_iterate_repeated(sentences[-1].words) if measures.repetition else ())
 
     def quote(shows: Callable[[Reply], bool]) -> str:
         return next((each.raw for each in sentences if shows(each)), text).strip()[:_LONGEST_QUOTE]
@@ -197,7 +199,7 @@ def quote_faults(text: str, measures: Measures) -> FaultQuotes:
     return FaultQuotes(
         quote(lambda each: any(each.mentions(term) for term in measures.banned)) if measures.banned else "",
         quote(lambda each: _measure_assistant_tone(each) > 0) if measures.assistant else "",
-        quote(lambda each: any(counts[gram] > 1 for gram in iterate_ngrams(each.words, _REPEATED_WORDS)))
+        quote(lambda each: any(gram in repeated for gram in iterate_ngrams(each.words, _REPEATED_WORDS)))
         if measures.repetition
         else "",
     )
@@ -245,5 +247,14 @@ def _measure_assistant_tone(reply: Reply) -> float:
 
 
 def _measure_repetition(reply: Reply) -> float:
-    grams = Counter(iterate_ngrams(reply.words, _REPEATED_WORDS))
-    return min(1.0, sum(count - 1 for count in grams.values()) / 6)
+    return min(1.0, sum(1 for _ in islice(_iterate_repeated(reply.words), _REPETITIONS)) / _REPETITIONS)
+
+
+def _iterate_repeated(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Each run of words that stands further in front too. Python code on purpose: a `Counter` of a large reply lets no
+    other thread in."""
+    seen: set[tuple[str, ...]] = set()
+    for run in iterate_ngrams(words, _REPEATED_WORDS):
+        if run in seen:
+            yield run
+        seen.add(run)

@@ -1,16 +1,17 @@
 """What is sent to a judge's server beside the prompt, and what is left out because the server refuses it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest
 from app.inference.server_errors import ServerError
-from app.judges.configuration import JsonMode, TokenParameter
+from app.judges.configuration import ChatJudgeConfig, JsonMode, TokenParameter
 from app.judges.failures import CallFailed
+from app.judges.formats import build_response_format
 
 REFUSED_STATUSES: Final = frozenset((400, 404, 413, 415, 422, 501))
 _WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
@@ -65,7 +66,34 @@ class RequestForm:
     refused_token_parameters: frozenset[TokenParameter] = frozenset()
 
 
+class PromptMessage(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 _Change = Callable[[RequestForm, ServerError], RequestForm]
+
+
+def build_body(
+    form: RequestForm, messages: Sequence[PromptMessage], request: JudgeRequest | None, config: ChatJudgeConfig
+) -> dict[str, JsonValue]:
+    """The body of a call in this form."""
+    told = messages if form.has_system_role else _merge_system_message(messages)
+    body: dict[str, JsonValue] = {
+        "model": config.model,
+        "messages": [{"role": said["role"], "content": said["content"]} for said in told],
+        **config.extra_body,
+        **build_parameters(form, request),
+    }
+    if (wanted := build_response_format(form.json_mode, request, config.verdict_form)) is not None:
+        body["response_format"] = wanted
+    return body
+
+
+def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """The messages of a model that knows no system message: its text stands at the head of the user's."""
+    first, second, *others = messages
+    return [{"role": "user", "content": f"{first['content']}\n\n{second['content']}"}, *others]
 
 
 def build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[str, JsonValue]:

@@ -14,15 +14,17 @@ from app.domain.judging import REWARD_CRITERION, Candidate, JudgeRequest, Rubric
 from app.domain.tasks import Message
 from app.inference.chat_template import ChatTemplate
 from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, build_failed_result, build_result
+from app.judges.budget import ReadingCost
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.failures import ReadingFailed
-from app.judges.judge_client import PromptMessage, ReadingCost, ServerCall
+from app.judges.judge_client import ServerCall
 from app.judges.prompt import JudgePrompt, JudgeQuestion
 from app.judges.questions import Question, ask_questions, list_judgements
 from app.judges.ranks import NEUTRAL
 from app.judges.reliability import GroupSample
+from app.judges.request_form import PromptMessage
 from app.judges.reward_routes import ROUTES, RewardQuestion, RewardRouteName, parse_reward
 from app.judges.text_normalisation import replace_surrogates, strip_thoughts
 from app.judges.verdict_parsing import JudgeAnswer

@@ -11,11 +11,12 @@ from app.domain.digests import digest
 from app.domain.errors import JudgeFailed
 from app.domain.judging import Judgement
 from app.domain.values import Frozen, WholeNumber, utc_now
-from app.judges.budget import SpendingAccount, create_reservation_id
+from app.judges.budget import ReadingCost, SpendingAccount, create_reservation_id
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
-from app.judges.judge_client import JudgeClient, PromptMessage, ReadingCost
+from app.judges.judge_client import JudgeClient
 from app.judges.prompt import render_correction
+from app.judges.request_form import PromptMessage
 from app.judges.text_normalisation import replace_surrogates, strip_thoughts
 from app.ports.judges import JudgeCache
 from app.toolkit.templates import Template
@@ -70,7 +71,8 @@ async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCa
         raise JudgeFailed(failed) from None
     finally:
         await line.close()
-        await _record_spending(line, _build_spending_judgement(config, messages, failed), spent, memory)
+        judgement = spent.add_to(_build_spending_judgement(config, messages, failed), config.prices)
+        await _record_spending(line, judgement, spent.hold, memory)
 
 
 async def _ask_for_rubric(
@@ -90,11 +92,11 @@ async def _ask_for_rubric(
         raise JudgeFailed(f"invalid answer, also after the corrective retry: {problems}") from None
 
 
-async def _record_spending(line: JudgeClient, judgement: Judgement, spent: ReadingCost, memory: JudgeCache) -> None:
-    if spent.calls:
-        await memory.put(line.add_cost(judgement, spent), spent.hold)
+async def _record_spending(line: JudgeClient, judgement: Judgement, hold: str, memory: JudgeCache) -> None:
+    if judgement.calls:
+        await memory.put(judgement, hold)
     else:
-        await line.budget.release(spent.hold)
+        await line.budget.release(hold)
 
 
 def _build_spending_judgement(

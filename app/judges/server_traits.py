@@ -55,7 +55,7 @@ class ServerTraits:
 
     def choose_next(self, used: RequestForm, failed: CallFailed) -> RequestForm | None:
         """The form for an immediate retry, when the server refused only something of the form."""
-        if failed.is_refusal or blames_prompt(failed) or is_failed_generation(failed):
+        if failed.is_refusal or blames_prompt(failed) or failed.is_failed_generation:
             return None
         changed = leave_out_refused(used, failed)
         if changed is not None and self._known and used == self._configured != self.form:
@@ -94,11 +94,6 @@ def build_request_form(config: ChatJudgeConfig) -> RequestForm:
         seed=config.seed,
         alternatives=ALTERNATIVES_ASKED if config.expected_scores else 0,
     )
-
-
-def is_failed_generation(failed: CallFailed) -> bool:
-    """Whether the server says that the model wrote no JSON, which it may do next time."""
-    return "json_validate_failed" in failed.error.codes
 
 
 def _breaks_format(mode: JsonMode, reply: ChatResponse) -> bool:

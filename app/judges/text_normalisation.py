@@ -5,7 +5,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Final
+
+from app.toolkit.large_texts import WINDOW, iterate_pieces, iterate_words
 
 THOUGHT_TAGS: Final = ("think", "thinking")
 
@@ -15,6 +18,8 @@ _UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u340
 _BESIDE_UNSEGMENTED: Final = re.compile(rf" (?=[{_UNSEGMENTED}])|(?<=[{_UNSEGMENTED}]) ")
 _WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
 _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
+_STANDS_ALONE: Final = re.compile("[\x00-\x7f\u3001\u3002\u4e00-\u9fff]")
+"""Characters that NFKC leaves as they are, and never joins with those before them."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARKS_KEPT: Final = 4
 """Most combining marks kept in a row, since normalising longer runs takes quadratic time."""
@@ -60,6 +65,10 @@ def strip_thoughts(text: str) -> str:
 
 def fold_text(text: str) -> str:
     """Folds text for comparison: NFKC, case folded, straight quotation marks, no invisible characters. Linear time."""
+    return _fold_piece(text) if len(text) <= WINDOW else "".join(map(_fold_piece, iterate_pieces(text, _STANDS_ALONE)))
+
+
+def _fold_piece(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _limit_combining_marks(_INVISIBLE.sub("", text))).translate(_PLAIN_QUOTES)
     return text.casefold()
@@ -67,7 +76,7 @@ def fold_text(text: str) -> str:
 
 def split_words(text: str) -> tuple[str, ...]:
     """The words of folded or unfolded text; an apostrophe separates ("it's" is two)."""
-    return tuple(_WORD.findall(text))
+    return tuple(_WORD.findall(text) if len(text) <= WINDOW else iterate_words(_WORD, text))
 
 
 def count_words(words: Iterable[str]) -> float:
@@ -76,7 +85,7 @@ def count_words(words: Iterable[str]) -> float:
 
 
 def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[start:] for start in range(size)), strict=False)
+    return zip(*(islice(words, start, None) for start in range(size)), strict=False)
 
 
 def iterate_runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -148,7 +157,7 @@ class Reply:
 
 def to_sentences(folded: str) -> str:
     """The form of `Reply.sentences`."""
-    return _BESIDE_UNSEGMENTED.sub("", f" {' '.join(_WORD_OR_END.findall(folded))} ")
+    return _BESIDE_UNSEGMENTED.sub("", f" {' '.join(iterate_words(_WORD_OR_END, folded))} ")
 
 
 def contains_words(spoken: str, term: str) -> bool:

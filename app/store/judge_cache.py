@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
-from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
+from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache
-from app.store import judge_budgets
+from app.store import judge_budgets, judge_limits
 from app.store.database import Database
-from app.store.judge_tables import judge_cache, judge_limits, judgements
+from app.store.judge_tables import judge_cache, judgements
 from app.store.rows import decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
@@ -67,7 +67,7 @@ class SqlJudgeCache(JudgeCache):
 
     async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
         return await self._database.write(
-            lambda connection: _exchange_limits(connection, self._database, asked), f"judge_limits {asked.judge}"
+            lambda connection: judge_limits.exchange(connection, self._database, asked), f"judge_limits {asked.judge}"
         )
 
     def _insert_judgement(
@@ -105,20 +105,6 @@ def _load_cached(connection: Connection, reading: str, oldest: int | None) -> Ca
     if row is None or (oldest is not None and row.created_at < oldest):
         return None
     return CachedJudgement(decode(Judgement, row[0]), bool(row[2]))
-
-
-def _exchange_limits(connection: Connection, database: Database, asked: LimitsExchange) -> LimitsGrant:
-    mine = judge_limits.c.judge == asked.judge
-    locked = select(judge_limits.c.body).where(mine).with_for_update()
-    body = connection.execute(locked).scalar()
-    if body is None:
-        fresh = {"judge": asked.judge, "body": encode(SharedLimits())}
-        connection.execute(database.insert_new(judge_limits), fresh)
-        body = connection.execute(locked).scalar_one()
-    now = database.read_lease_clock(connection)
-    state, grant = exchange_limits(decode(SharedLimits, body), asked, now)
-    connection.execute(update(judge_limits).where(mine).values(body=encode(state)))
-    return grant
 
 
 def _build_order_key(judge: str) -> str:

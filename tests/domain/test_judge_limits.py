@@ -1,5 +1,6 @@
 """What the processes of a database are given of a judge's limits: never more together than it has."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from app.domain.judge_limits import (
     BURST_SECONDS,
     COOLDOWN_SECONDS,
     LEASE_SECONDS,
+    NOTICE_SECONDS,
     BreakerNews,
     CallFeedback,
     CallLimits,
@@ -34,6 +36,7 @@ class Shared:
     limits: CallLimits = field(default_factory=lambda: CallLimits(64, call_seconds=CALL_SECONDS))
     state: SharedLimits = field(default_factory=SharedLimits)
     at: float = 1_000.0
+    gone: Collection[str] = ()
 
     def ask(self, holder: str = "a", **asked: object) -> LimitsGrant:
         wanted = LimitsExchange("big", holder, self.limits)
@@ -41,6 +44,7 @@ class Shared:
             self.state,
             replace(wanted, **asked),  # type: ignore[arg-type]
             round(self.at * 1e6),
+            self.gone.__contains__,
         )
         return grant
 
@@ -116,6 +120,16 @@ def test_the_slots_of_a_dead_process_are_free_when_its_calls_have_ended() -> Non
     shared.at += CALL_SECONDS
     seen.append(shared.ask("b", wanted=64).slots)
     assert seen == [0, 0, 64]
+
+
+def test_the_slots_and_the_probe_of_a_process_that_is_gone_are_free_once_servers_notice() -> None:
+    shared = Shared()
+    shared.ask("dead", wanted=64, news=BreakerNews("opened", 0.0, 5, "it answered 500"), wants_probe=True)
+    shared.gone = {"dead"}
+    grants = [shared.ask("b", wanted=64, wants_probe=True)]
+    shared.at += NOTICE_SECONDS
+    grants.append(shared.ask("b", wanted=64))
+    assert [(grant.slots, grant.breaker and grant.breaker.probe) for grant in grants] == [(0, "you"), (64, "you")]
 
 
 def test_an_open_breaker_is_open_for_all_with_one_probe() -> None:
@@ -220,6 +234,14 @@ class Processes(RuleBasedStateMachine):
     def die(self, name: str) -> None:
         """Its calls go on at the provider until they end; another process takes its place."""
         self.abandoned += self.processes[name].calls
+        self.processes[name] = Process(f"{self.processes[name].holder}+")
+
+    @rule(name=st.sampled_from("abcd"))
+    def die_on_the_same_host(self, name: str) -> None:
+        """The others see that it is gone, and the provider ends its calls in time."""
+        noticed = self.shared.at + NOTICE_SECONDS
+        self.shared.gone = {*self.shared.gone, self.processes[name].holder}
+        self.abandoned += [min(end, noticed) for end in self.processes[name].calls]
         self.processes[name] = Process(f"{self.processes[name].holder}+")
 
     @rule(seconds=st.sampled_from((0.2, 1.0, CALL_SECONDS, LEASE_SECONDS)))

@@ -58,7 +58,7 @@ def settings(folder: Path, judge: ChatServer, **more: JsonValue) -> dict[str, st
         "input_price_per_million": 2.0,
         "output_price_per_million": 10.0,
         "max_output_tokens": 512,
-        "max_concurrency": 64,  # what a killed process held is free again only after its calls may be over
+        "max_concurrency": 4,
     }
     file.write_text(
         yaml.safe_dump(

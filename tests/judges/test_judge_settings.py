@@ -15,7 +15,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.main.components import build_judge_config
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
-from tests.support.judge_cases import GOOD, REQUEST, always, completion, config, failure, judged
+from tests.support.judge_cases import GOOD, REQUEST, always, answer, completion, config, failure, judged, verdict
 
 SETTINGS = """judges:
   stern:
@@ -122,4 +122,20 @@ def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pyte
         judge, judgement = judged(configured(tmp_path, server.url, monkeypatch))
     told = judgement.model_dump_json() + judge.report().model_dump_json() + repr(judge)
     assert judgement.failure == "unavailable"
+    assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the answer nor in what is read from it, nor in the correction that quotes it."""
+
+    def echo(number: int, received: Received) -> Reply:
+        quoted = [*dict(received.headers).values()]
+        evidence = answer(verdict("A", evidence=quoted), verdict("B", evidence=quoted), verdict("C", evidence=quoted))
+        return completion(evidence if usable else f"You sent {quoted}.")
+
+    with serving(echo) as server:
+        _, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+        told = judgement.model_dump_json() + json.dumps([one.body for one in server.received])
+    assert (judgement.error is None, "…" in judgement.raw) == (usable, True)
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.consoles import AsJson, errors, output_console, stop
+from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
 from app.cli.envs.conformance_report import print_report
 from app.cli.envs.conformance_run import CheckObserver, run_all_checks
 from app.cli.envs.listing import build_table, list_lines
@@ -88,12 +88,10 @@ def new(
 
     By default it goes into app/envs/community of the checkout.
     With --package it goes into a new folder of the current directory."""
-    try:
+    with stop_on_errors():
         made = write_environment(
             ScaffoldRequest(name=name, folder=path, package=package, judged=judged), taken=discover_environments()
         )
-    except (ValueError, OSError) as error:
-        stop(str(error))
     for file in made.files:
         console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
     console.print(made.next_steps, highlight=False, markup=False, soft_wrap=True)

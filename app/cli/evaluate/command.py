@@ -11,7 +11,7 @@ import typer
 from pydantic import JsonValue
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import describe_error, errors, output_console, stop
+from app.cli.consoles import errors, output_console, stop_on_errors
 from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
@@ -38,7 +38,6 @@ from app.cli.policy_options import (
 )
 from app.cli.prices import PolicyPrices
 from app.cli.process.plan import check_run_name, parse_params
-from app.domain.errors import GatewayError
 from app.domain.values import Split
 from app.evaluation.comparison import compare_evaluations
 from app.inference.server import SamplingParameters
@@ -117,7 +116,7 @@ def evaluate(
     To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
     place = out or Path("evaluations") / _name_folder(env, model, step)
-    try:
+    with stop_on_errors(also=httpx.InvalidURL):
         session = EvaluationSession(
             wanted=EvaluationSpec(
                 environment=env,
@@ -154,10 +153,6 @@ def evaluate(
                 document = compare_evaluations(before, read_evaluation(place))
                 write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
                 console.print(build_comparison_summary(document))
-    except GatewayError as error:
-        stop(describe_error(error))
-    except (ValueError, OSError, httpx.InvalidURL) as error:
-        stop(str(error))
     _report_outcome(outcome, place, fail_under)
 
 
@@ -168,13 +163,9 @@ def compare(
     json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write.")] = None,
 ) -> None:
     """Compare two evaluations task by task and test the differences for significance."""
-    try:
+    with stop_on_errors():
         document = compare_evaluations(read_evaluation(before), read_evaluation(after))
         write_document(html, json_file, document)
-    except GatewayError as error:
-        stop(error.detail)
-    except (ValueError, OSError) as error:
-        stop(str(error))
     console.print(build_comparison_summary(document))
 
 

@@ -8,7 +8,7 @@ import httpx
 import typer
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import describe_error, errors, stop
+from app.cli.consoles import errors, stop_on_errors
 from app.cli.policy_options import (
     CONNECTIONS,
     SAMPLING,
@@ -30,7 +30,6 @@ from app.cli.prices import PolicyPrices
 from app.cli.process.journal import open_process_journal
 from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, parse_mix
 from app.cli.process.session import ProcessSession, TrainerEndpoints
-from app.domain.errors import GatewayError
 from app.domain.values import Split
 from app.inference.server import SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
@@ -107,7 +106,7 @@ def process(
 
     To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
-    try:
+    with stop_on_errors(also=httpx.InvalidURL):
         setup = ProcessSetup(
             mix=parse_mix(env, mix, split, params),
             run=check_run_name(run),
@@ -145,10 +144,6 @@ def process(
         )
         with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
-    except GatewayError as error:
-        stop(describe_error(error))
-    except (ValueError, OSError, httpx.InvalidURL) as error:
-        stop(str(error))
     if not ended:
         errors.print("stopped; run the same command again to resume", highlight=False)
         raise typer.Exit(130)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from app.domain.values import is_encodable
 from app.toolkit.answers.committed import MOST_CHARACTERS, Committed, strip_thinking
+from app.toolkit.large_texts import iterate_lines
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
@@ -47,7 +48,7 @@ def _iter_blocks(text: str) -> Iterator[str]:
     """Contents of closed Python blocks."""
     opened: tuple[int, str, str] | None = None
     lines: list[str] = []
-    for line in text.replace("\r\n", "\n").split("\n"):
+    for line in iterate_lines(text):
         fence = _FENCE.fullmatch(line)
         if opened is None:
             if fence and not (fence[2][0] == "`" and "`" in fence[3]):

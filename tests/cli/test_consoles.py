@@ -1,0 +1,44 @@
+"""Errors that a command's user can do something about end it with a message, all others with a traceback."""
+
+import pytest
+import typer
+from pydantic import TypeAdapter
+
+from app.cli.consoles import stop_on_errors
+from app.domain.errors import InvalidRequest
+
+
+def raise_validation_error() -> None:
+    TypeAdapter(dict[str, int]).validate_python({"a": "x", "b": "y"})
+
+
+def raise_error(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (InvalidRequest("no such task", field="task"), "task: no such task"),
+        (ValueError("no number"), "no number"),
+        (OSError("disk full"), "disk full"),
+        (LookupError("no host"), "no host"),
+    ],
+    ids=repr,
+)
+def test_it_says_what_is_wrong(error: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, stop_on_errors(3, also=LookupError):
+        raise_error(error)
+    assert (ended.value.exit_code, capsys.readouterr().err.strip()) == (3, words)
+
+
+def test_it_names_every_wrong_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), stop_on_errors():
+        raise_validation_error()
+    said = capsys.readouterr().err
+    assert [f"{name}: Input should be a valid integer" in said for name in "ab"] == [True, True]
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    with pytest.raises(KeyError), stop_on_errors():
+        raise_error(KeyError("x"))
