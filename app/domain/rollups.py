@@ -5,7 +5,7 @@ before lack it until the statistics are rebuilt.
 """
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from app.domain.digests import digest
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
-from app.domain.rewards import compute_statistics
+from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.runs import Purpose
 from app.domain.scores import Score
 
@@ -117,58 +117,69 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
     `readings`, `failed_readings` and `judge_calls` over groups."""
     rollouts = counted.group.rollouts
     scores = [rollout.score for rollout in rollouts]
-    scored = [score for score in scores if score.outcome == "scored"]
     measures: MeasureMap = {"groups": 1, "rollouts": len(scores)}
-    measures.update(_count_scores(scores, scored))
-    measures.update(_add_up_scores(scored))
-    measures.update(_measure_group(counted, scores))
-    measures["length"] = add_up(_count_characters(rollout) for rollout in rollouts)
+    measures["length"] = add_up_whole([_count_characters(rollout) for rollout in rollouts])
     tokens = [len(ids) for rollout in rollouts if (ids := rollout.completion.token_ids) is not None]
     if tokens:
-        measures["tokens"] = add_up(tokens)
+        measures["tokens"] = add_up_whole(tokens)
+    measures.update(_count_scores(scores))
+    measures.update(_measure_scored([score for score in scores if score.outcome == "scored"]))
+    measures.update(_measure_group(counted, scores))
     return measures
 
 
-def _count_scores(scores: Sequence[Score], scored: Sequence[Score]) -> MeasureMap:
+def _count_scores(scores: Sequence[Score]) -> MeasureMap:
+    names: list[str] = []
+    for score in scores:
+        if score.outcome == "unscored":
+            names += ("unscored", f"unscored:{score.reason}")
+        elif score.outcome == "scored":
+            names.append("scored")
+            if score.gate == 0.0:
+                names.append("gated")
+            if score.cap is not None:
+                names.append("capped")
+        if score.flags:
+            names += [f"flag:{flag}" for flag in score.flags]
+    return {name: names.count(name) for name in set(names)}
+
+
+def _measure_scored(scored: Sequence[Score]) -> MeasureMap:
     rewards = [score.reward for score in scored if score.reward is not None]
-    counts: Counter[str] = Counter(f"flag:{flag}" for score in scores for flag in score.flags)
-    counts.update(f"unscored:{score.reason}" for score in scores if score.outcome == "unscored")
-    counts["scored"] = len(scored)
-    counts["unscored"] = sum(score.outcome == "unscored" for score in scores)
-    counts["gated"] = sum(score.gate == 0.0 for score in scored)
-    counts["capped"] = sum(score.cap is not None for score in scored)
-    counts["saturated"] = sum(reward > SATURATED_ABOVE for reward in rewards)
-    return {name: count for name, count in counts.items() if count}
-
-
-def _add_up_scores(scored: Sequence[Score]) -> MeasureMap:
     absolutes = [
-        (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
+        score.absolute if score.gate is None else score.gate * score.absolute
+        for score in scored
+        if score.absolute is not None
     ]
-    values: dict[str, list[float]] = {
-        "reward": [score.reward for score in scored if score.reward is not None],
-        "absolute": absolutes,
-    }
+    criteria: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     for score in scored:
         for ordinal, criterion in enumerate(score.criteria):
             if criterion.value is not None:
-                values.setdefault(f"criterion:{ordinal}:{criterion.name}", []).append(criterion.value)
-    return {name: add_up(given) for name, given in values.items() if given}
+                criteria[ordinal, criterion.name].append(criterion.value)
+    measures: MeasureMap = {f"criterion:{ordinal}:{name}": add_up(of) for (ordinal, name), of in criteria.items()}
+    if rewards:
+        measures["reward"] = add_up(rewards)
+    if absolutes:
+        measures["absolute"] = add_up(absolutes)
+    if saturated := len([reward for reward in rewards if reward > SATURATED_ABOVE]):
+        measures["saturated"] = saturated
+    return measures
 
 
 def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap:
-    group, statistics = counted.group, compute_statistics(scores)
+    group = counted.group
     measures: MeasureMap = {f"group_flag:{flag}": 1 for flag in group.flags}
-    if statistics.teaches_nothing and not any(score.outcome == "pending" for score in scores):
-        measures["low_signal"] = 1
-    if statistics.std is not None:
-        measures["spread"] = add_up([statistics.std])
+    _, std = measure_spread([score.reward for score in scores if score.reward is not None])
+    if std is not None:
+        measures["spread"] = add_up([std])
+        if group.outcome != "pending" and has_low_signal(scores, std):
+            measures["low_signal"] = 1
     if duplicates := len(group.rollouts) - len({_identify(rollout) for rollout in group.rollouts}):
         measures["duplicates"] = duplicates
     if counted.readings or counted.failed_readings:
-        measures["readings"] = add_up([counted.readings])
-        measures["failed_readings"] = add_up([counted.failed_readings])
-        measures["judge_calls"] = add_up([counted.judge_calls])
+        measures["readings"] = add_up_whole([counted.readings])
+        measures["failed_readings"] = add_up_whole([counted.failed_readings])
+        measures["judge_calls"] = add_up_whole([counted.judge_calls])
     return measures
 
 
@@ -186,14 +197,17 @@ def _count_characters(rollout: Rollout) -> int:
     return sum(len(message.content or "") for message in completion.messages or () if message.role == "assistant")
 
 
-def add_up(values: Iterable[float]) -> Sums:
-    """Values may be as large as numbers of tokens, and far larger."""
-    count = total = squares = 0
-    for value in values:
-        count += 1
-        total += int(value * _UNIT)
-        squares += int(value * value * _UNIT)
-    return [count, total, squares]
+def add_up(values: Sequence[float]) -> Sums:
+    return [
+        len(values),
+        sum(map(int, [value * _UNIT for value in values])),
+        sum(map(int, [value * value * _UNIT for value in values])),
+    ]
+
+
+def add_up_whole(values: Sequence[int]) -> Sums:
+    """Faster than `add_up`, and the same."""
+    return [len(values), sum(values) * _WHOLE_UNIT, sum([value * value for value in values]) * _WHOLE_UNIT]
 
 
 def merge_measures(into: MeasureMap, added: Mapping[str, int | Sums], sign: Literal[1, -1] = 1) -> None:

@@ -1,5 +1,7 @@
-"""Rollups are written with the groups that they count: changes of a transaction are collected and written once, right
-before it commits, so that many groups share one write."""
+"""Rollups are written with the groups that they count.
+
+Changes of a transaction are collected and written once, right before it commits, so that many groups share one write.
+"""
 
 import hashlib
 import json

@@ -34,6 +34,7 @@ from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
+Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
@@ -369,31 +370,17 @@ class MemoryViews:
         return self.uncounted
 
     async def get_statistics(
-        self,
-        environment: str | None,
-        run: str | None,
-        *,
-        by: StatisticsBreakdown | None = None,
-        judge: str | None = None,
+        self, environment: Word, run: Word, *, by: StatisticsBreakdown | None = None, judge: Word = None
     ) -> list[StatisticsRow]:
-        row = StatisticsRow(
-            environment="npc_arena",
-            run="night-watch",
-            step=121,
-            label="hob<b>" if by == "label" else None,
-            judge="ann" if by == "judge" else None,
-            groups=1200,
-            low_signal=300,
-            scored=9300,
-            unscored=3,
-            pending=0,
-            mean_reward=0.53,
-            mean_absolute=0.57,
-            criteria=(
-                CriterionMean(name="in_character", mean=0.58, count=9300),
-                CriterionMean(name="voice", mean=0.24, count=9120),
-            ),
+        counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
+        means = {"mean_reward": 0.53, "mean_absolute": 0.57}
+        place = {"environment": "npc_arena", "run": "night-watch", "step": 121}
+        who = {"label": "hob<b>" if by == "label" else None, "judge": "ann" if by == "judge" else None}
+        criteria = (
+            CriterionMean(name="in_character", mean=0.58, count=9300),
+            CriterionMean(name="voice", mean=0.24, count=9120),
         )
+        row = StatisticsRow.model_validate({**place, **who, **counts, **means, "criteria": criteria})
         other = row.model_copy(
             update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
         )
