@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
         "runs": CommandPlace("app.cli.runs", "Say what a run will cost."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
+        "store": CommandPlace("app.cli.store_commands", "Look after the store."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
     }
 )

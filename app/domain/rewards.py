@@ -76,18 +76,29 @@ def combine_outcomes(scores: Iterable[Score]) -> Outcome:
     return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
 
 
+def measure_spread(rewards: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation; null below two rewards."""
+    if len(rewards) < 2:
+        return None, None
+    mean = math.fsum(rewards) / len(rewards)
+    return mean, math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / (len(rewards) - 1))
+
+
+def has_low_signal(scores: Iterable[Score], std: float) -> bool:
+    """Whether the rewards, which have this spread, hardly differ, or the judges disagree."""
+    return std < LOW_SIGNAL_STD or any("low_signal" in score.flags for score in scores)
+
+
 def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
     """Mean, sample standard deviation and advantages over non-null rewards; null for null, all null below two."""
-    rewards = [score.reward for score in scores if score.reward is not None]
-    if len(rewards) < 2:
+    mean, std = measure_spread([score.reward for score in scores if score.reward is not None])
+    if mean is None or std is None:
         return GroupStatistics(mean=None, std=None, advantages=(None,) * len(scores), low_signal=True)
-    mean = math.fsum(rewards) / len(rewards)
-    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
     return GroupStatistics(
         mean=mean,
         std=std,
         advantages=tuple(
             None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores
         ),
-        low_signal=std < LOW_SIGNAL_STD or any("low_signal" in score.flags for score in scores),
+        low_signal=has_low_signal(scores, std),
     )

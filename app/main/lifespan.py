@@ -23,6 +23,10 @@ from app.store.store import Store
 
 log = logging.getLogger(__name__)
 
+COUNTED_AT_ONCE = 20
+"""Groups that are counted by one write, for which other writes wait."""
+COUNT_SECONDS = 60.0
+"""How often a service looks for groups that are not counted: one of the release before may share the store."""
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 
@@ -83,7 +87,8 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            await asyncio.gather(self._take_up(trying, configured), self.gateway.assembler.run())
+            lasting = self.gateway.assembler.run(), self._count_groups()
+            await asyncio.gather(self._take_up(trying, configured), *lasting)
         finally:
             trying.cancel()
             configured.cancel()
@@ -95,6 +100,19 @@ class ServiceLifespan:
         for outcome in await asyncio.gather(*resumed, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
+
+    async def _count_groups(self) -> None:
+        """Counts groups that were stored before there were statistics, beside everything else."""
+        while True:
+            try:
+                if waiting := await self.store.views.count_uncounted():
+                    log.info("counting %d stored groups into the statistics", waiting)
+                    while await self.store.statistics.count_groups(COUNTED_AT_ONCE):
+                        pass
+                    log.info("the statistics include all stored groups")
+            except Exception:
+                log.exception("stored groups could not be counted into the statistics; this is tried again")
+            await asyncio.sleep(COUNT_SECONDS)
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""

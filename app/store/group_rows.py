@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select
 from app.domain.digests import digest_of_text
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
-from app.domain.rewards import combine_outcomes, compute_statistics
+from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -39,17 +39,18 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     absolutes = [
         (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
     ]
-    statistics = compute_statistics(scores)
+    mean, std = measure_spread([score.reward for score in scored if score.reward is not None])
+    low_signal = std is not None and has_low_signal(scores, std)
     return {
         "size": len(scores),
         "scored": len(scored),
         "unscored": sum(score.outcome == "unscored" for score in scores),
-        "mean": statistics.mean,
-        "std": statistics.std,
+        "mean": mean,
+        "std": std,
         "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
         "absolute_sum": math.fsum(absolutes),
         "absolute_count": len(absolutes),
-        "low_signal": int(statistics.teaches_nothing and combine_outcomes(scores) != "pending"),
+        "low_signal": int(low_signal and combine_outcomes(scores) != "pending"),
     }
 
 
@@ -64,6 +65,7 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "outcome": group.outcome,
         "head": encode_head(group),
         "created_at": to_micros(group.created_at),
+        "counted": 1,
         **summarise_scores(group.scores),
     }
 

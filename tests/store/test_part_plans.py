@@ -13,7 +13,10 @@ from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import record, using
 
 COHORTS = 3000
-CLOSING = {"pk_parts", "pk_part_members", "pk_tasks", "pk_leases", "uq_groups_group_id", "pk_groups", "pk_rollouts"}
+CLOSING = {
+    *("pk_parts", "pk_part_members", "pk_tasks", "pk_leases", "uq_groups_group_id", "pk_groups", "pk_rollouts"),
+    "pk_rollups",
+}
 
 EXPECTED: Mapping[str, set[str]] = {
     "arrive": {"pk_parts", "pk_part_members", "uq_groups_group_id", "pk_rollouts"},

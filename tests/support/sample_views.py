@@ -15,12 +15,14 @@ from app.domain.groups import (
     GroupSummary,
     Rollout,
     Scoring,
+    StatisticsBreakdown,
     StatisticsRow,
     TaskPrompt,
     TaskRecord,
 )
 from app.domain.judging import Claim, Defect, Judgement, Verdict
 from app.domain.rewards import compute_statistics
+from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -32,6 +34,7 @@ from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
+Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
@@ -342,6 +345,7 @@ class MemoryViews:
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
+        self.uncounted = 0
         self._details = {detail.group.group_id: detail for detail in details}
         self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
 
@@ -359,26 +363,24 @@ class MemoryViews:
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        return []
+
+    async def count_uncounted(self) -> int:
+        return self.uncounted
+
     async def get_statistics(
-        self, environment: str | None, run: str | None, *, by_label: bool = False
+        self, environment: Word, run: Word, *, by: StatisticsBreakdown | None = None, judge: Word = None
     ) -> list[StatisticsRow]:
-        row = StatisticsRow(
-            environment="npc_arena",
-            run="night-watch",
-            step=121,
-            label="hob<b>" if by_label else None,
-            groups=1200,
-            low_signal=300,
-            scored=9300,
-            unscored=3,
-            pending=0,
-            mean_reward=0.53,
-            mean_absolute=0.57,
-            criteria=(
-                CriterionMean(name="in_character", mean=0.58, count=9300),
-                CriterionMean(name="voice", mean=0.24, count=9120),
-            ),
+        counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
+        means = {"mean_reward": 0.53, "mean_absolute": 0.57}
+        place = {"environment": "npc_arena", "run": "night-watch", "step": 121}
+        who = {"label": "hob<b>" if by == "label" else None, "judge": "ann" if by == "judge" else None}
+        criteria = (
+            CriterionMean(name="in_character", mean=0.58, count=9300),
+            CriterionMean(name="voice", mean=0.24, count=9120),
         )
+        row = StatisticsRow.model_validate({**place, **who, **counts, **means, "criteria": criteria})
         other = row.model_copy(
             update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
         )

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import not_
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from app.characters.views import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
@@ -159,10 +161,13 @@ class RunPage(Frozen):
 
 
 class StatisticsView(Frozen):
-    """Training rollouts by environment, run and policy step, and by `label` if `by` is given. Evaluations are not
-    included."""
+    """Training rollouts by environment, run and policy step, and by `label` or `judge` if `by` is given. Evaluations
+    are not included."""
 
     rows: tuple[StatisticsRow, ...]
+    uncounted: Annotated[int, Field(exclude_if=not_)] = 0
+    """Stored groups of all runs that `rows` do not include yet. After an upgrade, or while statistics are rebuilt,
+    groups are counted in the background; left out when all are."""
 
 
 class CharacterList(Frozen):

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import GroupFilter
+from app.domain.groups import GroupFilter, StatisticsBreakdown
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome
 from app.domain.values import Name
@@ -82,16 +82,20 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         run: Annotated[str | None, Query(max_length=100)] = None,
         by: Annotated[
             Name | None,
-            Query(description="Also break down by this key of the tasks' metadata, such as `character`."),
+            Query(
+                description="Also break down by `judge`, or by this key of the tasks' metadata, such as `character`.",
+            ),
+        ] = None,
+        judge: Annotated[
+            Name | None, Query(description="Only groups that this judge scored. Not with another `by` than `judge`.")
         ] = None,
     ) -> StatisticsView:
-        if by is None:
-            return StatisticsView(rows=tuple(await gateway.views.get_statistics(env, run)))
-        labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
-        if not labelled:
-            raise InvalidRequest("no environment has statistics by this key", field="query.by")
-        rows = await gateway.views.get_statistics(env, run, by_label=True)
-        return StatisticsView(rows=tuple(row for row in rows if row.environment in labelled))
+        labelled = _find_labelled(gateway, by, judge)
+        breakdown: StatisticsBreakdown | None = "label" if labelled else "judge" if by or judge else None
+        uncounted = await gateway.views.count_uncounted()
+        rows = await gateway.views.get_statistics(env, run, by=breakdown, judge=judge)
+        shown = tuple(row for row in rows if not labelled or row.environment in labelled)
+        return StatisticsView(rows=shown, uncounted=uncounted)
 
     return router
 
@@ -114,6 +118,18 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
         return await gateway.runs.get_report(run)
 
     return router
+
+
+def _find_labelled(gateway: Gateway, by: str | None, judge: str | None) -> set[str]:
+    """The environments whose tasks are labelled by this key; none for `judge` and for no key."""
+    if by in {None, "judge"}:
+        return set()
+    labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
+    if not labelled:
+        raise InvalidRequest("no environment has statistics by this key", field="query.by")
+    if judge is not None:
+        raise InvalidRequest("statistics of one judge are not broken down by another key", field="query.judge")
+    return labelled
 
 
 async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float) -> GroupReplies:

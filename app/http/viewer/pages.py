@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
+from app.domain.groups import GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown
 from app.domain.rewards import compute_statistics
 from app.domain.run_costs import RunCost
 from app.domain.scores import Outcome
@@ -33,6 +33,7 @@ _NEAR = 200
 
 _FOLDER = Path(__file__).parent
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)
 _GROUP_ID = TypeAdapter(GroupId)
 
 Word = Annotated[str, Query(max_length=100)]
@@ -112,12 +113,12 @@ def create_viewer_router(
     @router.get("/view/stats")
     async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
         where = _build_filter(environment, run, "", None)
-        by_label = by == "label"
-        rows = await views.get_statistics(where.environment, where.run, by_label=by_label)
-        named = [(row, escape_invisible(row.label or "")) for row in rows]
-        shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
+        breakdown = next((known for known in _BREAKDOWNS if known == by), None)
+        rows = await views.get_statistics(where.environment, where.run, by=breakdown)
+        named = [(row, escape_invisible(row.label or row.judge or "")) for row in rows]
+        shown = {"rows": named, "where": where, "environments": environments, "by": breakdown}
         cost = await find_cost(where.run) if find_cost is not None and where.run else None
-        shown |= {"cost": cost}
+        shown |= {"cost": cost, "uncounted": await views.count_uncounted()}
         return renderer.render_page(request, "statistics.html", shown)
 
     @router.get("/view/judges")

@@ -234,6 +234,16 @@ def test_statistics_are_listed(client: TestClient) -> None:
     assert "No completions yet." in page(client.get("/view/stats?run=nobody")).words()
     by_label = page(client.get("/view/stats?by=label")).words()
     assert ("Step Label Groups" in by_label, "night-watch 121 hob<b> 1,200" in by_label) == (True, True)
+    by_judge = page(client.get("/view/stats?by=judge")).words()
+    assert ("Step Judge Groups" in by_judge, "night-watch 121 ann 1,200" in by_judge) == (True, True)
+
+
+def test_statistics_say_what_they_do_not_include_yet() -> None:
+    views = MemoryViews([])
+    views.uncounted = 1200
+    app = FastAPI()
+    app.include_router(create_viewer_router(views))
+    assert "1,200 stored groups are not counted yet." in page(TestClient(app).get("/view/stats")).words()
 
 
 def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:

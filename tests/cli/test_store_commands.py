@@ -1,0 +1,79 @@
+"""`atropos-envs store`: statistics are counted again, and a service counts what came before them."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import delete, update
+
+from app.domain.groups import StatisticsRow
+from app.main.application import create_app
+from app.settings import Settings
+from app.store.database import open_writer
+from app.store.rollup_tables import rollups, task_rollups
+from app.store.store import Store
+from app.store.tables import groups
+from tests.support.commands import ended
+from tests.support.store_cases import group, opened, record
+
+GROUPS = 120
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store whose groups were stored before there were statistics."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+
+    async def fill() -> None:
+        async with opened(url) as store:
+            await store.tasks.put([record(0)])
+            await store.groups.add([group(f"g{n}") for n in range(GROUPS)])
+
+    asyncio.run(fill())
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        for table in (rollups, task_rollups):
+            connection.execute(delete(table))
+        connection.execute(update(groups).values(counted=0))
+    engine.dispose()
+    return url
+
+
+def read_statistics(url: str) -> list[StatisticsRow]:
+    async def read() -> list[StatisticsRow]:
+        async with opened(url) as store:
+            return await store.views.get_statistics(None, None)
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("options", [(), ("--continue",)])
+def test_statistics_are_counted_again(url: str, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    async def count_some(store: Store) -> None:
+        await store.statistics.count_groups(50)
+
+    async def begin() -> None:
+        async with opened(url) as store:
+            await count_some(store)
+
+    asyncio.run(begin())
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
+    done = ended("store", "rebuild-statistics", *options)
+    counted = GROUPS - 50 if options else GROUPS
+    rows = [row.groups for row in read_statistics(url)]
+    assert (done.returncode, done.stdout, rows) == (0, f"counted {counted} groups\n", [GROUPS])
+
+
+def test_a_service_counts_groups_from_before_the_upgrade(url: str) -> None:
+    with TestClient(create_app(Settings(database_url=url), environments={}), base_url="http://127.0.0.1") as service:
+        until = time.monotonic() + 20
+        while "uncounted" in (told := service.get("/stats").json()) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert (list(told), told["rows"][0]["groups"]) == (["rows"], GROUPS)
+
+
+def test_statistics_say_what_is_not_counted_yet(url: str) -> None:
+    service = TestClient(create_app(Settings(database_url=url), environments={}), base_url="http://127.0.0.1")
+    assert service.get("/stats").json() == {"rows": [], "uncounted": GROUPS}
