@@ -32,7 +32,7 @@ from app.http.api.models import (
 from app.http.web.problems import Problem
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
 from app.service.rescoring import RescoreReply, RescoreRequest
-from app.service.run_registry import RunReport
+from app.service.run_registry import RunReport, RunSettings
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 
@@ -73,8 +73,9 @@ class GatewayClient:
         except NotFound:
             return None
 
-    async def put_run(self, name: str, seed: int) -> Run:
-        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", {"seed": seed}))
+    async def put_run(self, name: str, settings: RunSettings) -> Run:
+        body = settings.model_dump(mode="json", exclude_unset=True)
+        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
 
     async def fetch_group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, case, func, literal_column, select
 
 from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
@@ -137,8 +137,14 @@ def _load_statistics(
         key.append(tasks.c.label)
         wanted.append(tasks.c.label.is_not(None))
     criteria = _load_criteria(connection, source, key, wanted)
+    lagged = groups.c.lag >= 0
+    lags = (
+        func.sum(case((lagged, 1), else_=0)).label("lagged"),
+        func.sum(case((lagged, groups.c.lag), else_=0)).label("lag_sum"),
+    )
+    sums = (func.sum(groups.c[name]).label(name) for name in _SUMMED_COLUMNS)
     totals = (
-        select(*key, func.count().label("groups"), *(func.sum(groups.c[name]).label(name) for name in _SUMMED_COLUMNS))
+        select(*key, func.count().label("groups"), *sums, *lags)
         .select_from(source)
         .where(*wanted)
         .group_by(*key)
@@ -167,7 +173,7 @@ def _load_criteria(
     return criteria
 
 
-_SUMMED_COLUMNS = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal")
+_SUMMED_COLUMNS = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal", "stale")
 
 
 def _parse_statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> StatisticsRow:
@@ -184,5 +190,8 @@ def _parse_statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) ->
         pending=row["size"] - row["scored"] - row["unscored"],
         mean_reward=row["reward_sum"] / row["scored"] if row["scored"] else None,
         mean_absolute=row["absolute_sum"] / row["absolute_count"] if row["absolute_count"] else None,
+        lagged=row["lagged"],
+        mean_lag=float(row["lag_sum"] / row["lagged"]) if row["lagged"] else None,
+        stale=row["stale"],
         criteria=tuple(criteria),
     )

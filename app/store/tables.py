@@ -4,7 +4,7 @@ Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
@@ -96,6 +96,8 @@ class LeaseTable(TableRecord, table=True):
     expires_at: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
     group_id: str | None = None
+    step: int | None = Field(default=None, sa_type=BigInteger)
+    """The training step at hand-out."""
 
 
 class RunTable(TableRecord, table=True):
@@ -106,6 +108,8 @@ class RunTable(TableRecord, table=True):
     options: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
     budget_usd: float | None = None
+    max_lag: int | None = Field(default=None, sa_type=BigInteger)
+    lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
 
 
 class PinTable(TableRecord, table=True):
@@ -153,6 +157,9 @@ class GroupTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
     low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if the group is scored and has a low signal."""
+    lag: int | None = Field(default=None, sa_type=BigInteger)
+    stale: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
+    """1 if the group is flagged `stale`."""
 
 
 class RolloutTable(TableRecord, table=True):
