@@ -26,7 +26,6 @@ FAULTS: Final = tuple(
             " or one.entry.exclude_recursion",
         ),
         ("characters/scenes.py", "(self.player, self.event, self.bystander)) != 1", "(self.player, self.event)) != 1"),
-        ("cli/agreement.py", "highest - reward < 1e-9", "highest - reward < 0.3"),
         ("cli/envs/commands.py", "if not report.passed:", "if report.passed:"),
         ("cli/process/loop.py", ".written_count - self.in_hand)", ".written_count)"),
         ("cli/prompt_export.py", "while written < count:", "while written <= count:"),
@@ -57,6 +56,7 @@ FAULTS: Final = tuple(
         ("evaluation/by_task.py", "reward >= threshold", "reward > threshold"),
         ("evaluation/report_builder.py", "paid / 1e6", "paid / 1e3"),
         ("evaluation/resampling.py", "(found + 1) /", "found /"),
+        ("evaluation/scoring_flips.py", "highest - reward <= _SAME", "highest - reward <= 0.3"),
         ("http/api/health_routes.py", "if not gateway.catalogue.ready:", "if gateway.catalogue.ready:"),
         (
             "http/compat/openenv/resets.py",

@@ -31,7 +31,7 @@ from app.http.api.models import (
 )
 from app.http.web.problems import Problem
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
-from app.service.rescoring import RescoreReply, RescoreRequest
+from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.run_registry import RunReport, RunSettings
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
@@ -87,6 +87,10 @@ class GatewayClient:
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         body = request.model_dump(mode="json", exclude_none=True)
         return RescoreReply.model_validate_json(await self._send_request("POST", f"/groups/{group_id}/rescore", body))
+
+    async def estimate_rescore(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
+        body, path = request.model_dump(mode="json", exclude_none=True), f"/groups/{group_id}/rescore/estimate"
+        return RescoreEstimate.model_validate_json(await self._send_request("POST", path, body))
 
     async def fetch_task(self, task_id: str) -> TaskView:
         return TaskView.model_validate_json(await self._send_request("GET", f"/tasks/{task_id}"))

@@ -150,6 +150,8 @@ class GroupSummary(Frozen):
     """Rewards in request order; null for completions without one."""
     title: str
     """The last user message of the prompt, shortened."""
+    label: str | None = None
+    """What `/stats` can be broken down by, such as the character."""
     created_at: datetime
 
 

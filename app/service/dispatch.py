@@ -89,9 +89,10 @@ class Dispatcher:
         _refuse_contradictions(request)
         _refuse_unleased_target(request)
         run = await self._ensure_run(request.run, [hosted])
+        source = _build_source(hosted, run, request)
         if run is not None and not await self._await_pace(run, request):
             return PACED
-        source = await self._apply_target(_build_source(hosted, run, request), request, run)
+        source = await self._apply_target(source, request, run)
         if run is not None and request.cursor is None:
             leased = await self._lease(source, request, request.batch_size)
             dealt = [DealtSlot(lease.slot, lease) for lease in leased.leases]
@@ -149,10 +150,10 @@ class Dispatcher:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
         run = await self._ensure_run(request.run, members)
-        if run is not None and not await self._await_pace(run, request):
-            return PACED
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
+        if run is not None and not await self._await_pace(run, request):
+            return PACED
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(build_mix_stream(run.name, request.mix), request.batch_size)
             drawn = draw_members(_list_weights(sources), run.seed, first, request.batch_size)
