@@ -43,10 +43,10 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "characters/cards/test_reading.py",
     ),
     (
-        "cli/agreement.py",
-        "highest - reward < 1e-9",
-        "highest - reward < 0.3",
-        "cli/test_rescore.py::test_figures_are_those_of_their_formulas",
+        "evaluation/scoring_flips.py",
+        "highest - reward <= _SAME",
+        "highest - reward <= 0.3",
+        "evaluation/test_scoring_flips.py",
     ),
     ("cli/envs/commands.py", "if not report.passed:", "if report.passed:", "cli/envs/test_envs.py"),
     (

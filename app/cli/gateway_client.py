@@ -31,8 +31,8 @@ from app.http.api.models import (
 )
 from app.http.web.problems import Problem
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
-from app.service.rescoring import RescoreReply, RescoreRequest
-from app.service.run_registry import RunReport
+from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
+from app.service.run_registry import RunReport, RunSettings
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 
@@ -73,8 +73,9 @@ class GatewayClient:
         except NotFound:
             return None
 
-    async def put_run(self, name: str, seed: int) -> Run:
-        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", {"seed": seed}))
+    async def put_run(self, name: str, settings: RunSettings) -> Run:
+        body = settings.model_dump(mode="json", exclude_unset=True)
+        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
 
     async def fetch_group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))
@@ -86,6 +87,10 @@ class GatewayClient:
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         body = request.model_dump(mode="json", exclude_none=True)
         return RescoreReply.model_validate_json(await self._send_request("POST", f"/groups/{group_id}/rescore", body))
+
+    async def estimate_rescore(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
+        body, path = request.model_dump(mode="json", exclude_none=True), f"/groups/{group_id}/rescore/estimate"
+        return RescoreEstimate.model_validate_json(await self._send_request("POST", path, body))
 
     async def fetch_task(self, task_id: str) -> TaskView:
         return TaskView.model_validate_json(await self._send_request("GET", f"/tasks/{task_id}"))

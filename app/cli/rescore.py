@@ -1,7 +1,8 @@
-"""`atropos-envs rescore`: rescore stored groups and measure the agreement with the original rewards."""
+"""`atropos-envs rescore`: score stored groups by another rule, and say what that changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,16 +11,16 @@ from typing import Annotated
 import httpx
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.agreement import Rewards, measure_agreement
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.consoles import AsJson, describe_error, errors, print_json, stop
 from app.cli.gateway_client import GatewayClient
+from app.cli.rescore_report import RescoreSummary, print_summary
 from app.cli.retry import Retrier
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.groups import GroupSummary
 from app.domain.judging import Mode
-from app.domain.values import Frozen
+from app.evaluation.scoring_flips import RescoredGroup, report_flips
 from app.judges.rubric_files import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
 
@@ -27,6 +28,8 @@ PAGE = 100
 WAIT_SECONDS = 60.0
 GIVE_UP_SECONDS = 10.0
 """How long an unreachable or overloaded gateway is asked again."""
+GROUPS_ESTIMATED = 24
+"""Groups that the estimate looks at, spread over all."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +39,35 @@ class RescoreSpec:
     limit: int | None
     concurrency: int
     request: RescoreRequest
+    yes: bool
 
 
 @dataclass
 class RescoreTally:
     """Results so far."""
 
-    pairs: list[tuple[Rewards, Rewards]] = field(default_factory=list)
+    groups: list[RescoredGroup] = field(default_factory=list)
     unscored: int = 0
     """Completions without a new reward."""
     calls: int = 0
     cost_usd: float = 0.0
 
-    def add(self, one: RescoreReply) -> None:
-        self.pairs.append((one.original, one.rewards))
+    def add(self, group: GroupSummary, one: RescoreReply) -> None:
+        step = None if group.policy is None else group.policy.step
+        self.groups.append(RescoredGroup(group.group_id, one.original, one.rewards, group.label, step))
         self.unscored += sum(reward is None for reward in one.rewards)
         self.calls += one.calls
         self.cost_usd += one.cost_usd
 
 
 def rescore(
-    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
+    env: Annotated[str | None, typer.Option("--env", "--environment", help="Only groups of this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
-    judges: Annotated[str, typer.Option(help="Comma-separated judge names; the run's judges by default.")] = "",
+    judge: Annotated[list[str] | None, typer.Option(help="Judge, repeatable.", show_default="those of the run")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
+    readings: Annotated[
+        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="as configured")
+    ] = None,
     relative_weight: Annotated[
         float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
     ] = None,
@@ -70,18 +78,19 @@ def rescore(
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rescore stored groups and report the agreement with the original rewards.
+    """Score stored groups by another rule, and report what that changes: pairs, best replies, signs of advantages.
 
-    Original rewards stay unchanged.
+    What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
     You can stop and resume at any time: groups that already have this scoring cost nothing."""
-    names = tuple(name.strip() for name in judges.split(",") if name.strip())
     try:
         request = RescoreRequest.model_validate(
             {
-                "judges": names or None,
+                "judges": tuple(judge) if judge else None,
                 "mode": mode,
+                "readings": readings,
                 "relative_weight": relative_weight,
                 "rubric": None if rubric is None else load_rubric(rubric),
                 "wait_seconds": WAIT_SECONDS,
@@ -94,7 +103,7 @@ def rescore(
     tally = RescoreTally()
     failure = None
     try:
-        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request), tally))
+        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
     except KeyboardInterrupt:
         errors.print("stopped; run the same command again to resume", style="yellow")
     except GatewayError as error:
@@ -104,69 +113,82 @@ def rescore(
         stop(failure, 1)
 
 
-class RescoreSummary(Frozen):
-    """What `rescore --json` prints. Statistics are null where there is nothing to compare."""
-
-    groups: int
-    """Groups rescored."""
-    completions: int
-    """Completions with a reward in both scorings."""
-    unscored: int
-    """Completions without a new reward."""
-    spearman: float | None
-    mean_difference: float | None
-    best_changed: float | None
-    """Share of the groups whose best completion changed."""
-    calls: int
-    cost_usd: float
-
-
 def _summarise(tally: RescoreTally) -> RescoreSummary:
-    found = measure_agreement(tally.pairs)
     return RescoreSummary(
-        groups=len(tally.pairs),
-        completions=found.completions,
+        groups=len(tally.groups),
         unscored=tally.unscored,
-        spearman=found.spearman,
-        mean_difference=found.mean_difference,
-        best_changed=found.best_changed,
         calls=tally.calls,
         cost_usd=tally.cost_usd,
+        report=report_flips(sorted(tally.groups, key=lambda group: group.group_id)),
     )
 
 
 def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
+    found = _summarise(tally)
     if as_json:
-        print_json(_summarise(tally))
-    else:
-        output_console().print(_build_summary(tally))
+        print_json(found)
+        return
+    print_summary(found)
 
 
 async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
-    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=WAIT_SECONDS + 60) as client:
-        gateway = GatewayClient(client)
-        ids = [group_id async for group_id in _iter_group_ids(gateway, wanted)]
-        with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
-            bar = progress.add_task("", total=len(ids), cost="")
-            waiting = iter(ids)
-
-            async def work() -> None:
-                for group_id in waiting:
-                    tally.add(await _rescore_group(gateway, group_id, wanted.request))
-                    progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
-
-            workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
-            try:
-                await asyncio.gather(*workers)
-            finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
+        await rescore_groups(GatewayClient(client), wanted, tally)
 
 
-async def _iter_group_ids(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[str]:
-    """Newest first."""
+async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: RescoreTally) -> None:
+    """Adds each result to `tally` as it comes."""
+    groups = [group async for group in _iter_groups(gateway, wanted)]
+    await _announce_cost(gateway, groups, wanted)
+    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
+        bar = progress.add_task("", total=len(groups), cost="")
+        waiting = iter(groups)
+
+        async def work() -> None:
+            for group in waiting:
+                tally.add(group, await _rescore_group(gateway, group.group_id, wanted.request))
+                progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
+
+        workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], wanted: RescoreSpec) -> None:
+    """Says what the scorings that are not there yet will take at most, and asks where that is money."""
+    count = min(len(groups), GROUPS_ESTIMATED)
+    sampled = [groups[place * len(groups) // count] for place in range(count)]
+    some = [
+        await _new_retrier().retry_until_answered(
+            one.group_id, partial(gateway.estimate_rescore, one.group_id, wanted.request)
+        )
+        for one in sampled
+    ]
+    if not some:
+        return
+    scale, missing = len(groups) / count, sum(not one.stored for one in some)
+    prices = [one.cost_usd for one in some if one.cost_usd is not None]
+    usd = scale * sum(prices) if len(prices) == len(some) else None
+    errors.print(
+        f"{len(groups):,} groups, of which about {scale * missing:,.0f} are not scored so yet: at most about "
+        f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
+        f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
+        highlight=False,
+    )
+    if wanted.yes or not usd:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequest("this costs money and there is no terminal to confirm: use --yes")
+    typer.confirm("Continue?", abort=True, err=True)
+
+
+async def _iter_groups(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[GroupSummary]:
+    """Newest first; without those that never had a reward."""
     if wanted.run is not None:
         await gateway.require_run(wanted.run)
     named = {"env": wanted.environment, "run": wanted.run}
@@ -177,7 +199,8 @@ async def _iter_group_ids(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncI
         query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
         page = await _new_retrier().retry_until_answered("groups", partial(gateway.list_groups, query))
         for group in page.groups:
-            yield group.group_id
+            if any(reward is not None for reward in group.rewards):
+                yield group
         left, before = (None if left is None else left - len(page.groups)), page.next_before
         if before is None:
             return
@@ -193,23 +216,3 @@ async def _rescore_group(gateway: GatewayClient, group_id: str, request: Rescore
 
 def _new_retrier() -> Retrier:
     return Retrier(ends_after=GIVE_UP_SECONDS)
-
-
-def _build_summary(tally: RescoreTally) -> Table:
-    found = measure_agreement(tally.pairs)
-    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups rescored")
-    table.add_row("Spearman of rewards", _format_figure(found.spearman))
-    table.add_row("mean absolute difference", _format_figure(found.mean_difference))
-    table.add_row("groups whose best completion changed", _format_share(found.best_changed, found.groups))
-    table.add_row("completions compared", str(found.completions))
-    table.add_row("completions without a new score", str(tally.unscored))
-    table.add_row("judge calls, paid", f"{tally.calls}, ${tally.cost_usd:.4f}")
-    return table
-
-
-def _format_figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _format_share(share: float | None, count: int) -> str:
-    return "–" if share is None else f"{share:.1%} of {count}"

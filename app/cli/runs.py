@@ -1,22 +1,25 @@
-"""`atropos-envs runs`: what a run will cost."""
+"""`atropos-envs runs`: what a run will cost, and its settings."""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
+import httpx
 import typer
 from pydantic import JsonValue
 from rich.table import Table
 
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
 from app.cli.envs.lookup import find_environment
+from app.cli.gateway_client import GatewayClient
 from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
 from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Mode
-from app.domain.runs import PanelOptions, ScoringOptions
+from app.domain.runs import LagPolicy, PanelOptions, Run, ScoringOptions
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen
 from app.main.components import build_panels
@@ -24,9 +27,10 @@ from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.judging import JudgedCompletions, score_completions
+from app.service.run_registry import RunSettings
 from app.settings import Settings, read_settings
 
-runs = typer.Typer(help="Say what a run will cost.", no_args_is_help=True)
+runs = typer.Typer(help="Say what a run will cost, or make and change one.", no_args_is_help=True)
 
 TASKS_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
@@ -52,7 +56,7 @@ class RunEstimate(Frozen):
 
 @runs.callback()
 def callback() -> None:
-    """Say what a run will cost."""
+    """Say what a run will cost, or make and change one."""
 
 
 @runs.command()
@@ -83,6 +87,43 @@ def estimate(
         print_json(found)
     else:
         _print_estimate(found)
+
+
+@runs.command("set")
+def set_run(
+    name: Annotated[str, typer.Argument(help="The run's name.")],
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; fixed once the run exists.")] = None,
+    strict: Annotated[
+        bool | None, typer.Option("--strict/--no-strict", help="Refuse changed scoring; fixed once the run exists.")
+    ] = None,
+    budget_usd: Annotated[float | None, typer.Option(min=0, help="US dollars that judging may cost.")] = None,
+    max_lag: Annotated[
+        int | None, typer.Option(min=0, help="Most training steps between hand-out and scoring.")
+    ] = None,
+    lag_policy: Annotated[LagPolicy | None, typer.Option(help="What becomes of groups beyond --max-lag.")] = None,
+    no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+) -> None:
+    """Make a run, or change what may change of one: its budget, --max-lag and --lag-policy.
+
+    What is left out stays as it is."""
+    options = {"seed": seed, "strict": strict, "budget_usd": budget_usd, "max_lag": max_lag, "lag_policy": lag_policy}
+    given: dict[str, object] = {key: value for key, value in options.items() if value is not None}
+    if no_max_lag:
+        given["max_lag"] = None
+    with stop_on_errors(1):
+        run = asyncio.run(_set_run(url or find_gateway_url(), api_key, name, given))
+    print_json(run)
+
+
+async def _set_run(url: str, api_key: str, name: str, given: Mapping[str, object]) -> Run:
+    """What is fixed is sent as it is, since a PUT names all of it."""
+    async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key)) as client:
+        gateway = GatewayClient(client)
+        stored = await gateway.fetch_run(name)
+        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
+        return await gateway.put_run(name, RunSettings.model_validate({**fixed, **given}))
 
 
 async def _estimate_run(

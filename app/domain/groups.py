@@ -65,6 +65,20 @@ class Group(Frozen):
     flags: tuple[str, ...] = ()
     rollouts: tuple[Rollout, ...]
     created_at: datetime
+    hand_out_step: int | None = None
+    """The training step of the lease; null without a lease, or where the trainer did not say it."""
+
+    @property
+    def lag(self) -> int | None:
+        """The training step at scoring minus the one at hand-out; None unless both are known. Negative where a trainer
+        went back to an older checkpoint."""
+        step = None if self.policy is None else self.policy.step
+        return None if step is None or self.hand_out_step is None else step - self.hand_out_step
+
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again gives the same scores."""
+        return all(score.is_final for score in self.scores)
 
     @property
     def scores(self) -> tuple[Score, ...]:
@@ -73,7 +87,7 @@ class Group(Frozen):
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""
         given = iter(scores)
-        merged = [score if score.outcome == "scored" else next(given) for score in self.scores]
+        merged = [score if score.is_final else next(given) for score in self.scores]
         rollouts = tuple(
             rollout.model_copy(update={"score": score}) for rollout, score in zip(self.rollouts, merged, strict=True)
         )
@@ -136,6 +150,8 @@ class GroupSummary(Frozen):
     """Rewards in request order; null for completions without one."""
     title: str
     """The last user message of the prompt, shortened."""
+    label: str | None = None
+    """What `/stats` can be broken down by, such as the character."""
     created_at: datetime
 
 
@@ -181,6 +197,12 @@ class StatisticsRow(Frozen):
     pending: int
     mean_reward: FiniteNumber | None
     mean_absolute: FiniteNumber | None
+    lagged: int = 0
+    """Groups with a lag of 0 or more. Others have no steps, or an older policy than at hand-out."""
+    mean_lag: FiniteNumber | None = None
+    """Of these groups; null without any."""
+    stale: int = 0
+    """Groups beyond the run's `max_lag`, scored or not."""
     criteria: tuple[CriterionMean, ...] = ()
 
 

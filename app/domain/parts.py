@@ -45,6 +45,7 @@ class PendingGroup(Frozen):
     purpose: Purpose
     key: str
     size: int
+    hand_out_step: int | None = None
 
     def build_group(
         self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime
@@ -62,6 +63,7 @@ class PendingGroup(Frozen):
             flags=flags,
             rollouts=tuple(Rollout.begin(group_id, member.place, member.completion) for member in members),
             created_at=created_at,
+            hand_out_step=self.hand_out_step,
         )
 
 

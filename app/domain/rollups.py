@@ -174,6 +174,10 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap
         measures["spread"] = add_up([std])
         if group.outcome != "pending" and has_low_signal(scores, std):
             measures["low_signal"] = 1
+    if group.lag is not None and group.lag >= 0:
+        measures["lag"] = add_up_whole([group.lag])
+    if "stale" in group.flags:
+        measures["stale"] = 1
     if duplicates := len(group.rollouts) - len({_identify(rollout) for rollout in group.rollouts}):
         measures["duplicates"] = duplicates
     if counted.readings or counted.failed_readings:

@@ -47,6 +47,10 @@ class ScoringOptions(Frozen):
     """What judges score by, in environments that take another rubric than their own; others ignore it."""
 
 
+MaxLag = Annotated[WholeNumber, Field(ge=0, lt=2**53)]
+LagPolicy = Literal["flag", "drop", "pace"]
+
+
 class PanelOptions(Frozen):
     """Scoring options after the environment's settings have filled in the open ones."""
 
@@ -79,15 +83,41 @@ class Run(Frozen):
     options: ScoringOptions = ScoringOptions()
     budget_usd: BudgetUsd | None = None
     """US dollars that judging its groups may cost; null for no limit. It may change at any time."""
+    max_lag: MaxLag | None = None
+    """Most training steps between the hand-out of a group's task and its scoring; beyond them it is stale. Null for no
+    limit. It may change at any time."""
+    lag_policy: LagPolicy = "flag"
+    """What becomes of a stale group: it is scored and flagged; it is left `unscored: stale`; or hand-out waits for what
+    would become stale. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     created_at: datetime
+
+    def is_stale(self, lag: int | None) -> bool:
+        return lag is not None and self.max_lag is not None and lag > self.max_lag
+
+    @property
+    def drops_stale(self) -> bool:
+        return self.max_lag is not None and self.lag_policy == "drop"
+
+
+Step = Annotated[WholeNumber, Field(ge=0, lt=2**53)]
 
 
 class Policy(Frozen):
     """The model being trained and its training step."""
 
     model: Annotated[str, Field(max_length=200)]
-    step: Annotated[WholeNumber, Field(ge=0, lt=2**53)] | None = None
+    step: Step | None = None
+
+
+class HandOutPolicy(Frozen):
+    """The model that will answer, as it is when tasks are handed out."""
+
+    model: Annotated[str, Field(max_length=200)] | None = None
+    """Not kept."""
+    step: Step | None = None
+    """Its training step, kept with the lease. The step that a group is scored with, minus this, is the group's
+    `lag`."""
 
 
 class Stream(Frozen):
@@ -125,3 +155,5 @@ class HeldLease(Frozen):
     split: Split
     params: dict[str, JsonValue]
     index: int
+    step: int | None = None
+    """The training step at hand-out."""

@@ -17,6 +17,7 @@ Reason = Literal[
     "verifier_killed",
     "verifier_failed",
     "version_changed",
+    "stale",
     "environment_unavailable",
     "internal",
 ]
@@ -65,6 +66,11 @@ class Score(Frozen):
     """Id of this completion in the judgements. Equal completions share one id."""
     scoring_digest: str = ""
     """Digest of everything that affects rewards: environment version, data, rubric, judges, templates, options."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again gives the same. What is stale stays so."""
+        return self.outcome == "scored" or self.reason == "stale"
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

@@ -160,10 +160,25 @@ class TrajectoryRun:
 
 
 @dataclass(frozen=True)
+class QueueLag:
+    """How many of the trainer's steps the groups in the queue have waited. Groups that were posted before a trainer had
+    registered have no lag."""
+
+    groups: int = 0
+    """Groups with a lag of 0 or more."""
+    mean: float | None = None
+    """Of these; None without any."""
+    largest: int | None = None
+    older_policy: int = 0
+    """Groups that were posted at a later step than the present one: the trainer went back to an older checkpoint."""
+
+
+@dataclass(frozen=True)
 class TrajectoryRunStatus:
     """A run with the reason why its next batch is not ready; `ready` if it is."""
 
     standing: TrajectoryRun
+    lag: QueueLag
     ready: bool
     reason: str
     notes: tuple[str, ...] = ()

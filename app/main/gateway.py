@@ -97,7 +97,7 @@ def build_gateway(
         ),
         group_scoring=group_scoring,
         assembler=assembler,
-        samples=SampleService(acceptance, assembler),
+        samples=SampleService(acceptance, assembler, runs),
         rescorer=Rescorer(
             editions=editions,
             shelf=shelf,

@@ -21,7 +21,7 @@ from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingG
 from app.domain.pass_rates import TaskOutcome
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
-from app.domain.runs import HeldLease, Lease, Pin, Run, Slot, Stream
+from app.domain.runs import HeldLease, LagPolicy, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, TaskKey
 
 StreamPlace = tuple[int, int]
@@ -70,9 +70,15 @@ class TaskStore(Protocol):
         self, stream: Stream, places: Sequence[StreamPlace]
     ) -> dict[StreamPlace, Context]: ...
 
-    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
-        """Leases expired slots first, then new positions. A task with a live lease in this run is never leased
-        again."""
+    async def lease(
+        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+    ) -> LeaseResult:
+        """Leases expired slots first, then new positions. A task with a live lease in this run is never leased again.
+        `step` is the holder's training step."""
+
+    async def get_oldest_step(self, run: str) -> int | None:
+        """The lowest training step of the run's leases that are neither answered nor expired; None where none has
+        one."""
 
     async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
         """Expires leases whose tasks never reached a holder; they are handed out next."""
@@ -212,6 +218,9 @@ class RunStore(Protocol):
     async def list(self, limit: int, after: str | None) -> list[Run]: ...
 
     async def get_activity(self, name: str) -> tuple[RunActivity, ...]: ...
+
+    async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
+        """NotFound when there is no such run."""
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         """NotFound when there is no such run."""

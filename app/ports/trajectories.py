@@ -9,6 +9,7 @@ from app.domain.trajectories import (
     EnvClient,
     EnvRegistration,
     PackedGroup,
+    QueueLag,
     TrainerRegistration,
     TrajectoryBacklog,
     TrajectoryBatch,
@@ -47,6 +48,9 @@ class TrajectoryQueue(Protocol):
 
     async def get_backlog(self, run: str) -> TrajectoryBacklog | None:
         """The input for forming the next batch; None without a trainer."""
+
+    async def get_lag(self, run: str) -> QueueLag:
+        """How long the groups in the queue have waited, in the trainer's steps."""
 
     async def get_latest_body(self, run: str) -> bytes | None:
         """The body of the newest group; None when the run had none."""

@@ -4,23 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
-from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
-from app.domain.tasks import Context, Task, TaskKey
+from app.domain.tasks import Context, Task
 from app.ports.judges import Panels
 from app.ports.runtime import Observer
-from app.ports.store import SlotLocator, StreamPlace, TaskStore
+from app.ports.store import LeaseResult, SlotLocator, StreamPlace, TaskStore
 from app.service.catalogue import Catalogue, ServedEnvironment
 from app.service.difficulty import DifficultyEstimator, choose_nearest_to_pass_rate, memoise_slots
-from app.service.identity import build_stream, compute_task_id
+from app.service.identity import build_stream
 from app.service.judging import get_panel, require_same_scoring
 from app.service.mixture import Draw, build_mix_stream, count_draws_before, draw_members
 from app.service.request_models import (
     TARGET_KEY,
+    BatchOptions,
     HandedOutTask,
     MixMember,
     NextBatch,
@@ -30,9 +31,9 @@ from app.service.request_models import (
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
-from app.service.run_registry import RunRegistry
+from app.service.run_registry import RunRegistry, await_pace
 from app.service.sheet_versions import SheetVersions
-from app.service.task_cache import TaskCache, build_tasks, place_context
+from app.service.task_cache import TaskCache, build_record, build_tasks, place_context
 from app.service.task_selection import build_label_lookup, build_locator
 
 
@@ -54,6 +55,9 @@ class TaskSource:
     stream: Stream
     locate: SlotLocator
     weight: float = 1.0
+
+
+PACED: Final = TaskBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
 
 
 class Dispatcher:
@@ -82,12 +86,15 @@ class Dispatcher:
 
     async def next_batch(self, environment: str, request: NextBatch) -> TaskBatch:
         hosted = self._catalogue.get_environment_or_current(environment)
-        _refuse_leased_evaluation(request)
+        _refuse_contradictions(request)
         _refuse_unleased_target(request)
         run = await self._ensure_run(request.run, [hosted])
-        source = await self._apply_target(_build_source(hosted, run, request), request, run)
+        source = _build_source(hosted, run, request)
+        if run is not None and not await self._await_pace(run, request):
+            return PACED
+        source = await self._apply_target(source, request, run)
         if run is not None and request.cursor is None:
-            leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
+            leased = await self._lease(source, request, request.batch_size)
             dealt = [DealtSlot(lease.slot, lease) for lease in leased.leases]
             exhausted = leased.drained and leased.outstanding == 0
             async with self._return_leases_on_failure([source], [dealt]):
@@ -98,6 +105,14 @@ class Dispatcher:
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
         tasks = await self._build_and_store_tasks(source, [DealtSlot(slot) for slot in slots])
         return TaskBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+
+    async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
+        step = None if request.policy is None else request.policy.step
+        return await self._tasks.lease(source.stream, count, request.lease_seconds, source.locate, step)
+
+    async def _await_pace(self, run: Run, request: BatchOptions) -> bool:
+        step = None if request.policy is None else request.policy.step
+        return step is None or await await_pace(run, step, request.wait_seconds, self._runs, self._tasks)
 
     @asynccontextmanager
     async def _return_leases_on_failure(
@@ -132,11 +147,13 @@ class Dispatcher:
         return replace(source, locate=ready)
 
     async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
-        _refuse_leased_evaluation(request)
+        _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
         run = await self._ensure_run(request.run, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
+        if run is not None and not await self._await_pace(run, request):
+            return PACED
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(build_mix_stream(run.name, request.mix), request.batch_size)
             drawn = draw_members(_list_weights(sources), run.seed, first, request.batch_size)
@@ -156,9 +173,7 @@ class Dispatcher:
                 for member, source in enumerate(sources):
                     if wanted[member] == 0:
                         continue
-                    leased = await self._tasks.lease(
-                        source.stream, wanted[member], request.lease_seconds, source.locate
-                    )
+                    leased = await self._lease(source, request, wanted[member])
                     dealt[member] += [DealtSlot(lease.slot, lease) for lease in leased.leases]
                     spent[member] = spent[member] or len(leased.leases) < wanted[member]
                     finished[member] = leased.drained and leased.outstanding == 0
@@ -219,7 +234,7 @@ class Dispatcher:
             for hosted, task, context in zip(editions, bare, contexts, strict=True)
         ]
         records = [
-            _build_record(hosted, stream, one.slot.index, task, context)
+            build_record(hosted, stream, one.slot.index, task, context)
             for hosted, one, task, context in zip(editions, dealt, tasks, contexts, strict=True)
         ]
         await self._shelf.put(records, tasks)
@@ -249,9 +264,12 @@ class Dispatcher:
         return [contexts.get(place) for place in places]
 
 
-def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
+def _refuse_contradictions(request: NextBatch | NextMixedBatch) -> None:
     if request.purpose == "eval" and request.cursor is None:
         raise InvalidRequest("evaluation requests need a cursor; start with 0", field="cursor")
+    step = None if request.policy is None else request.policy.step
+    if step is not None and (request.run is None or request.cursor is not None):
+        raise InvalidRequest("the step is kept with leases, so it needs a run and no cursor", field="policy.step")
 
 
 def _refuse_unleased_target(request: NextBatch) -> None:
@@ -306,22 +324,3 @@ def _merge_sources(sources: Sequence[TaskSource]) -> list[TaskSource]:
 
 def _list_weights(sources: Sequence[TaskSource]) -> tuple[float, ...]:
     return tuple(source.weight for source in sources)
-
-
-def _build_record(
-    hosted: ServedEnvironment, stream: Stream, index: int, task: Task, context: Context | None
-) -> TaskRecord:
-    key = TaskKey(
-        environment=hosted.name,
-        version=hosted.environment.version,
-        data_digest=hosted.data_digest,
-        split=stream.split,
-        index=index,
-        params=stream.params,
-        context=context,
-    )
-    prompt = TaskPrompt(messages=task.messages, tools=task.tools, max_turns=task.max_turns, metadata=task.metadata)
-    label = task.metadata.get(hosted.environment.stats_label or "")
-    return TaskRecord(
-        task_id=compute_task_id(key), key=key, prompt=prompt, label=label if isinstance(label, str) else None
-    )

@@ -215,7 +215,7 @@ class GroupAssembler:
     async def _tried_again(self, group_id: str) -> Group:
         """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
         group = (await self._groups.find([group_id]))[group_id]
-        if group.outcome == "unscored" and not self._scoring.find_running([group_id]):
+        if group.outcome == "unscored" and not group.is_final and not self._scoring.find_running([group_id]):
             (group,) = await self._groups.finish([GroupToStore(group.mark_pending())])
             if group.outcome == "pending":
                 await self._start_scoring([group])
@@ -279,6 +279,7 @@ def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> Pen
         purpose=group.purpose,
         key=key,
         size=size,
+        hand_out_step=group.hand_out_step,
     )
 
 

@@ -55,7 +55,7 @@ class GroupScoring:
         running = self.find_running(unique)
         known = await self._groups.find(list(unique))
         running |= self.find_running(unique)
-        stored = {identity: group for identity, group in known.items() if group.outcome == "scored"}
+        stored = {identity: group for identity, group in known.items() if group.is_final}
         own = [one for identity, one in unique.items() if identity not in stored and identity not in running]
         if own or key is not None:
             scoring = self._judge_and_store(own, known, wait_seconds, key)
@@ -104,7 +104,7 @@ class GroupScoring:
             ended = {name: scoring.result()[name] for name, scoring in running.items() if scoring in done}
             brought |= ended
             running = {name: scoring for name, scoring in running.items() if scoring not in done}
-            running |= self.find_running(name for name, group in ended.items() if group.outcome != "scored")
+            running |= self.find_running(name for name, group in ended.items() if not group.is_final)
         return brought
 
     async def _judge_and_store(
@@ -182,7 +182,7 @@ class GroupScoring:
         """Scores the rollouts that have no score yet."""
         began = asyncio.get_running_loop().time()
         group = one.group
-        unscored = [rollout.completion for rollout in group.rollouts if rollout.score.outcome != "scored"]
+        unscored = [rollout.completion for rollout in group.rollouts if not rollout.score.is_final]
         if one.refused is not None:
             judged = JudgedCompletions((one.refused,) * len(unscored))
         else:
@@ -204,6 +204,7 @@ def build_reply(group: Group) -> GroupReply:
         std=statistics.std,
         advantages=statistics.advantages,
         low_signal=statistics.low_signal,
+        lag=group.lag,
         flags=group.flags,
     )
 
@@ -224,9 +225,11 @@ async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[async
 
 
 def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGroup:
-    """A retry goes on with the group as it is stored, under the flags of both."""
+    """A retry goes on with the group as it is stored, under the flags of both. One that judges failed is asked about
+    again, whatever the run does with stale groups by now."""
     stored = known.get(one.group.group_id)
     if stored is None:
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
-    return AcceptedGroup(stored.model_copy(update={"flags": flags}), one.record, one.options)
+    refused = one.refused if stored.outcome == "pending" else None
+    return AcceptedGroup(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
 from app.domain.groups import TaskRecord
 from app.domain.parts import MAX_GROUP_SIZE, GroupPart
-from app.domain.runs import Lease, Policy, Purpose
+from app.domain.runs import HandOutPolicy, Lease, Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
@@ -47,6 +48,19 @@ class BatchOptions(Frozen):
         Purpose, Field(description="`eval` needs a cursor, is scored on `absolute`, and is not in training statistics.")
     ] = "train"
     cursor: Cursor | None = None
+    policy: Annotated[
+        HandOutPolicy | None,
+        Field(description="The policy that will answer. Its `step` is kept with the leases.", examples=[{"step": 12}]),
+    ] = None
+    wait_seconds: Annotated[
+        FiniteNumber,
+        Field(
+            ge=0,
+            le=600,
+            description="In a run with `lag_policy: pace`: wait at most so long for the oldest outstanding lease. "
+            "After that the reply has no tasks, and `paced` is true.",
+        ),
+    ] = 10.0
 
 
 class TaskSelection(Frozen):
@@ -111,6 +125,8 @@ class TaskBatch(Frozen):
     exhausted: bool
     """True when no task is left and none is leased. Fewer tasks than requested with `exhausted: false` means that the
     remaining tasks are leased to other holders: retry later."""
+    paced: Annotated[bool, Field(exclude_if=not_)] = False
+    """True, and else left out, when the run's `lag_policy: pace` held the tasks back: retry later."""
 
 
 class GroupToScore(Frozen):
@@ -152,6 +168,8 @@ class GroupReply(Frozen):
     advantages: tuple[FiniteNumber | None, ...]
     """(reward - mean) / (std + 1e-4)."""
     low_signal: bool
+    lag: int | None
+    """Training step at scoring minus training step at hand-out; null unless the lease and the request name one."""
     flags: tuple[str, ...]
 
 

@@ -15,7 +15,7 @@ from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import OwnRubric, RubricLabel
 from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import Reason, Score
-from app.domain.tasks import Task
+from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
@@ -23,7 +23,15 @@ from app.ports.sandbox import Programs, Workers
 from app.ports.store import GroupStore, ScoringStore
 from app.service.catalogue import ServedEnvironment
 from app.service.inflight import SingleFlight
-from app.service.judging import JudgedCompletions, Scorer, get_panel, require_taker, select_options
+from app.service.judging import (
+    JudgedCompletions,
+    Scorer,
+    get_panel,
+    require_taker,
+    score_completions,
+    select_options,
+)
+from app.service.run_budgets import EstimatingPanel, bound_judging
 from app.service.run_registry import RunRegistry
 from app.service.score_validation import resolve_scoring_options
 from app.service.sheet_versions import SheetVersions
@@ -66,6 +74,17 @@ class RescoreReply(Frozen):
     """Requests sent to judges for this scoring; 0 when it was already stored."""
     cost_usd: FiniteNumber = 0.0
     """Cost of these requests. Judges without configured prices count as 0."""
+
+
+class RescoreEstimate(Frozen):
+    """What a new scoring of a group would take at most, but for retries: every answer as long as it may be."""
+
+    stored: bool
+    """Whether it is there already: asking for it costs nothing."""
+    calls: int = 0
+    input_tokens: int = 0
+    cost_usd: FiniteNumber | None = 0.0
+    """Null where a judge has no prices."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,8 @@ class Rescorer:
         self._scorings = scorings
         self._runs = runs
         self._panels = panels
+        self._workers = workers
+        self._programs = programs
         self._observer = observer
         self._clock = clock
         self._scorer = Scorer(editions, panels, shelf, workers, programs, runs)
@@ -120,14 +141,48 @@ class Rescorer:
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
         for an unknown group, InvalidRequest naming `options.judges` for an unknown judge."""
-        group = (await self._groups.find([group_id])).get(group_id)
-        if group is None:
-            raise NotFound(f"there is no group {group_id}")
+        group = await self._require_group(group_id)
         planned = await self._plan(group, request)
         name = planned.blank.scoring_id
         flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned))
         done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
         return _build_reply(group, flight.result() if done else RescoreResult(planned.blank))
+
+    async def estimate(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
+        """What `rescore` would take. Nothing is asked or stored. A task that can no longer be made takes nothing."""
+        planned = await self._plan(await self._require_group(group_id), request)
+        name = planned.blank.scoring_id
+        stored = (await self._scorings.find([name])).get(name)
+        if stored is not None and stored.outcome == "scored":
+            return RescoreEstimate(stored=True)
+        hosted, options = planned.hosted, planned.blank.options
+        panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
+        if panel is None or task is None:
+            return RescoreEstimate(stored=False)
+        asked = EstimatingPanel(panel.judges, panel.models, panel.digest)
+        missing = _list_missing(planned.group, stored or planned.blank)
+        work = self._workers, self._programs
+        await score_completions(hosted.environment, task, missing, options, asked, *work, what=f"estimate, {group_id}")
+        chosen = self._panels.resolve_options(hosted.name, options)
+        bounds = [bound_judging(case, chosen, self._panels) for case in asked.cases]
+        prices = [bound.usd for bound in bounds if bound.usd is not None]
+        return RescoreEstimate(
+            stored=False,
+            calls=sum(bound.calls for bound in bounds),
+            input_tokens=sum(bound.input_tokens for bound in bounds),
+            cost_usd=sum(prices) if len(prices) == len(bounds) else None,
+        )
+
+    async def _find_task(self, planned: RescorePlan) -> Task | None:
+        if not planned.changed:
+            return self._shelf.get_task(planned.hosted, planned.record)
+        return await self._remaker.find_task(planned.hosted, planned.record)
+
+    async def _require_group(self, group_id: str) -> Group:
+        group = (await self._groups.find([group_id])).get(group_id)
+        if group is None:
+            raise NotFound(f"there is no group {group_id}")
+        return group
 
     async def close(self) -> None:
         """Cancels scorings in progress. Nothing of them is stored; callers ask again."""
@@ -183,11 +238,7 @@ class Rescorer:
     async def _score_missing(self, planned: RescorePlan, before: Scoring) -> tuple[tuple[str, ...], JudgedCompletions]:
         """The scores of completions that had none, and the flags of the scoring."""
         group = planned.group
-        completions = [
-            rollout.completion
-            for rollout, score in zip(group.rollouts, before.scores, strict=True)
-            if score.outcome != "scored"
-        ]
+        completions = _list_missing(group, before)
         remade: Task | None = None
         flags: tuple[str, ...] = ()
         if planned.changed:
@@ -214,6 +265,12 @@ def _list_given_options(request: RescoreRequest) -> dict[str, object]:
         name: getattr(request, name) for name in RescoreRequest.model_fields if name in ScoringOptions.model_fields
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _list_missing(group: Group, before: Scoring) -> list[Completion]:
+    """Completions without a score in this scoring."""
+    both = zip(group.rollouts, before.scores, strict=True)
+    return [rollout.completion for rollout, score in both if score.outcome != "scored"]
 
 
 def _build_unscored(count: int, reason: Reason, detail: str) -> JudgedCompletions:

@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from app.domain.errors import ScoringFailed, StoreUnavailable
-from app.domain.judging import Case, Judgement, Spending
+from app.domain.judging import Case, Judgement, PanelResult, Spending
 from app.domain.runs import PanelOptions
 from app.domain.token_estimate import estimate_tokens
 from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
@@ -71,21 +71,51 @@ class GroupBudget:
             log.warning("what a group cost could not be stored: %s", self.group_id)
 
 
+@dataclass
+class EstimatingPanel:
+    """Takes the questions to a panel and asks nobody."""
+
+    judges: tuple[str, ...]
+    models: tuple[str, ...]
+    digest: str
+    cases: list[Case] = field(default_factory=list)
+
+    async def judge(self, case: Case) -> PanelResult:
+        self.cases.append(case)
+        raise ScoringFailed("this is an estimate, and no judge is asked")
+
+
 def find_unpriced(panels: Panels, names: Sequence[str]) -> list[str]:
     """The judges whose calls cost what nobody has said, fallbacks included."""
     asked = [judge for name in names if (judge := panels.judges.get(name)) is not None]
     return [each.name for judge in asked for each in _list_asked(judge) if _compute_most(each, 0) is None]
 
 
+@dataclass(frozen=True)
+class JudgingBound:
+    """What judging a group takes at most, but for retries: every answer as long as it may be, every reading in doubt.
+    Judges without a model take nothing."""
+
+    calls: int
+    input_tokens: int
+    usd: float | None
+    """None where a judge has no prices."""
+
+
 def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
-    """US dollars at most, but for retries: every answer as long as it may be, every reading in doubt."""
+    return bound_judging(case, options, panels).usd or 0.0
+
+
+def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingBound:
     count = len(set(case.candidates))
     calls, replies = _count_calls(options, count)
     shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
     tokens = estimate_tokens(json.dumps(shared, ensure_ascii=False))
     tokens += replies * sum(map(estimate_tokens, case.candidates)) // max(1, count)
-    judges = [panels.judges[name] for name in options.judges]
-    return calls * sum(_compute_most(each, tokens) or 0.0 for judge in judges for each in _list_asked(judge))
+    judges = [each for name in options.judges for each in _list_asked(panels.judges[name])]
+    asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
+    prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
+    return JudgingBound(asked, asked * tokens, calls * sum(prices) if len(prices) == len(judges) else None)
 
 
 def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:

@@ -9,17 +9,18 @@ from pydantic import Field
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import Group, RunActivity
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
-from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.runs import LagPolicy, MaxLag, Pin, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
 from app.ports.runtime import Clock
-from app.ports.store import RunStore
+from app.ports.store import RunStore, TaskStore
 from app.service.run_budgets import GroupBudget, find_unpriced
 from app.service.store_memory import StoreMemory
 from app.service.task_order import derive_seed
 
 REMEMBERED_RUNS = 10_000
+PACE_POLL_SECONDS = 0.2
 NEAR_RUNS = 500
 """Among so many runs the one is looked for that somebody may have meant."""
 
@@ -35,6 +36,13 @@ class RunSettings(Frozen):
     budget_usd: BudgetUsd | None = None
     """US dollars that judging the run's groups may cost. It may change at any time; left out, it stays as it is, and
     null removes it. Groups that no longer fit are `unscored: budget`. Every judge of the run needs prices."""
+    max_lag: MaxLag | None = None
+    """Training steps that may lie between the hand-out of a task and the scoring of its group. It may change at any
+    time; left out, it stays as it is, and null removes it. Groups without steps have no lag."""
+    lag_policy: LagPolicy = "flag"
+    """Groups beyond `max_lag` are scored and flagged `stale` (`flag`), left `unscored: stale` before a judge is asked
+    (`drop`), or made rare: `next-batch` waits for the oldest lease (`pace`). It may change at any time; left out, it
+    stays as it is."""
 
 
 class RunReport(Frozen):
@@ -53,10 +61,12 @@ class RunRegistry:
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings: only its budget may change. InvalidRequest
-        for a wrong rubric, or a budget without prices."""
+        """Conflict naming the field when the run exists with other settings: only its budget and the limit of its
+        lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy without a limit."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
+        if "lag_policy" in settings.model_fields_set and settings.lag_policy != "flag":
+            await self._require_lag_limit(name, settings)
         if settings.budget_usd is not None:
             await self._require_prices(name, settings.options)
         wanted = self._build_run(name, settings)
@@ -64,9 +74,23 @@ class RunRegistry:
         for field in ("seed", "strict", "options"):
             if getattr(run, field) != getattr(wanted, field):
                 raise Conflict(f"run {name!r} already exists with another {field}", field=field)
+        run = await self._set_lag_limit(run, settings)
         if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
             run = await self._runs.set_budget(name, settings.budget_usd)
         return self._remember(run)
+
+    async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
+        """InvalidRequest for a policy about stale groups where none can be stale."""
+        stored = None if "max_lag" in settings.model_fields_set else await self._runs.get(name)
+        if (settings.max_lag if stored is None else stored.max_lag) is None:
+            raise InvalidRequest(f"{settings.lag_policy!r} needs a `max_lag`", field="lag_policy")
+
+    async def _set_lag_limit(self, run: Run, settings: RunSettings) -> Run:
+        given = settings.model_dump(include=settings.model_fields_set & {"max_lag", "lag_policy"})
+        changed = run.model_copy(update=given)
+        if changed == run:
+            return run
+        return await self._runs.set_lag_limit(run.name, changed.max_lag, changed.lag_policy)
 
     async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
         """InvalidRequest when a judge that is known to judge this run has no prices."""
@@ -167,9 +191,26 @@ class RunRegistry:
             strict=settings.strict,
             options=settings.options,
             budget_usd=settings.budget_usd,
+            max_lag=settings.max_lag,
+            lag_policy=settings.lag_policy,
             created_at=self._clock(),
         )
 
     def _remember(self, run: Run) -> Run:
         self._known.put(run.name, run)
         return run
+
+
+async def await_pace(run: Run, step: int, wait_seconds: float, runs: RunRegistry, tasks: TaskStore) -> bool:
+    """Whether tasks may be handed out at this training step, after waiting while a lease that is still out would be
+    stale. The run is looked at again each time, since its limit may change meanwhile."""
+    due = asyncio.get_running_loop().time() + wait_seconds
+    while run.lag_policy == "pace" and run.max_lag is not None:
+        oldest = await tasks.get_oldest_step(run.name)
+        if oldest is None or not run.is_stale(step - oldest):
+            return True
+        if (left := due - asyncio.get_running_loop().time()) <= 0:
+            return False
+        await asyncio.sleep(min(left, PACE_POLL_SECONDS))
+        run = await runs.ensure(run.name)
+    return True

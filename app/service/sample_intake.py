@@ -18,6 +18,7 @@ from app.domain.values import is_encodable
 from app.service.group_assembly import GroupAssembler, build_pending_group, build_piece_reply
 from app.service.identity import compute_scope
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
+from app.service.run_registry import RunRegistry
 from app.service.score_validation import ScoreValidator
 
 _REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
@@ -43,6 +44,8 @@ class SampleToScore:
     """Completions that belong together; 1: judged alone, at once."""
     policy: Policy | None = None
     purpose: Purpose = "train"
+    needs_reward: bool = False
+    """The trainer takes a number and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class SampleReply:
 
 
 class SampleService:
-    def __init__(self, acceptance: ScoreValidator, gathering: GroupAssembler) -> None:
+    def __init__(self, acceptance: ScoreValidator, gathering: GroupAssembler, runs: RunRegistry) -> None:
+        self._runs = runs
         self._acceptance = acceptance
         self._gathering = gathering
 
@@ -102,6 +106,12 @@ class SampleService:
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
         group = accepted.group
+        if sample.needs_reward and group.run is not None and (await self._runs.ensure(group.run)).drops_stale:
+            raise InvalidRequest(
+                f"run {group.run!r} has `lag_policy: drop`, which leaves groups without a reward, and this trainer "
+                "takes nothing but numbers; set `flag` or `pace`",
+                field="run",
+            )
         scope = compute_scope(group, sample.key, sample.size)
         return build_pending_group(group, scope=scope, key=sample.key, size=sample.size)
 

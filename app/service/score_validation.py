@@ -24,6 +24,8 @@ REFUSED_SCORE: Final = Score.unscored(
     "version_changed", "the run is strict, and is now scored otherwise than when it began"
 )
 
+STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_lag`, and its `lag_policy` is `drop`")
+
 
 @dataclass(frozen=True)
 class AcceptedGroup:
@@ -104,7 +106,7 @@ class ScoreValidator:
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
-                require_same_scoring(run, await self._is_scored(identity), pin)
+                require_same_scoring(run, await self._is_final(identity), pin)
             flags = ("scoring_changed",)
         group = Group(
             group_id=identity,
@@ -121,8 +123,10 @@ class ScoreValidator:
                 for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
             ),
             created_at=self._clock(),
+            hand_out_step=None if lease is None else lease.step,
         )
-        return AcceptedGroup(group, record, resolve_scoring_options(options, group), part=asked.part)
+        group, refused = apply_lag_limit(group, run)
+        return AcceptedGroup(group, record, resolve_scoring_options(options, group), refused, asked.part)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -140,6 +144,9 @@ class ScoreValidator:
         if run is None:
             return AcceptedGroup(group, record, resolve_scoring_options(ScoringOptions(), group))
         options = resolve_scoring_options(run.options, group)
+        group, refused = apply_lag_limit(group, run)
+        if refused is not None:
+            return AcceptedGroup(group, record, options, refused)
         if await self._find_pin_mismatch(run, record) is None:
             return AcceptedGroup(group, record, options)
         if run.strict:
@@ -152,10 +159,10 @@ class ScoreValidator:
         pin = await self._build_pin(record, run.options)
         return None if pin is None or await self._runs.check_pin(run, pin) else pin
 
-    async def _is_scored(self, identity: str) -> bool:
+    async def _is_final(self, identity: str) -> bool:
         """Whether the group already has its scores. They are returned again, whatever the current rule is."""
         stored = (await self._groups.find([identity])).get(identity)
-        return stored is not None and stored.outcome == "scored"
+        return stored is not None and stored.is_final
 
     async def _build_pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
@@ -175,6 +182,21 @@ async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: 
     if part.index + len(asked.completions) > part.size:
         raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
+
+
+def apply_lag_limit(group: Group, run: Run | None) -> tuple[Group, Score | None]:
+    """The group with the flags of its lag, and the score of its completions where the run drops it."""
+    lag = group.lag
+    if lag is None:
+        return group, None
+    flags: tuple[str, ...] = ()
+    refused: Score | None = None
+    if lag < 0:
+        flags = ("older_policy",)
+    elif run is not None and run.is_stale(lag):
+        flags = ("stale",)
+        refused = STALE_SCORE if run.drops_stale else None
+    return group.model_copy(update={"flags": tuple(dict.fromkeys((*group.flags, *flags)))}), refused
 
 
 def resolve_scoring_options(options: ScoringOptions, group: Group) -> ScoringOptions:

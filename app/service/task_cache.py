@@ -9,12 +9,14 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import NotFound
-from app.domain.groups import TaskRecord
-from app.domain.tasks import Context, Task
+from app.domain.groups import TaskPrompt, TaskRecord
+from app.domain.runs import Stream
+from app.domain.tasks import Context, Task, TaskKey
 from app.domain.values import Split
 from app.ports.environment import Environment
 from app.ports.store import TaskStore
 from app.service.catalogue import ServedEnvironment
+from app.service.identity import compute_task_id
 
 FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """Metadata of a task that is handed out without passages because retrieval failed."""
@@ -109,6 +111,26 @@ def rebuild_task(hosted: ServedEnvironment, record: TaskRecord) -> Task:
     params = hosted.validate_params(record.key.params)
     task = environment.task(record.key.split, record.key.index, params)
     return place_context(environment, task, record.key.context)
+
+
+def build_record(
+    hosted: ServedEnvironment, stream: Stream, index: int, task: Task, context: Context | None
+) -> TaskRecord:
+    """What is stored of a task that is handed out."""
+    key = TaskKey(
+        environment=hosted.name,
+        version=hosted.environment.version,
+        data_digest=hosted.data_digest,
+        split=stream.split,
+        index=index,
+        params=stream.params,
+        context=context,
+    )
+    prompt = TaskPrompt(messages=task.messages, tools=task.tools, max_turns=task.max_turns, metadata=task.metadata)
+    label = task.metadata.get(hosted.environment.stats_label or "")
+    return TaskRecord(
+        task_id=compute_task_id(key), key=key, prompt=prompt, label=label if isinstance(label, str) else None
+    )
 
 
 def _add_bounded(kept: dict[str, KeptT], name: str, value: KeptT) -> None:

@@ -4,7 +4,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from app.domain.digests import digest_of_text
@@ -27,10 +29,13 @@ class GroupHead(Frozen):
     policy: Policy | None = None
     lease_id: str | None = None
     flags: tuple[str, ...] = ()
+    hand_out_step: Annotated[int | None, Field(exclude_if=lambda step: step is None)] = None
 
 
 def encode_head(group: Group) -> str:
-    return encode(GroupHead(policy=group.policy, lease_id=group.lease_id, flags=group.flags))
+    return encode(
+        GroupHead(policy=group.policy, lease_id=group.lease_id, flags=group.flags, hand_out_step=group.hand_out_step)
+    )
 
 
 def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
@@ -64,6 +69,8 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "purpose": group.purpose,
         "outcome": group.outcome,
         "head": encode_head(group),
+        "lag": group.lag,
+        "stale": int("stale" in group.flags),
         "created_at": to_micros(group.created_at),
         "counted": 1,
         **summarise_scores(group.scores),
@@ -185,4 +192,5 @@ def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
         flags=head.flags,
         rollouts=tuple(members),
         created_at=from_micros(row["created_at"]),
+        hand_out_step=head.hand_out_step,
     )

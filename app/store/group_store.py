@@ -210,7 +210,7 @@ def _merge_scores(stored: Group, given: Group) -> Group:
     scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
     members = tuple(
         rollout
-        if rollout.score.outcome == "scored" or rollout.rollout_id not in scores_given
+        if rollout.score.is_final or rollout.rollout_id not in scores_given
         else rollout.model_copy(update={"score": scores_given[rollout.rollout_id]})
         for rollout in stored.rollouts
     )
@@ -233,6 +233,7 @@ def _update_group(connection: Connection, sequence: int, before: Group, after: G
     values = {
         "outcome": after.outcome,
         "head": encode_head(after),
+        "stale": int("stale" in after.flags),
         **summarise_scores(after.scores),
     }
     connection.execute(update(groups).where(groups.c.sequence == sequence).values(values))

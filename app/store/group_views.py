@@ -71,8 +71,10 @@ def _load_groups(connection: Connection, where: GroupFilter) -> list[GroupSummar
     rows = connection.execute(newest).mappings().all()
     if not rows:
         return []
-    titles = select(tasks.c.task_id, tasks.c.title).where(tasks.c.task_id.in_({row["task_id"] for row in rows}))
-    title_of = {task_id: str(decode_json(title)) for task_id, title in connection.execute(titles)}
+    named = select(tasks.c.task_id, tasks.c.title, tasks.c.label).where(
+        tasks.c.task_id.in_({row["task_id"] for row in rows})
+    )
+    names = {task_id: (title, label) for task_id, title, label in connection.execute(named)}
     rewards: defaultdict[int, list[float | None]] = defaultdict(list)
     members = (
         select(rollouts.c.group_sequence, rollouts.c.reward)
@@ -81,10 +83,10 @@ def _load_groups(connection: Connection, where: GroupFilter) -> list[GroupSummar
     )
     for sequence, reward in connection.execute(members):
         rewards[sequence].append(reward)
-    return [_parse_summary(row, title_of[row["task_id"]], rewards[row["sequence"]]) for row in rows]
+    return [_parse_summary(row, *names[row["task_id"]], rewards[row["sequence"]]) for row in rows]
 
 
-def _parse_summary(row: RowMapping, title: str, rewards: Sequence[float | None]) -> GroupSummary:
+def _parse_summary(row: RowMapping, title: str, label: str | None, rewards: Sequence[float | None]) -> GroupSummary:
     head = decode(GroupHead, row["head"])
     plain = ("sequence", "group_id", "task_id", "environment", "run", "purpose", "outcome", "size", "mean", "std")
     return GroupSummary.model_validate(
@@ -93,7 +95,8 @@ def _parse_summary(row: RowMapping, title: str, rewards: Sequence[float | None])
             "policy": head.policy,
             "flags": head.flags,
             "rewards": tuple(rewards),
-            "title": title,
+            "title": decode_json(title),
+            "label": None if label is None else decode_json(label),
             "created_at": from_micros(row["created_at"]),
         }
     )
@@ -153,6 +156,9 @@ def _build_statistics_row(rollup: Rollup) -> StatisticsRow:
         pending=rollup.count("rollouts") - scored - unscored,
         mean_reward=rollup.mean("reward"),
         mean_absolute=rollup.mean("absolute"),
+        lagged=rollup.count("lag"),
+        mean_lag=rollup.mean("lag"),
+        stale=rollup.count("stale"),
         criteria=tuple(
             CriterionMean(name=name, mean=criteria.mean(name) or 0.0, count=criteria.count(name))
             for name in criteria.measures

@@ -29,6 +29,7 @@ class LeaseAllocation:
     now: int
     expires_at: int
     count: int
+    step: int | None = None
     given: list[tuple[str, Slot]] = field(default_factory=list)
     rows: list[LeaseRow] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
@@ -66,7 +67,7 @@ class LeaseAllocation:
             self.connection.execute(
                 update(leases)
                 .where(leases.c.lease_id.in_(free))
-                .values(state="live", expires_at=self.expires_at, created_at=self.now)
+                .values(state="live", expires_at=self.expires_at, created_at=self.now, step=self.step)
             )
 
     def _select_free_deferred(self) -> Select[Any]:
@@ -135,6 +136,7 @@ class LeaseAllocation:
             "expires_at": self.expires_at,
             "created_at": self.now,
             "group_id": None,
+            "step": self.step,
         }
 
     def _assign(self, lease_id: str, slot: Slot) -> None:

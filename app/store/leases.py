@@ -22,14 +22,21 @@ from app.store.tables import leases, runs, streams
 
 
 def lease_slots(
-    connection: Connection, database: Database, stream: Stream, count: int, seconds: float, locate: SlotLocator
+    connection: Connection,
+    database: Database,
+    stream: Stream,
+    count: int,
+    seconds: float,
+    locate: SlotLocator,
+    step: int | None,
 ) -> LeaseResult:
     """Implements the port's `lease` within the transaction of `connection`."""
     if database.postgres:
         _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
     position = _open_stream(connection, database, stream, now)
-    hand = LeaseAllocation(connection, stream, digest(stream.params), now, now + round(seconds * 1_000_000), count)
+    expires_at = now + round(seconds * 1_000_000)
+    hand = LeaseAllocation(connection, stream, digest(stream.params), now, expires_at, count, step)
     hand.assign_expired()
     hand.assign_deferred()
     position = hand.lease_new_positions(position, locate)
@@ -61,11 +68,16 @@ def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, H
     statement = select(leases, streams.c.params).join_from(leases, streams).where(leases.c.lease_id.in_(lease_ids))
     return {
         row["lease_id"]: HeldLease.model_validate(
-            {name: row[name] for name in ("lease_id", "run", "environment", "split", "index")}
+            {name: row[name] for name in ("lease_id", "run", "environment", "split", "index", "step")}
             | {"params": decode_json(row["params"])}
         )
         for row in connection.execute(statement).mappings()
     }
+
+
+def load_oldest_step(connection: Connection, database: Database, run: str) -> int | None:
+    live = leases.c.run == run, IS_LIVE, leases.c.expires_at > database.read_lease_clock(connection)
+    return connection.execute(select(func.min(leases.c.step)).where(*live)).scalar()
 
 
 def load_leasing_runs(connection: Connection, key: TaskKey) -> frozenset[str]:

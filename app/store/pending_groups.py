@@ -46,7 +46,7 @@ def open_group(
         "task_id": cohort.task_id,
         "environment": cohort.environment,
         "run": cohort.run,
-        "head": encode(GroupHead(policy=cohort.policy, lease_id=cohort.lease_id)),
+        "head": encode(GroupHead(policy=cohort.policy, lease_id=cohort.lease_id, hand_out_step=cohort.hand_out_step)),
         "purpose": cohort.purpose,
         "deadline": deadline,
         "state": "open",
@@ -78,6 +78,7 @@ def parse_group(row: RowMapping) -> PendingGroup:
         purpose=row["purpose"],
         key=str(decode_json(row["key"])),
         size=row["size"],
+        hand_out_step=head.hand_out_step,
     )
 
 

@@ -1,7 +1,7 @@
 """The store of runs, their pins and their activity."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, func, literal_column, select, update
@@ -11,7 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
-from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.runs import LagPolicy, Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
 from app.store.rollups import load_rollups
@@ -49,7 +49,12 @@ class SqlRunStore(RunStore):
         return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
-        return await self._database.write(lambda connection: _set_budget(connection, name, budget_usd), "runs")
+        values = {"budget_usd": budget_usd}
+        return await self._database.write(lambda connection: _update_run(connection, name, values), "runs")
+
+    async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
+        values = {"max_lag": max_lag, "lag_policy": lag_policy}
+        return await self._database.write(lambda connection: _update_run(connection, name, values), "runs")
 
     async def get_ledger(self, name: str) -> RunLedger:
         return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
@@ -74,8 +79,8 @@ class SqlRunStore(RunStore):
         await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
 
 
-def _set_budget(connection: Connection, name: str, budget_usd: float | None) -> Run:
-    connection.execute(update(runs).where(runs.c.name == name).values(budget_usd=budget_usd))
+def _update_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
+    connection.execute(update(runs).where(runs.c.name == name).values(values))
     if (found := _load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
     return found
@@ -88,6 +93,8 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "strict": run.strict,
         "options": encode(run.options),
         "budget_usd": run.budget_usd,
+        "max_lag": run.max_lag,
+        "lag_policy": run.lag_policy,
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
@@ -137,6 +144,8 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             strict=row["strict"],
             options=decode(ScoringOptions, row["options"]),
             budget_usd=row["budget_usd"],
+            max_lag=row["max_lag"],
+            lag_policy=row["lag_policy"],
             pins=tuple(pinned[row["name"]]),
             created_at=from_micros(row["created_at"]),
         )

@@ -4,7 +4,7 @@ Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
@@ -97,6 +97,8 @@ class LeaseTable(TableRecord, table=True):
     expires_at: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
     group_id: str | None = None
+    step: int | None = Field(default=None, sa_type=BigInteger)
+    """The training step at hand-out."""
 
 
 class RunTable(TableRecord, table=True):
@@ -107,6 +109,8 @@ class RunTable(TableRecord, table=True):
     options: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
     budget_usd: float | None = None
+    max_lag: int | None = Field(default=None, sa_type=BigInteger)
+    lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
 
 
 class PinTable(TableRecord, table=True):
@@ -157,6 +161,9 @@ class GroupTable(TableRecord, table=True):
     """1 if the group is scored and has a low signal."""
     counted: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if rollups include the group."""
+    lag: int | None = Field(default=None, sa_type=BigInteger)
+    stale: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
+    """1 if the group is flagged `stale`."""
 
 
 class RolloutTable(TableRecord, table=True):

@@ -53,11 +53,16 @@ class SqlTaskStore(TaskStore):
     async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
         return await self._database.read(lambda connection: _load_contexts(connection, stream, places))
 
-    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
+    async def lease(
+        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+    ) -> LeaseResult:
         return await self._database.write(
-            lambda connection: leases.lease_slots(connection, self._database, stream, count, seconds, locate),
+            lambda connection: leases.lease_slots(connection, self._database, stream, count, seconds, locate, step),
             f"leases {stream.run} {stream.environment}",
         )
+
+    async def get_oldest_step(self, run: str) -> int | None:
+        return await self._database.read(lambda connection: leases.load_oldest_step(connection, self._database, run))
 
     async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
         await self._database.write(

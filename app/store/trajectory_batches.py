@@ -73,7 +73,7 @@ def _assign_slice(connection: Connection, row: RowMapping, size: int, number: in
         return
     rest = {"first": row["first"] + size, "size": row["size"] - size, "whole": False, "passed": 0}
     connection.execute(here.values(rest))
-    piece = {name: row[name] for name in ("run", "env_id", "body_id", "first", "passed")}
+    piece = {name: row[name] for name in ("run", "env_id", "body_id", "first", "passed", "step")}
     connection.execute(insert(groups).values({**piece, "size": size, "whole": False, "batch": number, "place": place}))
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, literal_column, select
 
 from app.domain.trajectories import (
     EnvClient,
     EnvRegistration,
     QueueCount,
     QueuedGroup,
+    QueueLag,
     TrainerRegistration,
     TrajectoryBacklog,
     TrajectoryRun,
@@ -106,6 +107,20 @@ def load_backlog(connection: Connection, database: Database, row: TrajectoryRunR
         turns=row.turns,
         now=from_micros(database.read_clock()),
     )
+
+
+def load_lag(connection: Connection, run: str) -> QueueLag:
+    """Of groups that are not in a batch yet."""
+    runs, groups = trajectory_runs.c, trajectory_groups.c
+    lag = runs.step_before + runs.batches - groups.step
+    counted = [case((lag >= 0, one)) for one in (literal_column("1"), lag)]
+    statement = (
+        select(func.count(counted[0]), func.sum(counted[1]), func.max(counted[1]), func.count(case((lag < 0, 1))))
+        .select_from(trajectory_groups.join(trajectory_runs, runs.run == groups.run))
+        .where(groups.run == run, _IS_WAITING, groups.step.is_not(None))
+    )
+    count, total, largest, older = connection.execute(statement).one()
+    return QueueLag(count, float(total / count) if count else None, largest, older)
 
 
 def match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:

@@ -11,6 +11,7 @@ from app.domain.trajectories import (
     EnvClient,
     EnvRegistration,
     PackedGroup,
+    QueueLag,
     TrainerRegistration,
     TrajectoryBacklog,
     TrajectoryBatch,
@@ -21,7 +22,7 @@ from app.store.database import Database, insert_new
 from app.store.prepared_statements import PreparedStatement
 from app.store.rows import Row, encode_json, filter_storable, from_micros, insert_rows
 from app.store.trajectory_batches import delete_delivered, hand_out_batch, return_to_queue
-from app.store.trajectory_rows import load_backlog, load_run, load_run_state, lock_run
+from app.store.trajectory_rows import load_backlog, load_lag, load_run, load_run_state, lock_run
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
 
 DUPLICATE_WINDOW_SECONDS = 300
@@ -37,6 +38,13 @@ MAX_GROUPS_PER_STATEMENT = 500
 _INSERT_RUN = PreparedStatement(
     lambda postgres: insert_new(trajectory_runs, postgres).values(
         _build_parameters("run", "started", "batches", "step_before", "turns", "created_at")
+    )
+)
+
+
+_SELECT_STEP = PreparedStatement(
+    lambda _: select((trajectory_runs.c.step_before + trajectory_runs.c.batches).label("step")).where(
+        trajectory_runs.c.run == bindparam("run"), trajectory_runs.c.registration.is_not(None)
     )
 )
 
@@ -100,6 +108,9 @@ class SqlTrajectoryQueue(TrajectoryQueue):
             return None if row is None else load_backlog(connection, self._database, row)
 
         return await self._database.read(load_queue)
+
+    async def get_lag(self, run: str) -> QueueLag:
+        return await self._database.read(lambda connection: load_lag(connection, run))
 
     async def get_latest_body(self, run: str) -> bytes | None:
         newest = (
@@ -184,8 +195,11 @@ def _add_chunk(connection: Connection, database: Database, run: str, groups: Seq
         _ensure_run(connection, database, run)
         insert_rows(connection, bodies, [_build_body_row(run, group, stamp) for group in new.values()])
         ids = _find_body_ids(connection, run, new, stamp)
+        step = next((row.step for row in _SELECT_STEP.run(connection, run=run)), None)
         insert_rows(
-            connection, trajectory_groups, [_build_queue_row(run, group, ids[digest]) for digest, group in new.items()]
+            connection,
+            trajectory_groups,
+            [_build_queue_row(run, group, ids[digest], step) for digest, group in new.items()],
         )
     return len(new)
 
@@ -212,7 +226,7 @@ def _build_body_row(run: str, group: PackedGroup, stamp: int) -> Row:
     return {"run": run, "digest": group.digest, "created_at": stamp, "body": group.body}
 
 
-def _build_queue_row(run: str, group: PackedGroup, body_id: int) -> Row:
+def _build_queue_row(run: str, group: PackedGroup, body_id: int, step: int | None) -> Row:
     return {
         "run": run,
         "env_id": _validate_env_id(group.env_id),
@@ -223,6 +237,7 @@ def _build_queue_row(run: str, group: PackedGroup, body_id: int) -> Row:
         "passed": 0,
         "batch": None,
         "place": None,
+        "step": step,
     }
 
 

@@ -71,6 +71,8 @@ class TrajectoryGroupTable(TableRecord, table=True):
     passed: int
     batch: int | None = Field(default=None, sa_type=BigInteger)
     place: int | None = None
+    step: int | None = Field(default=None, sa_type=BigInteger)
+    """The trainer's step when the group was posted; null before one had registered."""
 
 
 class TrajectoryBatchTable(TableRecord, table=True):

@@ -16,6 +16,7 @@ REASONS: Mapping[Reason, str] = {
     "verifier_killed": "checking the completion took more time or memory than it may",
     "verifier_failed": "the verifier broke",
     "version_changed": "the task was handed out by another version of the environment or of its data",
+    "stale": "the group's lag is above its run's `max_lag`, and the run drops such groups: final",
     "environment_unavailable": "the environment's data cannot be read at the moment",
     "internal": "a fault of the service; its log has more",
 }
@@ -27,6 +28,9 @@ GROUP_FLAGS: Mapping[str, str] = {
     "piece that came when its group had been judged: judged alone",
     "partial_group": "the group came in pieces, and its time was up before all had come: judged without those that are "
     "missing",
+    "stale": "its lag was above its run's `max_lag` when it came",
+    "older_policy": "its lag is negative: the policy at scoring is of an earlier step than at hand-out, as after a "
+    "restart from an older checkpoint",
     "scoring_changed": "scored otherwise than when the run began: another version, data, rubric, judge or option",
 }
 

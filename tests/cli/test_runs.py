@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from tests.support.gateways import Gateways
 
 RUN = CliRunner()
 PRICES = {"input_price_per_million": "2", "output_price_per_million": "10"}
@@ -86,3 +87,24 @@ def test_a_reward_model_is_not_estimated_as_if_it_read_prompts(monkeypatch: pyte
 def test_the_table_says_what_comes_on_top() -> None:
     code, output = estimate("--env", "npc_arena")
     assert (code, "Corrections and retries come on top" in output, "US dollars" in output) == (0, True, True)
+
+
+def test_a_run_is_made_and_what_may_change_of_it_is_changed(gateways: Gateways) -> None:
+    def put(*options: str) -> tuple[int, dict[str, object]]:
+        ran = RUN.invoke(cli, ["runs", "set", "lagging", "--url", gateways.of().url, *options])
+        found = json.loads(ran.stdout) if ran.exit_code == 0 else {"said": ran.output}
+        return ran.exit_code, {name: found.get(name) for name in ("seed", "max_lag", "lag_policy")}
+
+    assert [
+        put("--lag-policy", "drop")[0],
+        put("--seed", "7", "--max-lag", "4", "--lag-policy", "pace"),
+        put("--max-lag", "2"),
+        put("--no-max-lag"),
+        put("--seed", "8")[0],
+    ] == [
+        1,
+        (0, {"seed": 7, "max_lag": 4, "lag_policy": "pace"}),
+        (0, {"seed": 7, "max_lag": 2, "lag_policy": "pace"}),
+        (0, {"seed": 7, "max_lag": None, "lag_policy": "pace"}),
+        1,
+    ]

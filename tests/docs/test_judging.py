@@ -113,5 +113,5 @@ def test_commands_are_shown() -> None:
         ["judges", "check"],
         ["judges", "bench"],
         ["judges", "bench"],
-        ["rescore", "--env"],
+        ["rescore", "--run"],
     ]

@@ -42,9 +42,14 @@ class CountedTasks(TaskStore):
     async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
         return await self._inner.get_frozen_contexts(stream, places)
 
-    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
+    async def lease(
+        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+    ) -> LeaseResult:
         self.asked.append((stream.environment, count))
-        return await self._inner.lease(stream, count, seconds, locate)
+        return await self._inner.lease(stream, count, seconds, locate, step)
+
+    async def get_oldest_step(self, run: str) -> int | None:
+        return await self._inner.get_oldest_step(run)
 
     async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
         await self._inner.expire_leases(stream, lease_ids)

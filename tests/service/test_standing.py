@@ -74,5 +74,6 @@ def test_a_reply_says_it_all_in_the_order_of_the_completions() -> None:
         std=0.0,
         advantages=(0.0, None, 0.0),
         low_signal=True,
+        lag=None,
         flags=("late",),
     )

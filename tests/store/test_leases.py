@@ -285,3 +285,25 @@ def test_replicas_and_streams_never_hand_out_the_same_task(store_url: str) -> No
         return sorted(index for some in taken for index in some)
 
     assert using(store_url, scenario) == list(range(200))
+
+
+def test_the_oldest_step_is_that_of_a_lease_which_is_out_in_any_replica(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario() -> list[int | None]:
+        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
+            found = [await other.tasks.get_oldest_step("run")]
+            await one.tasks.put([record(0)])
+            first = await one.tasks.lease(stream(), 1, 900, cycle(9), 3)
+            await one.tasks.lease(stream(digest="fifth"), 1, 60, cycle(9), 5)
+            await one.tasks.lease(stream(digest="plain"), 1, 900, cycle(9))
+            await other.tasks.lease(stream(run="another"), 1, 900, cycle(9), 1)
+            await other.tasks.lease(stream(digest="seventh"), 1, 900, cycle(9), 7)
+            found.append(await other.tasks.get_oldest_step("run"))
+            await one.groups.add([group(lease_id=first.leases[0].lease_id)])
+            found.append(await other.tasks.get_oldest_step("run"))
+            clock.forward(61)
+            found.append(await other.tasks.get_oldest_step("run"))
+            return found
+
+    assert asyncio.run(scenario()) == [None, 3, 5, 7]

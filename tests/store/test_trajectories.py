@@ -10,6 +10,7 @@ from app.domain.trajectories import (
     EnvRegistration,
     PackedGroup,
     QueueCount,
+    QueueLag,
     TrainerRegistration,
     TrajectoryBatch,
 )
@@ -69,6 +70,32 @@ def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
         (QueueCount(0, 8, 1),),
         True,
     )
+
+
+def test_the_queue_says_how_many_steps_its_groups_have_waited(store_url: str) -> None:
+    async def scenario(store: Store) -> list[QueueLag]:
+        queue = store.trajectories
+        await queue.add("run", [packed("early")])
+        found = [await queue.get_lag("run"), await queue.get_lag("nobody")]
+        await queued(store, "a", "b", "c", "d", "e")
+        found.append(await queue.get_lag("run"))
+        for sent in ((), (1,)):
+            await queue.take_batch("run", "life", sent, form_batch)
+        await queue.add("run", [packed("f"), packed("long", 40)])
+        found.append(await queue.get_lag("run"))
+        await queue.take_batch("run", "life", (2,), form_batch)
+        found.append(await queue.get_lag("run"))
+        await queue.register("run", TRAINER.model_copy(update={"starting_step": 50}))
+        return [*found, await queue.get_lag("run")]
+
+    assert using(store_url, scenario) == [
+        QueueLag(),
+        QueueLag(),
+        QueueLag(5, 0.0, 0, 0),  # "early" came before a trainer had registered
+        QueueLag(4, 1.0, 2, 0),  # d and e after two batches; f and long at once
+        QueueLag(2, 1.0, 1, 0),
+        QueueLag(0, None, None, 2),
+    ]
 
 
 def test_what_was_posted_before_the_trainer_came_waits_for_it(store_url: str) -> None:

@@ -15,6 +15,7 @@ from app.domain.values import Split
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.server import SamplingParameters
 from app.service.request_models import HandedOutTask
+from app.service.run_registry import RunSettings
 
 ENDLESS: Final = 100
 """Default number of tasks of an endless split."""
@@ -64,7 +65,7 @@ class EvaluationContext:
 
 async def ensure_run(gateway: GatewayClient, wanted: EvaluationSpec) -> Run:
     """Gets or creates the run, whose seed fixes the order of tasks."""
-    return await gateway.fetch_run(wanted.run) or await gateway.put_run(wanted.run, wanted.seed)
+    return await gateway.fetch_run(wanted.run) or await gateway.put_run(wanted.run, RunSettings(seed=wanted.seed))
 
 
 async def fetch_tasks(

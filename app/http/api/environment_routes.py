@@ -43,6 +43,8 @@ class BatchQuery(BaseModel):
     lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 600.0
     purpose: Annotated[str, Field(pattern="^(train|eval)$")] = "train"
     cursor: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    step: Annotated[int, Field(ge=0, lt=2**53, description="`policy.step` of `POST`.")] | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 10.0
 
 
 def create_environment_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
@@ -110,6 +112,7 @@ def _to_next_batch(request: BatchOptions) -> NextBatch:
 def _parse_query(query: BatchQuery) -> NextBatch:
     try:
         params = json.loads(query.params)
-        return NextBatch.model_validate({**query.model_dump(), "params": params})
+        given = query.model_dump(exclude={"step"}) | {"policy": None if query.step is None else {"step": query.step}}
+        return NextBatch.model_validate({**given, "params": params})
     except (ValidationError, ValueError, RecursionError) as error:
         raise InvalidRequest("params must be a JSON object of finite values", field="query.params") from error

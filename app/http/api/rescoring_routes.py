@@ -9,7 +9,7 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 from app.service.request_models import GroupId
-from app.service.rescoring import RescoreReply, RescoreRequest
+from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 
 EXAMPLES = {
     "now": Example(summary="With the run's options and the environment's current version", value={}),
@@ -30,5 +30,15 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
     ) -> RescoreReply:
         return await gateway.rescorer.rescore(group_id, request)
+
+    @router.post(
+        "/groups/{group_id}/rescore/estimate",
+        summary="What rescoring a group would cost at most; nothing is asked",
+        responses=refusals,
+    )
+    async def estimate(
+        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
+    ) -> RescoreEstimate:
+        return await gateway.rescorer.estimate(group_id, request)
 
     return router

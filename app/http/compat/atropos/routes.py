@@ -167,4 +167,7 @@ def _add_explanation_route(router: APIRouter, prefix: str, desk: AtroposQueue) -
             current_step=told.standing.step,
             queue_size=told.standing.groups,
             sequences=told.standing.sequences,
+            mean_lag=told.lag.mean,
+            max_lag=told.lag.largest,
+            older_policy=told.lag.older_policy,
         )

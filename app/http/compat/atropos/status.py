@@ -1,10 +1,17 @@
 """The status of a run, for its environments and for people."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from app.domain.trajectories import BatchNotReady, EnvClient, TrajectoryBacklog, TrajectoryRun, TrajectoryRunStatus
+from app.domain.trajectories import (
+    BatchNotReady,
+    EnvClient,
+    QueueLag,
+    TrajectoryBacklog,
+    TrajectoryRun,
+    TrajectoryRunStatus,
+)
 from app.http.compat.atropos.batching import ALIVE_SECONDS, MIN_WEIGHT, form_batch
 from app.http.compat.atropos.wire import EnvStatus
 
@@ -56,22 +63,33 @@ def _is_alive(feeder: EnvClient, now: datetime) -> bool:
     return feeder.connected and now - feeder.seen_at <= timedelta(seconds=ALIVE_SECONDS)
 
 
-def explain_run(standing: TrajectoryRun, line: TrajectoryBacklog | None, now: datetime) -> TrajectoryRunStatus:
+def explain_run(
+    standing: TrajectoryRun, line: TrajectoryBacklog | None, lag: QueueLag, now: datetime
+) -> TrajectoryRunStatus:
     """`line` is None without a trainer."""
-    notes = _describe_environments(standing.feeders, now)
+    notes = (*_describe_environments(standing.feeders, now), *_describe_lag(lag))
     waiting = f"{standing.groups} groups ({standing.sequences} sequences) stay in the queue"
     if line is None:
-        return TrajectoryRunStatus(standing, False, f"No trainer has registered (POST /register). {waiting}.", notes)
+        return TrajectoryRunStatus(
+            standing, lag, False, f"No trainer has registered (POST /register). {waiting}.", notes
+        )
     if standing.undelivered:
         reason = f"{standing.undelivered} batches may not have arrived and are sent again first."
-        return TrajectoryRunStatus(standing, True, reason, notes)
+        return TrajectoryRunStatus(standing, lag, True, reason, notes)
     formed = form_batch(line)
     if isinstance(formed, BatchNotReady):
-        return TrajectoryRunStatus(standing, False, formed.reason, notes)
+        return TrajectoryRunStatus(standing, lag, False, formed.reason, notes)
     begun = (
         "" if standing.started else " The trainer has not requested its first batch yet; environments wait for that."
     )
-    return TrajectoryRunStatus(standing, True, f"A batch is ready.{begun}", notes)
+    return TrajectoryRunStatus(standing, lag, True, f"A batch is ready.{begun}", notes)
+
+
+def _describe_lag(lag: QueueLag) -> Iterator[str]:
+    if lag.largest:
+        yield f"The oldest group in the queue was posted {lag.largest} steps ago."
+    if lag.older_policy:
+        yield f"{lag.older_policy} groups were posted at a later step than the trainer's present one."
 
 
 def _describe_environments(feeders: Collection[EnvClient], now: datetime) -> tuple[str, ...]:

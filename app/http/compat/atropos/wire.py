@@ -178,3 +178,9 @@ class BatchExplanation(BaseModel):
     """Groups that wait or will be sent again."""
     sequences: int
     """Sequences in these groups."""
+    mean_lag: float | None
+    """Steps since the groups in the queue were posted; null without groups that were posted to a registered trainer."""
+    max_lag: int | None
+    older_policy: int
+    """Groups that were posted at a later step than the present one, as after a restart from an older checkpoint. They
+    are in neither figure."""

@@ -40,6 +40,7 @@ class RewardOptions(BaseModel):
             size=1 if label.purpose == "eval" else label.size or self.group_size,
             policy=None if self.model is None else Policy(model=self.model),
             purpose=label.purpose,
+            needs_reward=True,
         )
 
 

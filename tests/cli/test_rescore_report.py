@@ -1,0 +1,160 @@
+"""A whole run scored by another judge: the report by hand, the cost before it, and a command that is killed."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from app.cli.gateway_client import GatewayClient
+from app.cli.main import cli
+from app.cli.rescore import RescoreSpec, RescoreTally, rescore_groups
+from app.domain.errors import InvalidRequest
+from app.domain.judging import Judgement, JudgeRequest
+from app.evaluation.scoring_flips import RescoredGroup, report_flips
+from app.judges.panels import ConfiguredPanels
+from app.judges.scripted import ScriptedJudge
+from app.service.rescoring import RescoreEstimate, RescoreRequest
+from tests.support.chat_server import Received, Reply
+from tests.support.chat_server import serving as judge_serving
+from tests.support.playground import World, by_number, gateway
+from tests.support.preferring import preferring
+from tests.support.rescored import BY_HAND, GROUPS, OTHER_JUDGE, figures_of
+from tests.support.serving import ROOT, serving
+
+
+def differing(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {candidate.id: OTHER_JUDGE[candidate.text] for candidate in request.candidates}
+
+
+class PricedScript(ScriptedJudge):
+    def compute_most(self, input_tokens: int) -> float | None:
+        return 0.25
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        return (await super().judge(request)).model_copy(update={"calls": 1, "cost_usd": 0.1})
+
+
+async def store_groups(client: httpx.AsyncClient) -> None:
+    """The groups as the first judge scores them. One more was dropped, and has nothing to compare."""
+    await client.put("/runs/a", json={"options": {"relative_weight": 0}, "max_lag": 5, "lag_policy": "drop"})
+    handed: JsonValue = {"run": "a", "batch_size": 4, "policy": {"step": 0}}
+    tasks = (await client.post("/envs/arena/next-batch", json=handed)).json()["tasks"]
+    waiting = list(GROUPS)
+    for task in tasks:
+        group = next(one for one in waiting if one.label == task["metadata"]["level"])
+        waiting.remove(group)
+        texts: JsonValue = [{"text": str(reward)} for reward in group.original]
+        answer: JsonValue = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": texts}
+        body: JsonValue = {"policy": {"model": "m", "step": group.step}, "groups": [answer]}
+        (reply,) = (await client.post("/envs/arena/score", json=body)).json()["groups"]
+        assert reply["rewards"] == pytest.approx(list(group.original))
+    again = (await client.post("/envs/arena/next-batch", json={**handed, "batch_size": 1})).json()["tasks"][0]  # type: ignore[dict-item]
+    stale: JsonValue = {"task_id": again["task_id"], "lease_id": again["lease_id"], "completions": [{"text": "0.9"}]}
+    await client.post("/envs/arena/score", json={"policy": {"model": "m", "step": 9}, "groups": [stale]})
+
+
+def spec(*, yes: bool) -> RescoreSpec:
+    return RescoreSpec("arena", "a", None, 3, RescoreRequest(judges=("other",), relative_weight=0.0), yes)
+
+
+def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    other = PricedScript(differing, "other")
+    judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
+
+    async def scenario() -> tuple[RescoreTally, int, RescoreTally, RescoreEstimate]:
+        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
+            await store_groups(client)
+            first, second = RescoreTally(), RescoreTally()
+            asked = GatewayClient(client)
+            with pytest.raises(InvalidRequest, match="--yes"):
+                await rescore_groups(asked, spec(yes=False), first)
+            before = len(other.requests)
+            await rescore_groups(asked, spec(yes=True), first)
+            made = len(other.requests)
+            await rescore_groups(asked, spec(yes=False), second)
+            assert (before, len(other.requests)) == (0, made)
+            stored = await asked.estimate_rescore(first.groups[0].group_id, spec(yes=True).request)
+            return first, made, second, stored
+
+    first, made, second, stored = asyncio.run(scenario())
+    named = sorted(first.groups, key=lambda one: (one.step or 0, one.label or ""))
+    renamed = [
+        RescoredGroup(own.group_id, one.original, one.rescored, one.label, one.step)
+        for own, one in zip(GROUPS, named, strict=True)
+    ]
+    assert figures_of(report_flips(renamed)) == BY_HAND
+    assert (first.calls, round(first.cost_usd, 6)) == (made, round(0.1 * made, 6))
+    assert (sorted(second.groups, key=str), second.calls) == (sorted(first.groups, key=str), 0)
+    assert stored == RescoreEstimate(stored=True)
+
+
+def test_an_estimate_is_a_bound_and_asks_nobody(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    other = PricedScript(differing, "other")
+    judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
+
+    async def scenario() -> tuple[RescoreEstimate, int, RescoreTally]:
+        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
+            await store_groups(client)
+            asked, tally = GatewayClient(client), RescoreTally()
+            listed = [one for one in (await asked.list_groups({"run": "a"})).groups if any(one.rewards)]
+            bound = await asked.estimate_rescore(listed[0].group_id, spec(yes=True).request)
+            silent = len(other.requests)
+            await rescore_groups(asked, spec(yes=True), tally)
+            return bound, silent, tally
+
+    bound, silent, tally = asyncio.run(scenario())
+    assert (bound.stored, bound.calls, bound.cost_usd, bound.input_tokens > 0, silent) == (False, 4, 1.0, True, 0)
+    assert tally.cost_usd <= 4 * (bound.cost_usd or 0)
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    def judge(number: int, received: Received) -> Reply:
+        asked[json.dumps(received.body["messages"])] += 1
+        return Reply(preferring(number, received).body, seconds=0.3)
+
+    with judge_serving(judge) as server:
+        known = {"base_url": server.url, "model": "counter"}
+        config = {"judges": {"slow": known}, "environments": {"rlaif": {"judges": ["offline"]}}}
+        (tmp_path / "gateway.yaml").write_text(json.dumps(config), encoding="utf-8")
+        with serving(tmp_path) as served:
+            batch = {"run": "a", "batch_size": 16}
+            tasks = httpx.post(f"{served.url}/envs/rlaif/next-batch", json=batch, timeout=60).json()["tasks"]
+            texts = [{"text": "Yes."}, {"text": "Yes, of course, why not, if you like."}]
+            groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": texts} for one in tasks]
+            told = httpx.post(f"{served.url}/score", json={"groups": groups}, timeout=60).json()["groups"]
+            rewarded = sum(any(reward is not None for reward in group["rewards"]) for group in told)
+            options = ["rescore", "--url", served.url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
+            command = [sys.executable, "-m", "app.cli", *options, "--yes"]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
+                due = time.monotonic() + 120
+                while len(asked) < 6 and first.poll() is None and time.monotonic() < due:
+                    time.sleep(0.01)
+                first.send_signal(signal.SIGKILL)
+            partly = len(asked)
+            ran = CliRunner().invoke(cli, [*options, "--yes"])
+            found = json.loads(ran.stdout)
+            again = json.loads(CliRunner().invoke(cli, options).stdout)
+    assert (ran.exit_code, found["groups"], found["unscored"]) == (0, rewarded, 0)
+    assert partly < len(asked)
+    assert 0 < found["calls"] < len(asked)
+    assert set(asked.values()) == {1}
+    assert (again["calls"], again["report"]) == (0, found["report"])
