@@ -175,6 +175,9 @@ class StatisticsRow(Frozen):
     pending: int
     mean_reward: FiniteNumber | None
     mean_absolute: FiniteNumber | None
+    mean_calibrated: FiniteNumber | None = None
+    """Over the `calibrated` rollouts that have such a value; null without any."""
+    calibrated: int = 0
     criteria: tuple[CriterionMean, ...] = ()
 
 

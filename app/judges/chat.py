@@ -13,6 +13,7 @@ from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.domain.values import utc_now
 from app.judges.budget import SpendingAccount, create_reservation_id
+from app.judges.calibration import parse_references
 from app.judges.chat_response import ChatResponse
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
@@ -72,6 +73,10 @@ class ChatJudge:
     @property
     def pace(self) -> ReadingPace:
         return self._config.pace
+
+    @property
+    def writes(self) -> bool:
+        return True
 
     @property
     def repeats_itself(self) -> bool:
@@ -186,7 +191,8 @@ class ChatJudge:
         self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
     ) -> JudgeAnswer:
         """Retries once, with a list of the problems, when the first answer is invalid."""
-        found = await self._parse_response(await self._line.ask(messages, request, deadline, spent), request)
+        formed = None if request.wanted else request
+        found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
         if isinstance(found, UnusableAnswer) and self._has_fallback and is_refusal(spent.raw):
             raise build_refusal_error(spent.raw)
         if isinstance(found, UnusableAnswer):
@@ -195,7 +201,7 @@ class ChatJudge:
                 {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
                 {"role": "user", "content": render_correction(found.problems)},
             ]
-            found = await self._parse_response(await self._line.ask(messages, request, deadline, spent), request)
+            found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
         if isinstance(found, UnusableAnswer) and is_refusal(spent.raw):
             raise build_refusal_error(spent.raw)
         if isinstance(found, UnusableAnswer):
@@ -232,6 +238,9 @@ class ChatJudge:
 def _parse_response_text(
     reply: ChatResponse, request: JudgeRequest, config: ChatJudgeConfig
 ) -> JudgeAnswer | UnusableAnswer:
+    if request.wanted:
+        written = parse_references(reply.text, request.wanted)
+        return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
     text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
     return parse_answer(text, request, config.verdict_form)
 

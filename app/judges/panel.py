@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from app.domain.calibration import ReferencePlan, References
 from app.domain.digests import digest, digest_of_model
 from app.domain.judging import (
     Case,
@@ -18,6 +19,7 @@ from app.domain.judging import (
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Reason, Score
 from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values
+from app.judges.calibration import ask_for_references, read_beside_references
 from app.judges.capping_defects import collect_defects, settle_divided_caps
 from app.judges.claims import attach_claim_notes
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
@@ -35,11 +37,11 @@ from app.judges.ranks import NEUTRAL, mean
 from app.judges.reliability import stands_out
 from app.judges.reward_models import REWARD_RUBRIC, read_rewards
 from app.judges.text_normalisation import strip_thoughts
-from app.ports.judges import Judge, gives_rewards
+from app.ports.judges import CalibrationReading, Judge, WrittenReferences, gives_rewards
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 8
+VERSION: Final = 10
 """Increase this when the same judgements would give different scores."""
 
 _Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
@@ -128,6 +130,23 @@ class JudgePanel:
             ),
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
+
+    async def calibrate(self, case: Case, references: References) -> CalibrationReading:
+        """Reads the group once more, beside references. Only values that no reward depends on come of it."""
+        if self._rubric is not None:
+            case = case.model_copy(update={"rubric": self._rubric})
+        return await read_beside_references(self._bound_readers(), case, references)
+
+    async def write_references(self, plan: ReferencePlan) -> WrittenReferences | None:
+        return await ask_for_references([judge for judge in self._judges if not gives_rewards(judge)], plan)
+
+    @property
+    def grades(self) -> bool:
+        """Whether some judge reads by the rubric."""
+        return not all(map(gives_rewards, self._judges))
+
+    def _bound_readers(self) -> list[Judge]:
+        return [DeadlineJudge(judge, self._seconds) for judge in self._judges if not gives_rewards(judge)]
 
     async def _read_group(self, group: CandidateGroup) -> Sequence[GroupResult]:
         bounded = [DeadlineJudge(judge, self._seconds) for judge in self._judges]

@@ -39,6 +39,7 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     absolutes = [
         (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
     ]
+    calibrated = [score.calibrated for score in scored if score.calibrated is not None]
     statistics = compute_statistics(scores)
     return {
         "size": len(scores),
@@ -49,6 +50,8 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
         "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
         "absolute_sum": math.fsum(absolutes),
         "absolute_count": len(absolutes),
+        "calibrated_sum": math.fsum(calibrated),
+        "calibrated_count": len(calibrated),
         "low_signal": int(statistics.teaches_nothing and combine_outcomes(scores) != "pending"),
     }
 
@@ -87,6 +90,8 @@ def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
         "gate": score.gate,
         "absolute": score.absolute,
         "relative": score.relative,
+        "calibrated": score.calibrated,
+        "calibrated_error": score.calibrated_error,
         "score": encode(score),
     }
 

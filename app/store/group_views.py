@@ -167,7 +167,17 @@ def _load_criteria(
     return criteria
 
 
-_SUMMED_COLUMNS = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal")
+_CALIBRATED_COLUMNS = ("calibrated_sum", "calibrated_count")
+_SUMMED_COLUMNS = (
+    "size",
+    "scored",
+    "unscored",
+    "reward_sum",
+    "absolute_sum",
+    "absolute_count",
+    "low_signal",
+    *_CALIBRATED_COLUMNS,
+)
 
 
 def _parse_statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> StatisticsRow:
@@ -184,5 +194,7 @@ def _parse_statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) ->
         pending=row["size"] - row["scored"] - row["unscored"],
         mean_reward=row["reward_sum"] / row["scored"] if row["scored"] else None,
         mean_absolute=row["absolute_sum"] / row["absolute_count"] if row["absolute_count"] else None,
+        mean_calibrated=row["calibrated_sum"] / row["calibrated_count"] if row["calibrated_count"] else None,
+        calibrated=row["calibrated_count"] or 0,
         criteria=tuple(criteria),
     )

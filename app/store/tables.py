@@ -151,6 +151,9 @@ class GroupTable(TableRecord, table=True):
     head: str = Field(sa_type=Text)
     """Policy, lease id and flags."""
     created_at: int = Field(sa_type=BigInteger)
+    calibrated_sum: float | None = None
+    """Sum of `calibrated` over the `calibrated_count` rollouts that have it; null in rows of before."""
+    calibrated_count: int | None = None
     low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if the group is scored and has a low signal."""
 
@@ -166,6 +169,8 @@ class RolloutTable(TableRecord, table=True):
     gate: float | None
     absolute: float | None
     relative: float | None
+    calibrated: float | None = None
+    calibrated_error: float | None = None
     score: str = Field(sa_type=Text)
     completion: str = Field(sa_type=Text)
 
@@ -213,6 +218,8 @@ class RescoreTable(TableRecord, table=True):
     gate: float | None
     absolute: float | None
     relative: float | None
+    calibrated: float | None = None
+    calibrated_error: float | None = None
     score: str = Field(sa_type=Text)
 
 
