@@ -160,10 +160,10 @@ class SceneSet(Frozen):
 
     @model_validator(mode="after")
     def _require_exemplar_owner(self) -> Self:
-        own = ("exemplar", "plain", "generic")
-        exemplary = [scene.id for scene in self.scenes if any(getattr(scene, name) is not None for name in own)]
-        if self.character is None and exemplary:
-            raise ValueError(f"{exemplary[0]}: exemplar, plain and generic need a scene file with a character")
+        kinds = {"exemplar": "an exemplar", "plain": "a plain reply", "generic": "a generic reply"}
+        told = [(scene.id, kinds[name]) for scene in self.scenes for name in kinds if getattr(scene, name) is not None]
+        if self.character is None and told:
+            raise ValueError(f"{told[0][0]}: {told[0][1]} needs a scene file with a character")
         return self
 
     @model_validator(mode="after")

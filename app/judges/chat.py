@@ -13,7 +13,6 @@ from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.domain.values import utc_now
 from app.judges.budget import SpendingAccount, create_reservation_id
-from app.judges.calibration import parse_references
 from app.judges.chat_response import ChatResponse
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
@@ -23,6 +22,7 @@ from app.judges.judge_client import JudgeClient, PromptMessage, ReadingCost
 from app.judges.limits import take_exclusive_turn
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
+from app.judges.reference_readings import parse_references
 from app.judges.refusal_detection import is_refusal
 from app.judges.server_traits import ServerTraits
 from app.judges.text_normalisation import replace_surrogates

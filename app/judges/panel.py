@@ -19,7 +19,6 @@ from app.domain.judging import (
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Reason, Score
 from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values
-from app.judges.calibration import ask_for_references, read_beside_references
 from app.judges.capping_defects import collect_defects, settle_divided_caps
 from app.judges.claims import attach_claim_notes
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
@@ -34,6 +33,7 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.ranks import NEUTRAL, mean
+from app.judges.reference_readings import ask_for_references, read_beside_references
 from app.judges.reliability import stands_out
 from app.judges.reward_models import REWARD_RUBRIC, read_rewards
 from app.judges.text_normalisation import strip_thoughts

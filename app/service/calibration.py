@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from app.domain.calibration import LEVELS, CalibratedValue, CalibrationGap, ReferencePlan, References, is_drawn
 from app.domain.errors import StoreUnavailable
@@ -17,9 +16,6 @@ from app.service.inflight import SingleFlight
 from app.service.run_budgets import GroupBudget
 
 log = logging.getLogger(__name__)
-
-BEYOND_REFERENCES: Final = "calibration_bounded"
-"""Flag of a calibrated value that was cut off."""
 
 Found = References | CalibrationGap
 """References, or why there are none."""
@@ -110,7 +106,7 @@ def add_value(score: Score, value: CalibratedValue | CalibrationGap | None) -> S
         return score
     if isinstance(value, str):
         return score.model_copy(update={"uncalibrated": value})
-    flags = (*score.flags, BEYOND_REFERENCES) if value.is_bounded else score.flags
+    flags = (*score.flags, "calibration_bounded") if value.is_bounded else score.flags
     return score.model_copy(update={"calibrated": value.value, "calibrated_error": value.error, "flags": flags})
 
 
