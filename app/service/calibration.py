@@ -1,5 +1,6 @@
 """Calibrated values of the groups that are drawn for them: what references there are, and what may be paid."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +84,8 @@ class ReferenceShelf:
             if not plan.brief:
                 return "no_references"
             flight = self._flights.find([plan.scene]).get(plan.scene)
-            return await (flight or self._flights.start([plan.scene], self._write(panel, plan, made)))
+            flight = flight or self._flights.start([plan.scene], self._write(panel, plan, made))
+            return await asyncio.shield(flight)
         except StoreUnavailable:
             return "references_failed"
 

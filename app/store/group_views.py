@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, 
 
 from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgingPurpose
 from app.ports.store import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
@@ -104,7 +104,7 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
 def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str, list[StoredReading]]:
     """By group, in the order in which they were stored."""
     made = (
-        select(groups.c.group_id, judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
+        select(groups.c.group_id, judgements.c.answer, judgements.c.purpose, prompts.c.body, scorings.c.scoring_id)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
@@ -112,13 +112,16 @@ def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str,
         .order_by(judgements.c.sequence)
     )
     found: defaultdict[str, list[StoredReading]] = defaultdict(list)
-    for group_id, answer, prompt, scoring_id in connection.execute(made):
-        found[group_id].append(StoredReading(judgement=_parse_judgement(answer, prompt), scoring_id=scoring_id or ""))
+    for group_id, answer, purpose, prompt, scoring_id in connection.execute(made):
+        judgement = _parse_judgement(answer, purpose, prompt)
+        found[group_id].append(StoredReading(judgement=judgement, scoring_id=scoring_id or ""))
     return found
 
 
-def _parse_judgement(answer: str, prompt: str | None) -> Judgement:
+def _parse_judgement(answer: str, purpose: JudgingPurpose | None, prompt: str | None) -> Judgement:
     judgement = decode(Judgement, answer)
+    if purpose is not None:
+        judgement = judgement.model_copy(update={"purpose": purpose})
     return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
 
 

@@ -32,6 +32,8 @@ class JudgementTable(TableRecord, table=True):
     scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
     reading: str | None = None
     """Digest of the request, as in `judge_cache`."""
+    purpose: str | None = None
+    """What it was for, if not for a score."""
 
 
 class JudgeCacheTable(TableRecord, table=True):

@@ -171,6 +171,7 @@ class RolloutTable(TableRecord, table=True):
     relative: float | None
     calibrated: float | None = None
     calibrated_error: float | None = None
+    uncalibrated: str | None = None
     score: str = Field(sa_type=Text)
     completion: str = Field(sa_type=Text)
 
@@ -220,6 +221,7 @@ class RescoreTable(TableRecord, table=True):
     relative: float | None
     calibrated: float | None = None
     calibrated_error: float | None = None
+    uncalibrated: str | None = None
     score: str = Field(sa_type=Text)
 
 

@@ -14,10 +14,13 @@ IS_EXPANSION = True
 _COLUMNS = (
     ("rollouts", "calibrated", sa.Float),
     ("rollouts", "calibrated_error", sa.Float),
+    ("rollouts", "uncalibrated", sa.String),
     ("rescores", "calibrated", sa.Float),
     ("rescores", "calibrated_error", sa.Float),
+    ("rescores", "uncalibrated", sa.String),
     ("groups", "calibrated_sum", sa.Float),
     ("groups", "calibrated_count", sa.Integer),
+    ("judgements", "purpose", sa.String),
 )
 
 
