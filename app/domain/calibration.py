@@ -35,6 +35,7 @@ CalibrationGap = Literal[
     "no_judge",
     "not_read",
     "flat_line",
+    "internal",
 ]
 """Why a rollout of a drawn group has no calibrated value. See `docs/judging.md`."""
 

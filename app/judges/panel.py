@@ -135,18 +135,16 @@ class JudgePanel:
         """Reads the group once more, beside references. Only values that no reward depends on come of it."""
         if self._rubric is not None:
             case = case.model_copy(update={"rubric": self._rubric})
-        return await read_beside_references(self._bound_readers(), case, references)
+        readers = [judge for judge in self._judges if not gives_rewards(judge)]
+        return await read_beside_references(readers, case, references)
 
-    async def write_references(self, plan: ReferencePlan) -> WrittenReferences | None:
-        return await ask_for_references([judge for judge in self._judges if not gives_rewards(judge)], plan)
+    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
+        return await ask_for_references(self._judges, plan, policy)
 
     @property
     def grades(self) -> bool:
         """Whether some judge reads by the rubric."""
         return not all(map(gives_rewards, self._judges))
-
-    def _bound_readers(self) -> list[Judge]:
-        return [DeadlineJudge(judge, self._seconds) for judge in self._judges if not gives_rewards(judge)]
 
     async def _read_group(self, group: CandidateGroup) -> Sequence[GroupResult]:
         bounded = [DeadlineJudge(judge, self._seconds) for judge in self._judges]

@@ -16,14 +16,16 @@ from app.domain.calibration import (
 )
 from app.domain.digests import digest
 from app.domain.judging import Case, JudgeRequest, Probes, Rubric, RubricCriterion
+from app.domain.model_names import is_same_model
 from app.domain.rewards import apply_bounds
 from app.judges.aggregation import CandidateGroup, UsableJudgement, drop_uneven_criteria
+from app.judges.deadline import DeadlineJudge
 from app.judges.gates.group_check import GateResult, group_passed, run_gates_on_case
 from app.judges.pacing import get_pace
 from app.judges.presentation_order import arrange_circle, build_mirrored_orders, choose_first
 from app.judges.questions import Question, ask_judge, ask_questions
 from app.judges.text_normalisation import strip_thoughts
-from app.ports.judges import CalibrationReading, Judge, WrittenReferences, can_write
+from app.ports.judges import BackedJudge, CalibrationReading, Judge, WrittenReferences, can_write
 
 _NO_RUBRIC: Final = Rubric(
     name="references",
@@ -31,6 +33,8 @@ _NO_RUBRIC: Final = Rubric(
     instructions="",
     criteria=(RubricCriterion(name="none", weight=1.0, description="", anchors={}),),
 )
+_SECONDS: Final = 140.0
+"""For the further reading, and for writing references: with the group's own readings less than runs' budgets hold."""
 _LONGEST_REPLY: Final = 4_000
 """Characters of a reference."""
 
@@ -52,7 +56,7 @@ async def read_beside_references(judges: Sequence[Judge], case: Case, references
     group = _select_shown(shown, get_pace(judge).largest_group)
     order, _ = build_mirrored_orders(case.key, group.texts, 0)
     question = Question(group, group.build_request(order, "listwise", mirrored=False))
-    (answer,) = await ask_questions(judge, [question], has_answered=True)
+    (answer,) = await ask_questions(DeadlineJudge(judge, _SECONDS), [question], has_answered=True)
     marked = tuple(made.model_copy(update={"purpose": "calibration"}) for made in answer.judgements)
     if answer.reading is None:
         gap: CalibrationGap = "budget" if marked[-1].failure == "budget" else "judge_failed"
@@ -94,22 +98,30 @@ def _place_on_line(
     return tuple(None if text is None else known.get(text, "not_read") for text in shown.texts)
 
 
-async def ask_for_references(judges: Sequence[Judge], plan: ReferencePlan) -> WrittenReferences | None:
-    """The first judge that can writes the replies that `plan` does not give. None where none can."""
-    writers = [judge for judge in judges if can_write(judge)]
+async def ask_for_references(
+    judges: Sequence[Judge], plan: ReferencePlan, policy: str | None
+) -> WrittenReferences | None:
+    """A judge that can writes the replies that `plan` does not give. None where none can, but for the model `policy`:
+    a policy would be compared with itself."""
+    writers = [judge for judge in judges if can_write(judge) and not _may_be_policy(judge, policy)]
     if not writers:
         return None
     wanted = tuple(kind for kind in sorted(LEVELS) if kind not in plan.given)
-    judge = writers[digest_place(plan.scene, len(writers))]
+    judge = writers[_choose_writer(plan.scene, len(writers))]
     request = JudgeRequest(
         rubric=_NO_RUBRIC, document={}, probes=Probes(), candidates=(), wanted=wanted, brief=plan.brief
     )
-    made = (await ask_judge(judge, request)).model_copy(update={"purpose": "references"})
+    made = (await ask_judge(DeadlineJudge(judge, _SECONDS), request)).model_copy(update={"purpose": "references"})
     replies = None if made.error is not None else parse_references(made.raw, wanted)
     return WrittenReferences(None if isinstance(replies, str) else replies, made)
 
 
-def digest_place(key: str, count: int) -> int:
+def _may_be_policy(judge: Judge, policy: str | None) -> bool:
+    asked = (judge, judge.fallback) if isinstance(judge, BackedJudge) else (judge,)
+    return policy is not None and any(is_same_model(one.model, policy) for one in asked)
+
+
+def _choose_writer(key: str, count: int) -> int:
     return int(digest(["writer", key]), 16) % count
 
 

@@ -185,8 +185,8 @@ class CalibratingPanel(Panel, Protocol):
 
     async def calibrate(self, case: Case, references: References) -> CalibrationReading: ...
 
-    async def write_references(self, plan: ReferencePlan) -> WrittenReferences | None:
-        """Those that the plan does not give. None when no judge of the panel writes."""
+    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
+        """Those that the plan does not give. None when no judge of the panel writes, but for the model `policy`."""
 
 
 class ReferenceStore(Protocol):

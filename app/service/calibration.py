@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.domain.calibration import LEVELS, CalibratedValue, CalibrationGap, ReferencePlan, References, is_drawn
@@ -20,14 +20,16 @@ log = logging.getLogger(__name__)
 
 Found = References | CalibrationGap
 """References, or why there are none."""
+Values = Sequence[CalibratedValue | CalibrationGap | None]
+"""By candidate; null for gated ones."""
 
 
 @dataclass(frozen=True)
 class GroupCalibration:
-    """Whether and how one group of a task is calibrated. `plan` is null for a task that knows no references."""
+    """Whether and how one group of a task is calibrated. `find_plan` gives null for a task that knows no references."""
 
     shelf: "ReferenceShelf"
-    plan: ReferencePlan | None
+    find_plan: Callable[[], ReferencePlan | None]
     share: Unit
     policy: Policy | None
     budget: GroupBudget | None
@@ -36,31 +38,35 @@ class GroupCalibration:
         """The result with calibrated values, and the judgements that they took. Whatever fails here leaves the scores
         as they are, with the reason."""
         judged = [score for score in result.scores if _is_judged(score)]
-        if self.plan is None or not judged or not is_drawn(case.key, self.share):
+        if not judged or not is_drawn(case.key, self.share):
             return result
         made: list[Judgement] = []
+        values: Values | CalibrationGap
         try:
-            values = await self._calibrate(panel, case, self.plan, made)
+            if (plan := self.find_plan()) is None:
+                return result
+            values = await self._calibrate(panel, case, plan, made)
         except Exception:
-            log.exception("a group could not be calibrated: scene=%s", self.plan.scene)
-            values = "judge_failed"
+            log.exception("a group could not be calibrated: rubric=%s", case.rubric.name)
+            values = "internal"
         listed = (values,) * len(result.scores) if isinstance(values, str) else values
         scores = tuple(add_value(score, value) for score, value in zip(result.scores, listed, strict=True))
         return PanelResult(scores=scores, judgements=tuple(made))
 
     async def _calibrate(
         self, panel: Panel, case: Case, plan: ReferencePlan, made: list[Judgement]
-    ) -> Sequence[CalibratedValue | CalibrationGap | None] | CalibrationGap:
+    ) -> Values | CalibrationGap:
         if plan.opted_out:
             return "opted_out"
         if not isinstance(panel, CalibratingPanel) or not panel.grades:
             return "no_judge"
         if self.budget is not None and not await self.budget.reserve_further(case):
             return "budget"
-        found = await self.shelf.find(panel, plan, made)
+        policy = None if self.policy is None else self.policy.model
+        found = await self.shelf.find(panel, plan, made, policy)
         if isinstance(found, str):
             return found
-        if found.model and self.policy is not None and is_same_model(found.model, self.policy.model):
+        if found.model and policy is not None and is_same_model(found.model, policy):
             return "made_by_policy"
         reading = await panel.calibrate(case, found)
         made += reading.judgements
@@ -74,8 +80,10 @@ class ReferenceShelf:
         self._store = store
         self._flights = SingleFlight[Found]("references could not be made")
 
-    async def find(self, panel: CalibratingPanel, plan: ReferencePlan, made: list[Judgement]) -> Found:
-        """`made` gets the judgements that were needed."""
+    async def find(
+        self, panel: CalibratingPanel, plan: ReferencePlan, made: list[Judgement], policy: str | None
+    ) -> Found:
+        """`made` gets the judgements that were needed. The model `policy` writes none."""
         if plan.given.keys() >= LEVELS.keys():
             return References(replies=plan.given)
         try:
@@ -84,13 +92,15 @@ class ReferenceShelf:
             if not plan.brief:
                 return "no_references"
             flight = self._flights.find([plan.scene]).get(plan.scene)
-            flight = flight or self._flights.start([plan.scene], self._write(panel, plan, made))
+            flight = flight or self._flights.start([plan.scene], self._write(panel, plan, made, policy))
             return await asyncio.shield(flight)
         except StoreUnavailable:
             return "references_failed"
 
-    async def _write(self, panel: CalibratingPanel, plan: ReferencePlan, made: list[Judgement]) -> Found:
-        written = await panel.write_references(plan)
+    async def _write(
+        self, panel: CalibratingPanel, plan: ReferencePlan, made: list[Judgement], policy: str | None
+    ) -> Found:
+        written = await panel.write_references(plan, policy)
         if written is None:
             return "no_references"
         made.append(written.judgement)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.domain.errors import (
     Conflict,
@@ -255,7 +256,7 @@ class Scorer:
             if panel is None
             else GroupCalibration(
                 self._references,
-                hosted.environment.references(task),
+                partial(hosted.environment.references, task),
                 self._panels.resolve_options(hosted.name, options).calibration_share,
                 policy,
                 budget,

@@ -1,18 +1,34 @@
 """The line through replies of known level, and what it makes of judges whose scores cannot be compared over time."""
 
 import asyncio
+import json
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 
-from app.domain.calibration import HIGHEST, LEVELS, LOWEST, fit_reference_line, is_drawn
+from app.domain.calibration import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
+from app.domain.judging import Judgement, JudgeRequest
+from app.judges.reference_readings import ask_for_references, parse_references
 from benchmarks.calibration_scale import SCALES, Scale, measure
 
 
 def squeeze(angle: float) -> float:
     """The score whose angle this is."""
     return 0.5 + 0.5 * math.sin(2.0 * angle - 1.0)
+
+
+@dataclass
+class Writer:
+    name: str = "writer"
+    model: str = "family/learner-7b"
+    digest: str = "writer"
+    writes: bool = True
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        said = json.dumps({kind: f"{kind} of {request.brief}" for kind in request.wanted})
+        return Judgement(judge=self.name, model=self.model, order=(), raw=said)
 
 
 POINTS = [(level, squeeze(0.3 + 0.5 * level)) for level in LEVELS.values()]
@@ -70,3 +86,18 @@ def test_a_policys_mean_is_recovered_whatever_scale_the_judge_has(scale: Scale) 
     read = [asyncio.run(measure(scale, mean, 60)) for mean in (-2.0, 2.0)]
     assert [abs(one.calibrated - one.true) < 0.3 for one in read] == [True, True]
     assert [one.left_out < 0.05 for one in read] == [True, True]
+
+
+@pytest.mark.parametrize(("policy", "written"), [(None, True), ("another", True), ("family/learner-7b", False)])
+def test_a_judge_writes_what_is_missing_but_never_the_policy_itself(policy: str | None, written: bool) -> None:
+    plan = ReferencePlan(scene="s", given={"exemplar": "Aye."}, brief="the marsh")
+    made = asyncio.run(ask_for_references([Writer()], plan, policy))
+    replies = {"generic": "generic of the marsh", "plain": "plain of the marsh"}
+    assert (None if made is None else made.replies) == (replies if written else None)
+
+
+@pytest.mark.parametrize(
+    "answer", ["I refuse.", "{}", '{"plain": "", "generic": "a"}', '{"plain": "a", "generic": "a "}', "[" * 99_999]
+)
+def test_an_answer_without_two_different_replies_is_not_used(answer: str) -> None:
+    assert isinstance(parse_references(answer, ("generic", "plain")), str)
