@@ -155,7 +155,7 @@ class SimulatedJudge:
         chance = start_call(self.name, attempt, request.vote, replies)
         if self.faults.malformed and chance.random() < self.faults.malformed**2:
             return Judgement(judge=self.name, model=self.model, order=order, error="no JSON", failure="unusable")
-        read = perceive(self.faults, self.name, replies, chance)
+        read = self.perceive(replies, chance)
         return Judgement(
             judge=self.name,
             model=self.model,
@@ -173,6 +173,9 @@ class SimulatedJudge:
             ),
             ranking=rank_with_ties(order, read.values, self.faults.tie),
         )
+
+    def perceive(self, shown: Sequence[Reply], chance: random.Random) -> Reading:
+        return perceive(self.faults, self.name, shown, chance)
 
     def _score(self, value: float, chance: random.Random) -> float:
         level = round(_TOP / 2 + self.faults.slope * value + chance.gauss(0.0, _CRITERION_NOISE))

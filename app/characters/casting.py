@@ -11,6 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.views import build_judge_view, build_policy_view
+from app.domain.calibration import ReferenceKind
 from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.tasks import Message, Passage, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
@@ -55,6 +56,22 @@ class Cast:
         return self.scene.exemplar or next(
             (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
         )
+
+    @property
+    def references(self) -> dict[ReferenceKind, str]:
+        """The replies of known level to this very line that people wrote."""
+        answered = [each for each in self.sheet.probes.exemplars if each.player == self.scene.player]
+        told: dict[ReferenceKind, str | None] = {
+            "exemplar": self.exemplar,
+            "plain": self.scene.plain or next((each.plain for each in answered), None),
+            "generic": self.scene.generic or next((each.generic for each in answered), None),
+        }
+        return {kind: reply for kind, reply in told.items() if reply is not None}
+
+    @property
+    def allows_made_references(self) -> bool:
+        """Whether a judge may write some. Without examples of how the character speaks it would only guess."""
+        return self.sheet.probes.calibration and bool(self.sheet.voice.examples)
 
     def compute_word_limit(self, staging: "Staging") -> int:
         return min(staging.reply_words, self.sheet.output.max_words)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.characters.schema import CharacterSheet, Language, Text, Word, Words
+from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
 from app.characters.word_matching import split_spoken_words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
@@ -86,8 +86,8 @@ class PlayerTurn(Frozen):
 
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
-    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes` and `exemplar` reaches
-    the model."""
+    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain` and
+    `generic` reaches the model."""
 
     id: Name
     kind: SceneKind
@@ -112,6 +112,10 @@ class Scene(Frozen):
     probes: Probes = Probes()
     exemplar: Text | None = None
     """A reply that is known to be good here, for tests of judges; a sheet's exemplars answer a line in any scene."""
+    plain: Annotated[Text | None, SAID] = None
+    """A sound reply that shows little of the character: what an exemplar is compared with in calibration."""
+    generic: Annotated[Text | None, SAID] = None
+    """A weak reply that almost anybody could have given to almost any line, for calibration."""
     counterfactual_of: Name | None = None
     """Another scene of the same file, which this one equals but for one visible event that has not happened here: what
     is right there is wrong here."""
@@ -143,7 +147,7 @@ class Scene(Frozen):
         return 1 + len(self.turns)
 
 
-_COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "counterfactual_of"))
+_COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "plain", "generic", "counterfactual_of"))
 """Fields that may differ between a scene and its counterfactual."""
 
 
@@ -156,9 +160,10 @@ class SceneSet(Frozen):
 
     @model_validator(mode="after")
     def _require_exemplar_owner(self) -> Self:
-        exemplary = [scene.id for scene in self.scenes if scene.exemplar is not None]
-        if self.character is None and exemplary:
-            raise ValueError(f"{exemplary[0]}: an exemplar needs a scene file with a character")
+        kinds = {"exemplar": "an exemplar", "plain": "a plain reply", "generic": "a generic reply"}
+        told = [(scene.id, kinds[name]) for scene in self.scenes for name in kinds if getattr(scene, name) is not None]
+        if self.character is None and told:
+            raise ValueError(f"{told[0][0]}: {told[0][1]} needs a scene file with a character")
         return self
 
     @model_validator(mode="after")

@@ -247,6 +247,10 @@ class Exemplar(SheetPart):
 
     player: Annotated[Text, JUDGE]
     reply: Annotated[Text, JUDGE]
+    plain: Annotated[Text | None, JUDGE, SAID] = None
+    """A sound reply to the line that shows little of the character, for calibration."""
+    generic: Annotated[Text | None, JUDGE, SAID] = None
+    """A weak reply that almost anybody could have given, for calibration."""
 
 
 class SheetProbes(SheetPart):
@@ -255,6 +259,8 @@ class SheetProbes(SheetPart):
     distractors: Annotated[Texts, JUDGE, SAID] = ()
     """Fluent replies of another persona, for tests of judges."""
     exemplars: Annotated[tuple[Exemplar, ...], JUDGE, SAID] = ()
+    calibration: Annotated[bool, JUDGE, Field(exclude_if=bool)] = True
+    """`off`: no group of this character is calibrated, and no judge makes replies for it."""
 
 
 class GateOverrides(SheetPart):

@@ -203,6 +203,9 @@ class StatisticsRow(Frozen):
     """Of these groups; null without any."""
     stale: int = 0
     """Groups beyond the run's `max_lag`, scored or not."""
+    mean_calibrated: FiniteNumber | None = None
+    """Over the `calibrated` rollouts that have such a value; null without any."""
+    calibrated: int = 0
     criteria: tuple[CriterionMean, ...] = ()
 
 

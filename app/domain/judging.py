@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, SkipValidation
 
+from app.domain.calibration import ReferenceKind
 from app.domain.rubrics import Bound as Bound
 from app.domain.rubrics import ClaimRule as ClaimRule
 from app.domain.rubrics import DefectRule as DefectRule
@@ -75,6 +76,9 @@ class JudgeRequest(Frozen):
     """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
     conversation: tuple[Message, ...] = ()
     """What the model was asked. Only reward models read it: it is what they are trained on."""
+    wanted: tuple[ReferenceKind, ...] = ()
+    """Replies that the judge is to write itself, by `brief`. There are no candidates then, and no verdicts."""
+    brief: str = ""
 
 
 class Defect(Frozen):
@@ -115,6 +119,14 @@ JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language
 """Why there are no verdicts: no answer, an unusable one, a refusal, a used-up budget, an unknown language."""
 
 
+JudgingPurpose = Literal["score", "calibration", "references"]
+"""What a judgement is for: a score, the calibrated values of a group, or replies that calibration needs."""
+
+
+def _is_score(purpose: str) -> bool:
+    return purpose == "score"
+
+
 class Judgement(Frozen):
     """One judge's answer to one request, as stored. `error` is set, and verdicts empty, when it could not be used."""
 
@@ -152,6 +164,7 @@ class Judgement(Frozen):
     """Answered from the cache: nothing was sent and nothing was paid."""
     reading: str = ""
     """Digest of the request, used as the cache key. Empty for judges without a cache."""
+    purpose: Annotated[JudgingPurpose, Field(exclude_if=_is_score)] = "score"
     instead_of: tuple["Judgement", ...] = ()
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 

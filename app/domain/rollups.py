@@ -84,8 +84,8 @@ class CountedGroup:
 
 
 def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> CountedGroup:
-    """`counted`, with these judgements added."""
-    made = list(judgements)
+    """`counted`, with these judgements added. Readings for another purpose than scores are left out."""
+    made = [judgement for judgement in judgements if judgement.purpose == "score"]
     failed = sum(judgement.error is not None for judgement in made)
     return replace(
         counted,
@@ -161,6 +161,16 @@ def _measure_scored(scored: Sequence[Score]) -> MeasureMap:
         measures["reward"] = add_up(rewards)
     if absolutes:
         measures["absolute"] = add_up(absolutes)
+    calibrated = [score.calibrated for score in scored if score.calibrated is not None]
+    if calibrated:
+        measures["calibrated"] = add_up(calibrated)
+    gaps = [
+        score.absolute - score.calibrated
+        for score in scored
+        if score.absolute is not None and score.calibrated is not None
+    ]
+    if gaps:
+        measures["calibration_gap"] = add_up(gaps)
     if saturated := len([reward for reward in rewards if reward > SATURATED_ABOVE]):
         measures["saturated"] = saturated
     return measures

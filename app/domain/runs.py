@@ -26,6 +26,10 @@ def _require_whole_number(value: object) -> object:
 Readings = Annotated[Literal[1, 2, 4], BeforeValidator(_require_whole_number)]
 
 
+def _is_none(value: float | None) -> bool:
+    return value is None
+
+
 class ScoringOptions(Frozen):
     """How a run's completions are scored; fixed at the run's first use. Null or empty fields take the environment's
     value from the settings file."""
@@ -41,6 +45,9 @@ class ScoringOptions(Frozen):
     """Judge names from the settings file."""
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
+    calibration_share: Annotated[Annotated[Unit, Field(strict=True)] | None, Field(exclude_if=_is_none)] = None
+    """Share of the tasks whose groups are read once more beside replies of known level, for `calibrated`; 0 for none.
+    No reward depends on it."""
     on_truncated: Literal["zero", "score"] = "zero"
     """Score of a completion with `finish_reason: length`: 0, or the score of its text."""
     rubric: Annotated[OwnRubric | None, Field(exclude_if=not_)] = None
@@ -61,6 +68,7 @@ class PanelOptions(Frozen):
     rubric: Rubric | None = None
     """None: the environment's own."""
     readings: Readings | None = None
+    calibration_share: Unit = 0.0
 
 
 class Pin(Frozen):

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from app.domain.calibration import CalibrationGap
 from app.domain.errors import ScoringFailed
 from app.domain.values import FiniteNumber, Frozen, Unit
 
@@ -28,7 +29,7 @@ def _is_empty(text: str) -> bool:
     return not text
 
 
-def _is_none(value: float | None) -> bool:
+def _is_none(value: float | str | None) -> bool:
     return value is None
 
 
@@ -57,6 +58,13 @@ class Score(Frozen):
     """The share w of `relative` in a judged reward."""
     cap: Annotated[Unit | None, Field(exclude_if=_is_none)] = None
     """The bound that a reported defect sets to the reward; null without one."""
+    calibrated: FiniteNumber | None = None
+    """Quality on the scale of replies of known level that were read beside the group; null if the group was not drawn
+    for that. No reward depends on it."""
+    calibrated_error: FiniteNumber | None = None
+    """Standard error of `calibrated`."""
+    uncalibrated: Annotated[CalibrationGap | None, Field(exclude_if=_is_none)] = None
+    """Why a drawn group has no `calibrated`."""
     criteria: tuple[Criterion, ...] = ()
     flags: tuple[str, ...] = ()
     rationale: str = ""

@@ -34,6 +34,10 @@ class Attempt(Frozen):
     reward: Unit | None = None
     """gate x absolute, limited by the rubric's caps: the gateway's reward with `purpose: eval`. Comparable across
     groups; never relative to a group."""
+    calibrated: FiniteNumber | None = None
+    """Where its group was drawn for that: quality on the scale of replies of known level."""
+    calibrated_error: FiniteNumber | None = None
+    """Its standard error."""
     criteria: dict[str, Unit | None] = {}
     """Null if a criterion did not apply."""
     label: str | None = None

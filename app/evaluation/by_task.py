@@ -25,6 +25,11 @@ class TaskAttempts:
     def reward(self) -> float | None:
         return fmean(self.rewards) if self.rewards else None
 
+    @property
+    def calibrated(self) -> float | None:
+        values = drop_missing(attempt.calibrated for attempt in self.attempts)
+        return fmean(values) if values else None
+
     def count_passed(self, threshold: float) -> int:
         return sum(reward >= threshold for reward in self.rewards)
 

@@ -110,6 +110,10 @@ class EvaluationReport(Frozen):
     counts: Counts
     cautions: tuple[Caution, ...]
     mean: MeanEstimate
+    calibrated: MeanEstimate = MeanEstimate()
+    """On the scale of replies of known level, over the tasks whose groups were drawn for that."""
+    calibrated_tasks: MeanEstimate = MeanEstimate()
+    """The mean reward of those tasks."""
     if_unscored: tuple[Unit, Unit] | None
     """Bounds of the mean if every unscored attempt had reward 0, or reward 1."""
     noticeable: FiniteNumber | None

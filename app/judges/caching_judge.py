@@ -22,6 +22,7 @@ from app.ports.judges import (
     RepeatingJudge,
     ReportingJudge,
     RewardJudge,
+    can_write,
 )
 
 CLOSING_SECONDS: Final = 5.0
@@ -99,6 +100,10 @@ class CachingJudge:
     @property
     def repeats_itself(self) -> bool:
         return isinstance(self._judge, RepeatingJudge) and self._judge.repeats_itself
+
+    @property
+    def writes(self) -> bool:
+        return can_write(self._judge)
 
     @property
     def gives_rewards(self) -> bool:

@@ -22,6 +22,7 @@ from app.judges.judge_client import JudgeClient
 from app.judges.limits import take_exclusive_turn
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
+from app.judges.reference_readings import parse_references
 from app.judges.refusal_detection import is_refusal
 from app.judges.request_form import PromptMessage
 from app.judges.server_traits import ServerTraits
@@ -73,6 +74,10 @@ class ChatJudge:
     @property
     def pace(self) -> ReadingPace:
         return self._config.pace
+
+    @property
+    def writes(self) -> bool:
+        return True
 
     @property
     def repeats_itself(self) -> bool:
@@ -187,7 +192,8 @@ class ChatJudge:
         self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
     ) -> JudgeAnswer:
         """Retries once, with a list of the problems, when the first answer is invalid."""
-        found = await self._parse_response(await self._line.ask(messages, request, deadline, spent), request)
+        formed = None if request.wanted else request
+        found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
         if isinstance(found, UnusableAnswer) and self._has_fallback and is_refusal(spent.raw):
             raise build_refusal_error(spent.raw)
         if isinstance(found, UnusableAnswer):
@@ -196,7 +202,7 @@ class ChatJudge:
                 {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
                 {"role": "user", "content": render_correction(found.problems)},
             ]
-            found = await self._parse_response(await self._line.ask(messages, request, deadline, spent), request)
+            found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
         if isinstance(found, UnusableAnswer) and is_refusal(spent.raw):
             raise build_refusal_error(spent.raw)
         if isinstance(found, UnusableAnswer):
@@ -233,6 +239,9 @@ class ChatJudge:
 def _parse_response_text(
     reply: ChatResponse, request: JudgeRequest, config: ChatJudgeConfig
 ) -> JudgeAnswer | UnusableAnswer:
+    if request.wanted:
+        written = parse_references(reply.text, request.wanted)
+        return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
     text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
     return parse_answer(text, request, config.verdict_form)
 

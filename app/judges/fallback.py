@@ -30,6 +30,10 @@ class JudgeWithFallback:
     def repeats_itself(self) -> bool:
         return self._first.repeats_itself
 
+    @property
+    def writes(self) -> bool:
+        return self._first.writes
+
     def compute_most(self, input_tokens: int) -> float | None:
         return self._first.compute_most(input_tokens)
 

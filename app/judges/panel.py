@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from app.domain.calibration import ReferencePlan, References
 from app.domain.digests import digest, digest_of_model
 from app.domain.judging import (
     Case,
@@ -32,14 +33,15 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.ranks import NEUTRAL, mean
+from app.judges.reference_readings import ask_for_references, read_beside_references
 from app.judges.reliability import stands_out
 from app.judges.reward_models import REWARD_RUBRIC, read_rewards
 from app.judges.text_normalisation import strip_thoughts
-from app.ports.judges import Judge, gives_rewards
+from app.ports.judges import CalibrationReading, Judge, WrittenReferences, gives_rewards
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 8
+VERSION: Final = 10
 """Increase this when the same judgements would give different scores."""
 
 _Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
@@ -128,6 +130,21 @@ class JudgePanel:
             ),
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
+
+    async def calibrate(self, case: Case, references: References) -> CalibrationReading:
+        """Reads the group once more, beside references. Only values that no reward depends on come of it."""
+        if self._rubric is not None:
+            case = case.model_copy(update={"rubric": self._rubric})
+        readers = [judge for judge in self._judges if not gives_rewards(judge)]
+        return await read_beside_references(readers, case, references)
+
+    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
+        return await ask_for_references(self._judges, plan, policy)
+
+    @property
+    def grades(self) -> bool:
+        """Whether some judge reads by the rubric."""
+        return not all(map(gives_rewards, self._judges))
 
     async def _read_group(self, group: CandidateGroup) -> Sequence[GroupResult]:
         bounded = [DeadlineJudge(judge, self._seconds) for judge in self._judges]

@@ -15,7 +15,9 @@ from app.judges.panel import JudgePanel
 from app.judges.rubric_files import build_sound_rubric, require_sound_rubric
 from app.ports.judges import Judge, Panel, Panels, RepeatingJudge, ReportingJudge
 
-DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
+DEFAULTS: Final = PanelOptions(
+    mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5, calibration_share=0.025
+)
 """Used where neither the run nor the settings set an option."""
 
 PANELS_KEPT: Final = 1000
@@ -64,6 +66,9 @@ class ConfiguredPanels:
                 judges=said.judges or chosen.judges,
                 readings=said.readings or chosen.readings,
                 relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
+                calibration_share=chosen.calibration_share
+                if said.calibration_share is None
+                else said.calibration_share,
                 rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
             )
         return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})

@@ -23,13 +23,13 @@ _ANSWERS: Final[Mapping[VerdictForm, Template]] = {
     form: Template.read(_FOLDER / f"answer_{form}.j2") for form in get_args(VerdictForm)
 }
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
+_REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
 EVIDENCE_ASKED: Final = 3
 LAYOUT_VERSION: Final = 1
 """Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
-    "listwise": "Read all candidates before you score any. Use the whole scale, and give equal scores only to equal "
-    "replies.",
+    "listwise": "Read all candidates before you score any. Give equal scores only to equal replies.",
     "pairwise": "Read both candidates before you score one. Use the whole scale, and give equal scores only to equal "
     "replies.",
     "pointwise": "Use the whole scale: of many replies to such a situation few are as good or as bad as its ends.",
@@ -71,6 +71,8 @@ class JudgeQuestion:
 def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePrompt:
     """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
     servers can cache the prefix."""
+    if request.wanted:
+        return JudgePrompt(_REFERENCES.render(kinds=request.wanted), replace_surrogates(request.brief))
     lettered = zip(assign_letters(request), request.candidates, strict=True)
     candidates = "\n".join(_render_candidate(letter, each) for letter, each in lettered)
     prefix = _build_prefix(_PrefixKey(request.rubric, request.document, request.probes))

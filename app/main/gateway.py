@@ -61,7 +61,7 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(editions, panels, shelf, workers, programs, runs)
+    scorer = Scorer(editions, panels, shelf, workers, programs, runs, store.references)
     group_scoring = GroupScoring(
         acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
     )
@@ -105,6 +105,7 @@ def build_gateway(
             scorings=store.scorings,
             runs=runs,
             panels=panels,
+            scorer=scorer,
             workers=workers,
             programs=programs,
             observer=observer,

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
+from app.domain.calibration import ReferencePlan
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Rubric
 from app.domain.scores import Score
@@ -133,6 +134,11 @@ class Environment(Protocol):
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already removed if the run says so."""
         ...
+
+    def references(self, task: Task) -> ReferencePlan | None:
+        """Replies of known level to this task, beside which judges read some groups once more; None for an environment
+        that has none. Pure."""
+        return None
 
     def gold(self, task: Task) -> Completion | None:
         """A completion that must score 1.0; None if no such completion is known."""

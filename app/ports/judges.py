@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
+from app.domain.calibration import CalibratedValue, CalibrationGap, ReferenceKind, ReferencePlan, References
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
 from app.domain.rubrics import OwnRubric
@@ -103,6 +104,18 @@ class CachedJudgement:
     claimed: bool
 
 
+@runtime_checkable
+class WritingJudge(Protocol):
+    """A judge that may write replies itself, on a request with `wanted`."""
+
+    @property
+    def writes(self) -> bool: ...
+
+
+def can_write(judge: Judge) -> bool:
+    return isinstance(judge, WritingJudge) and judge.writes
+
+
 class JudgeCache(Protocol):
     """Cache of judgements and ledger of their cost, so that nothing is paid for twice."""
 
@@ -144,6 +157,45 @@ class Panel(Protocol):
     async def judge(self, case: Case) -> PanelResult:
         """One score per candidate, in order. Gated candidates are 0 even when every judge fails; the rest are then
         `unscored`."""
+
+
+@dataclass(frozen=True)
+class CalibrationReading:
+    """One reading of a group beside references. `values` follow the case's candidates: null for gated ones."""
+
+    values: tuple[CalibratedValue | CalibrationGap | None, ...]
+    judgements: tuple[Judgement, ...]
+
+
+@dataclass(frozen=True)
+class WrittenReferences:
+    """`replies` is null where no judge gave any."""
+
+    replies: Mapping[ReferenceKind, str] | None
+    judgement: Judgement
+
+
+@runtime_checkable
+class CalibratingPanel(Panel, Protocol):
+    """A panel that can also read a group beside references, and have missing references written."""
+
+    @property
+    def grades(self) -> bool:
+        """Whether one of its judges reads by the rubric."""
+
+    async def calibrate(self, case: Case, references: References) -> CalibrationReading: ...
+
+    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
+        """Those that the plan does not give. None when no judge of the panel writes, but for the model `policy`."""
+
+
+class ReferenceStore(Protocol):
+    """References that judges made, frozen by scene."""
+
+    async def get(self, scene: str) -> References | None: ...
+
+    async def put(self, scene: str, references: References) -> References:
+        """Stores the references of a scene unless it has some, and returns those that it has. Durable on return."""
 
 
 class Panels(Protocol):

@@ -63,7 +63,7 @@ class ServedEnvironment:
 def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}
-    parts["options"] = digest(options.model_dump(mode="json", exclude_none=True))
+    parts["options"] = digest(options.model_dump(mode="json", exclude_none=True, exclude={"calibration_share"}))
     if panel_digest is not None:
         parts["panel"] = panel_digest
     return Pin(

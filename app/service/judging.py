@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.domain.errors import (
     Conflict,
@@ -19,8 +20,9 @@ from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.ports.environment import Environment, Tools
-from app.ports.judges import BackedJudge, Panel, Panels
+from app.ports.judges import BackedJudge, Panel, Panels, ReferenceStore
 from app.ports.sandbox import Programs, Workers
+from app.service.calibration import GroupCalibration, ReferenceShelf
 from app.service.catalogue import ServedEnvironment
 from app.service.run_budgets import GroupBudget
 from app.service.run_registry import RunRegistry
@@ -44,8 +46,10 @@ class RecordingPanel:
 
     panel: Panel
     budget: GroupBudget | None = None
+    calibration: GroupCalibration | None = None
     made: list[Judgement] = field(default_factory=list)
     asked: bool = False
+    was_calibrated: bool = False
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -64,8 +68,21 @@ class RecordingPanel:
             await self.budget.reserve(case)
             self.asked = True
         result = await self.panel.judge(case)
-        self.made += [each for judgement in result.judgements for each in judgement.attempts]
-        return result
+        self._record(result)
+        if self.calibration is None:
+            return result
+        calibrated = await self.calibration.add_values(self.panel, case, result)
+        if calibrated is not result:
+            self._record(calibrated)
+            self.was_calibrated = True
+        return result.model_copy(update={"scores": calibrated.scores})
+
+    def _record(self, result: PanelResult) -> None:
+        self.made += [
+            each.model_copy(update={"purpose": judgement.purpose}) if each.purpose != judgement.purpose else each
+            for judgement in result.judgements
+            for each in judgement.attempts
+        ]
 
 
 class NoPanel:
@@ -119,10 +136,11 @@ async def score_completions(
     *,
     what: str,
     budget: GroupBudget | None = None,
+    calibration: GroupCalibration | None = None,
 ) -> JudgedCompletions:
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
-    recorded = None if panel is None else RecordingPanel(panel, budget)
+    recorded = None if panel is None else RecordingPanel(panel, budget, calibration)
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
@@ -130,7 +148,7 @@ async def score_completions(
     except Exception as error:
         given = [convert_error(error, what)] * len(whole)
     if budget is not None and recorded is not None and recorded.asked:
-        await budget.settle(recorded.made)
+        await budget.settle(recorded.made, further=recorded.was_calibrated)
     scores = iter(given)
     merged = tuple(TRUNCATED_SCORE if out else next(scores) for out in cut)
     return JudgedCompletions(merged, tuple(recorded.made) if recorded is not None else ())
@@ -170,7 +188,9 @@ class Scorer:
         workers: Workers,
         programs: Programs,
         runs: RunRegistry,
+        references: ReferenceStore,
     ) -> None:
+        self._references = ReferenceShelf(references)
         self._runs = runs
         self._editions = editions
         self._shelf = shelf
@@ -232,6 +252,15 @@ class Scorer:
             self._programs,
             what=what,
             budget=budget,
+            calibration=None
+            if panel is None
+            else GroupCalibration(
+                self._references,
+                partial(hosted.environment.references, task),
+                self._panels.resolve_options(hosted.name, options).calibration_share,
+                policy,
+                budget,
+            ),
         )
         digest = hosted.build_pin(options, panel).scoring_digest
         scores = tuple(_flag_missing_context(score.with_digest(digest), record) for score in judged.scores)

@@ -19,7 +19,6 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
-from app.ports.sandbox import Programs, Workers
 from app.ports.store import GroupStore, ScoringStore
 from app.service.catalogue import ServedEnvironment
 from app.service.inflight import SingleFlight
@@ -119,6 +118,7 @@ class Rescorer:
         scorings: ScoringStore,
         runs: RunRegistry,
         panels: Panels,
+        scorer: Scorer,
         workers: Workers,
         programs: Programs,
         observer: Observer,
@@ -134,7 +134,7 @@ class Rescorer:
         self._programs = programs
         self._observer = observer
         self._clock = clock
-        self._scorer = Scorer(editions, panels, shelf, workers, programs, runs)
+        self._scorer = scorer
         self._remaker = TaskMatcher()
         self._flights = SingleFlight[RescoreResult]("re-scoring failed")
 

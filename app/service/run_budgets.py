@@ -60,13 +60,32 @@ class GroupBudget:
             raise BudgetSpent("judging this group is expected to cost more than is left of the run's `budget_usd`")
         return answer == "now"
 
-    async def settle(self, made: Sequence[Judgement]) -> None:
-        """What the group cost is known, though it is not stored: other groups of its request may be waiting for it."""
+    async def reserve_further(self, case: Case) -> bool:
+        """Puts aside what one more reading of the group may cost, and says whether the budget allows it. Nobody waits
+        for that."""
+        estimate = estimate_group_cost(case, self.options.model_copy(update={"readings": 1}), self.panels)
+        try:
+            answer = await self.runs.reserve_cost(
+                self.run, self.environment, self._further_hold, estimate, HOLD_SECONDS
+            )
+        except StoreUnavailable:
+            return False
+        return answer == "now"
+
+    @property
+    def _further_hold(self) -> str:
+        return f"{self.group_id} further"
+
+    async def settle(self, made: Sequence[Judgement], *, further: bool = False) -> None:
+        """What the group cost is known, though it is not stored: other groups of its request may be waiting for it.
+        With `further` nothing is put aside for one more reading any longer: `made` has it."""
         total = Spending()
         for judgement in made:
             total = total.add_judgement(judgement)
         try:
             await self.runs.settle_cost(self.group_id, total.cost_usd + total.unanswered_usd)
+            if further:
+                await self.runs.settle_cost(self._further_hold, 0.0)
         except StoreUnavailable:
             log.warning("what a group cost could not be stored: %s", self.group_id)
 

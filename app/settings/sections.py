@@ -187,6 +187,10 @@ class EnvironmentSettings(Frozen):
     2 (mirrored orders) or 4 (two more where those leave doubt; the default)."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
+    calibration_share: Unit | None = None
+    """Share of the tasks whose groups are read once more, beside replies of known level, so that `calibrated` means the
+    same throughout a run; 0.025 by default, which costs about one hundredth more, and 0 for none. No reward depends
+    on it."""
     rubric: Path | None = None
     """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
     `atropos-envs rubrics write` makes one to start from. It is read at the start."""
@@ -200,6 +204,7 @@ class EnvironmentSettings(Frozen):
             readings=self.readings,
             judges=self.judges,
             relative_weight=self.relative_weight,
+            calibration_share=self.calibration_share,
         )
 
 

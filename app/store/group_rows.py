@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
@@ -21,6 +21,10 @@ from app.store.rows import decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
 Rows = list[dict[str, str | int | float | None]]
+
+
+CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
+"""Fields of a score that are stored in columns alone: a service of the schema before does not know them."""
 
 
 class GroupHead(Frozen):
@@ -96,8 +100,18 @@ def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
         "gate": score.gate,
         "absolute": score.absolute,
         "relative": score.relative,
-        "score": encode(score),
+        "calibrated": score.calibrated,
+        "calibrated_error": score.calibrated_error,
+        "uncalibrated": score.uncalibrated,
+        "score": encode(score, exclude=set(CALIBRATED_FIELDS)),
     }
+
+
+def decode_score(row: RowMapping) -> Score:
+    """From `score` and the columns of CALIBRATED_FIELDS."""
+    score = decode(Score, row["score"])
+    beside = {name: row[name] for name in CALIBRATED_FIELDS}
+    return score.model_copy(update=beside) if any(value is not None for value in beside.values()) else score
 
 
 def build_criterion_rows(sequence: int, position: int, score: Score) -> Rows:
@@ -149,7 +163,8 @@ def _build_judgement_row(
         "judge": judgement.judge,
         "failed": judgement.error is not None,
         "prompt_digest": prompt_digest,
-        "answer": encode(judgement, exclude={"prompt"}),
+        "answer": encode(judgement, exclude={"prompt", "purpose"}),
+        "purpose": None if judgement.purpose == "score" else judgement.purpose,
         "input_tokens": judgement.input_tokens,
         "output_tokens": judgement.output_tokens,
         "calls": judgement.calls,
@@ -160,6 +175,9 @@ def _build_judgement_row(
     }
 
 
+_BESIDE: Final = tuple(rollouts.c[name] for name in CALIBRATED_FIELDS)
+
+
 def load_groups(connection: Connection, statement_filter: ColumnElement[bool], limit: int | None = None) -> list[Group]:
     """Groups with their rollouts, oldest first."""
     statement = select(groups).where(statement_filter).order_by(groups.c.sequence).limit(limit)
@@ -167,13 +185,14 @@ def load_groups(connection: Connection, statement_filter: ColumnElement[bool], l
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:
         members = (
-            select(rollouts.c.group_sequence, rollouts.c.rollout_id, rollouts.c.completion, rollouts.c.score)
+            select(rollouts.c.group_sequence, rollouts.c.rollout_id, rollouts.c.completion, rollouts.c.score, *_BESIDE)
             .where(rollouts.c.group_sequence.in_([row["sequence"] for row in heads]))
             .order_by(rollouts.c.group_sequence, rollouts.c.position)
         )
-        for sequence, rollout_id, completion, score in connection.execute(members):
-            by_group[sequence].append(
-                Rollout(rollout_id=rollout_id, completion=decode(Completion, completion), score=decode(Score, score))
+        for row in connection.execute(members).mappings():
+            completion = decode(Completion, row["completion"])
+            by_group[row["group_sequence"]].append(
+                Rollout(rollout_id=row["rollout_id"], completion=completion, score=decode_score(row))
             )
     return [_parse_group(row, by_group[row["sequence"]]) for row in heads]
 

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, literal_column, se
 
 from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgingPurpose
 from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.store import GroupViews
 from app.store.database import Database
@@ -121,7 +121,7 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
 def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str, list[StoredReading]]:
     """By group, in the order in which they were stored."""
     made = (
-        select(groups.c.group_id, judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
+        select(groups.c.group_id, judgements.c.answer, judgements.c.purpose, prompts.c.body, scorings.c.scoring_id)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
@@ -129,13 +129,16 @@ def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str,
         .order_by(judgements.c.sequence)
     )
     found: defaultdict[str, list[StoredReading]] = defaultdict(list)
-    for group_id, answer, prompt, scoring_id in connection.execute(made):
-        found[group_id].append(StoredReading(judgement=_parse_judgement(answer, prompt), scoring_id=scoring_id or ""))
+    for group_id, answer, purpose, prompt, scoring_id in connection.execute(made):
+        judgement = _parse_judgement(answer, purpose, prompt)
+        found[group_id].append(StoredReading(judgement=judgement, scoring_id=scoring_id or ""))
     return found
 
 
-def _parse_judgement(answer: str, prompt: str | None) -> Judgement:
+def _parse_judgement(answer: str, purpose: JudgingPurpose | None, prompt: str | None) -> Judgement:
     judgement = decode(Judgement, answer)
+    if purpose is not None:
+        judgement = judgement.model_copy(update={"purpose": purpose})
     return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
 
 
@@ -159,6 +162,8 @@ def _build_statistics_row(rollup: Rollup) -> StatisticsRow:
         lagged=rollup.count("lag"),
         mean_lag=rollup.mean("lag"),
         stale=rollup.count("stale"),
+        mean_calibrated=rollup.mean("calibrated"),
+        calibrated=rollup.count("calibrated"),
         criteria=tuple(
             CriterionMean(name=name, mean=criteria.mean(name) or 0.0, count=criteria.count(name))
             for name in criteria.measures

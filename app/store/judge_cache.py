@@ -6,12 +6,13 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
+from app.domain.calibration import References
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
-from app.ports.judges import CachedJudgement, JudgeCache
+from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import judge_budgets, judge_limits
 from app.store.database import Database
-from app.store.judge_tables import judge_cache, judgements
+from app.store.judge_tables import calibration_references, judge_cache, judgements
 from app.store.rows import decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
@@ -91,6 +92,34 @@ class SqlJudgeCache(JudgeCache):
             if self._keeping.days is None
             else self._database.read_clock() - int(self._keeping.days * judge_budgets.MICROSECONDS_PER_DAY)
         )
+
+
+class SqlReferenceStore(ReferenceStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, scene: str) -> References | None:
+        return await self._database.read(lambda connection: _load_references(connection, scene))
+
+    async def put(self, scene: str, references: References) -> References:
+        row: dict[str, str | int] = {"scene": scene, "body": encode(references)}
+        row["created_at"] = self._database.read_clock()
+        return await self._database.write(
+            lambda connection: _insert_references(connection, self._database, row), f"references {scene}"
+        )
+
+
+def _load_references(connection: Connection, scene: str) -> References | None:
+    here = calibration_references.c.scene == scene
+    body = connection.execute(select(calibration_references.c.body).where(here)).scalar()
+    return None if body is None else decode(References, body)
+
+
+def _insert_references(connection: Connection, database: Database, row: dict[str, str | int]) -> References:
+    """Those of the first writer."""
+    connection.execute(database.insert_new(calibration_references), row)
+    here = calibration_references.c.scene == row["scene"]
+    return decode(References, connection.execute(select(calibration_references.c.body).where(here)).scalar_one())
 
 
 _SELECT_CACHED: Final = select(

@@ -32,6 +32,8 @@ class JudgementTable(TableRecord, table=True):
     scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
     reading: str | None = None
     """Digest of the request, as in `judge_cache`."""
+    purpose: str | None = None
+    """What it was for, if not for a score."""
 
 
 class JudgeCacheTable(TableRecord, table=True):
@@ -85,6 +87,15 @@ class JudgeLimitsTable(TableRecord, table=True):
     body: str = Field(sa_type=Text)
 
 
+class ReferenceTable(TableRecord, table=True):
+    """The replies of known level that a judge made for a scene, as JSON. They never change."""
+
+    __tablename__ = "calibration_references"
+    scene: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
 class RunCostTable(TableRecord, table=True):
     """What the judgements of a run's groups cost, by environment and hour since 1970, re-scorings included."""
 
@@ -125,5 +136,6 @@ judge_cache = get_table(JudgeCacheTable)
 judge_spending = get_table(JudgeSpendingTable)
 judge_holds = get_table(JudgeHoldTable)
 judge_limits = get_table(JudgeLimitsTable)
+calibration_references = get_table(ReferenceTable)
 run_costs = get_table(RunCostTable)
 run_holds = get_table(RunHoldTable)

@@ -209,6 +209,7 @@ def load_readings(connection: Connection, sequences: Collection[int]) -> dict[in
     made = (
         select(judgements.c.group_sequence, func.count() - failed, failed, func.sum(judgements.c.calls))
         .where(judgements.c.group_sequence.in_(sequences), judgements.c.scoring_sequence.is_(None))
+        .where(judgements.c.purpose.is_(None))
         .group_by(judgements.c.group_sequence)
     )
     return {sequence: (int(one), int(two), int(calls)) for sequence, one, two, calls in connection.execute(made)}

@@ -18,7 +18,7 @@ from app.domain.scores import Score
 from app.domain.values import Frozen
 from app.ports.store import ScoringStore
 from app.store.database import Database
-from app.store.group_rows import build_score_columns
+from app.store.group_rows import CALIBRATED_FIELDS, build_score_columns, decode_score
 from app.store.group_store import insert_judgements
 from app.store.rows import decode, encode, filter_storable, from_micros, insert_rows, to_micros
 from app.store.tables import groups, rescores, scorings
@@ -65,12 +65,12 @@ def load_scorings(connection: Connection, statement_filter: ColumnElement[bool])
     given: defaultdict[int, list[Score]] = defaultdict(list)
     if rows:
         members = (
-            select(rescores.c.scoring_sequence, rescores.c.score)
+            select(rescores.c.scoring_sequence, rescores.c.score, *(rescores.c[name] for name in CALIBRATED_FIELDS))
             .where(rescores.c.scoring_sequence.in_([row["sequence"] for row in rows]))
             .order_by(rescores.c.scoring_sequence, rescores.c.position)
         )
-        for sequence, score in connection.execute(members):
-            given[sequence].append(decode(Score, score))
+        for row in connection.execute(members).mappings():
+            given[row["scoring_sequence"]].append(decode_score(row))
     return [_parse_scoring(row, given[row["sequence"]]) for row in rows]
 
 

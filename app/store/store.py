@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.ports.judges import ReferenceStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
@@ -34,7 +35,7 @@ from app.store.event_store import SqlEventStore
 from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
 from app.store.group_views import SqlGroupViews
-from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache
+from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
 from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
@@ -89,6 +90,7 @@ class Store:
     def __init__(self, database: Database, judgements: CacheRetention) -> None:
         self._database = database
         self.judge_cache = SqlJudgeCache(database, judgements)
+        self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks: TaskStore = SqlTaskStore(database)
         self.sheets: SheetStore = SqlSheetStore(database)
         self.events: EventStore = SqlEventStore(database)

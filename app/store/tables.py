@@ -177,6 +177,9 @@ class RolloutTable(TableRecord, table=True):
     gate: float | None
     absolute: float | None
     relative: float | None
+    calibrated: float | None = None
+    calibrated_error: float | None = None
+    uncalibrated: str | None = None
     score: str = Field(sa_type=Text)
     completion: str = Field(sa_type=Text)
 
@@ -224,6 +227,9 @@ class RescoreTable(TableRecord, table=True):
     gate: float | None
     absolute: float | None
     relative: float | None
+    calibrated: float | None = None
+    calibrated_error: float | None = None
+    uncalibrated: str | None = None
     score: str = Field(sa_type=Text)
 
 

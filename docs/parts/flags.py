@@ -39,6 +39,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "no_context": "the retriever failed, and the settings let the task go out without its passages",
     "no_comparison": "only one distinct completion was judged: `relative` is `absolute`",
     "low_signal": "what is paid differs between the completions by no more than the noise between a judge's readings",
+    "calibration_bounded": "the calibrated value lay more than 0.6 beyond the references and was cut off there",
     "position_dominated": "a judge followed the order of presentation more than the completions; the means of both "
     "orders stand",
     "judge_missing": "some of the configured judges failed; the others scored",

@@ -153,6 +153,8 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
         "gate": 1.0,
         "absolute": 0.8,
         "relative": 1.0,
+        "calibrated": None,
+        "calibrated_error": None,
         "criteria": [{"name": "lore", "value": 0.8, "weight": 1.0}],
         "flags": [],
         "judges": ["sage"],

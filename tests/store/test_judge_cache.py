@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.domain.budgets import Admission, AdmissionAnswer, Amount, BudgetConfig, BudgetState, Reservation
+from app.domain.calibration import ReferenceKind, References
 from app.domain.judging import Judgement, Spending, Verdict
 from app.ports.judges import CachedJudgement
 from app.ports.store import GroupToStore
@@ -206,3 +207,15 @@ def test_only_what_is_young_enough_and_the_newest_are_kept(store_url: str) -> No
             await store.close()
 
     assert asyncio.run(scene()) == [False, True, True, False, False]
+
+
+def test_references_of_a_scene_are_those_that_were_stored_first(store_url: str) -> None:
+    replies: list[dict[ReferenceKind, str]] = [{"plain": "Aye.\x00"}, {"plain": "No."}]
+    first, second = (References(replies=one, judge="big", model="m") for one in replies)
+
+    async def scenario(store: Store) -> list[References | None]:
+        before = await store.references.get("s")
+        stored = [await store.references.put("s", one) for one in (first, second)]
+        return [before, *stored, await store.references.get("s")]
+
+    assert using(store_url, scenario) == [None, first, first, first]

@@ -83,6 +83,8 @@ def _iter_attempts(item: TaskProgress, task: HandedOutTask, label: str | None) -
             outcome="scored" if reason is None else "unscored",
             reason=reason,
             reward=score.reward,
+            calibrated=score.calibrated,
+            calibrated_error=score.calibrated_error,
             criteria={criterion.name: criterion.value for criterion in score.criteria},
             label=value if isinstance(value, str) else None,
             flags=score.flags,

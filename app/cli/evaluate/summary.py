@@ -17,6 +17,9 @@ def build_summary(report: EvaluationReport) -> RenderableType:
     for column in ("", "value", "95 % interval", "tasks"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
     table.add_row("mean reward", *_format_cells(report.mean))
+    if report.calibrated.tasks:
+        table.add_row("calibrated", *_format_cells(report.calibrated))
+        table.add_row("mean reward of the same tasks", *_format_cells(report.calibrated_tasks))
     for at in report.passes:
         table.add_row(f"pass@{at.k}", *_format_cells(at.rate))
     for rows in (report.criteria if len(report.criteria) > 1 else (), report.labels):

@@ -26,6 +26,7 @@ from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
+from app.domain.calibration import ReferencePlan
 from app.domain.digests import canonical_json, digest, digest_of_model
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.domain.judging import Case, Rubric
@@ -224,6 +225,18 @@ class NpcArena(Environment):
         arena = NpcArena([cast.sheet], [build_single_scene_set(cast)])
         return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
 
+    def references(self, task: Task) -> ReferencePlan | None:
+        """None for scenes of several replies: a transcript cannot be compared with a reply."""
+        cast = self.find_cast(task)
+        if cast is None or cast.scene.max_turns > 1:
+            return None
+        return ReferencePlan(
+            scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
+            given=cast.references,
+            brief=_compose_brief(cast) if cast.allows_made_references else "",
+            opted_out=not cast.sheet.probes.calibration,
+        )
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         reference = NpcArenaReference.model_validate(task.reference)
         cast = self.find_cast(task)
@@ -267,6 +280,13 @@ class NpcArena(Environment):
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
+
+
+def _compose_brief(cast: Cast) -> str:
+    """What the character is told of the scene, the conversation, and what its last line is meant to test."""
+    prompt = _PROMPT.render(**build_prompt_values(cast, NpcArenaParams(), ()))
+    said = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))
 
 
 def _is_chosen(cast: Cast, turns: Turns) -> bool:

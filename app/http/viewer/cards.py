@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement, Verdict
+from app.domain.judging import Judgement, JudgingPurpose, Verdict
 from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Message
@@ -65,6 +66,8 @@ class CompletionCard:
     parts: tuple[tuple[str, str], ...]
     sum: str
     """How a judged reward is worked out; empty if a verifier decided or a gate failed."""
+    calibrated: str
+    """Calibrated value and error, or why there is none; empty where the group was not drawn."""
     chips: tuple[CriterionChip, ...]
     flags: tuple[str, ...]
     gated: bool
@@ -91,6 +94,8 @@ class JudgeReadingView:
 
     judgement: Judgement
     offline: bool
+    purpose: str
+    """Empty for a reading that scores."""
     order: tuple[PresentedCandidate, ...]
     ranking: tuple[tuple[PresentedCandidate, ...], ...]
     cost: str
@@ -136,6 +141,7 @@ def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None)
         advantage="" if advantage is None else format_signed(advantage),
         parts=_list_score_parts(score),
         sum=_write_sum(score),
+        calibrated=_write_calibrated(score),
         chips=tuple(map(_build_chip, score.criteria)),
         flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,
@@ -159,6 +165,13 @@ def _write_sum(score: Score) -> str:
     )
     bounded = f"({mixed})" if score.cap is None else f"min(cap {format_number(score.cap, 2)}, {mixed})"
     return f"{format_number(score.reward)} = gate {format_number(score.gate, 0)} × {bounded}"
+
+
+def _write_calibrated(score: Score) -> str:
+    """Empty where the group was not drawn."""
+    if score.calibrated is None:
+        return "" if score.uncalibrated is None else f"not calibrated: {score.uncalibrated.replace('_', ' ')}"
+    return f"calibrated {format_number(score.calibrated, 2)} ± {format_number(score.calibrated_error, 2)}"
 
 
 def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
@@ -201,6 +214,13 @@ def build_readings(judgements: Sequence[Judgement], group: Group) -> tuple[Judge
     return tuple(_build_reading(judgement, slots) for judgement in judgements)
 
 
+_PURPOSES: Final[Mapping[JudgingPurpose, str]] = {
+    "score": "",
+    "calibration": "for calibrated values alone: read beside replies of known level",
+    "references": "wrote replies of known level for this scene",
+}
+
+
 def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> JudgeReadingView:
     def find_candidate(candidate: str) -> PresentedCandidate:
         return PresentedCandidate(escape_invisible(candidate), tuple(slots.get(candidate, ())))
@@ -208,6 +228,7 @@ def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> 
     return JudgeReadingView(
         judgement=judgement,
         offline=judgement.judge == OFFLINE_JUDGE,
+        purpose=_PURPOSES[judgement.purpose],
         order=tuple(map(find_candidate, judgement.order)),
         ranking=tuple(tuple(map(find_candidate, tied)) for tied in judgement.ranking),
         cost="" if judgement.cost_usd is None else f"${judgement.cost_usd:.4f}",

@@ -16,6 +16,8 @@ class JudgementRow(RowOrigin):
     """One reading. `messages` and `answer` are a conversation to train another judge on."""
 
     purpose: str
+    judged_for: str
+    """`score`, or `calibration` for a reading beside replies of known level."""
     judge: str
     model_name: str
     """The judge's model."""
@@ -67,7 +69,12 @@ class ReadingFilter:
             return "offline_judge"
         if self._wanted.judge not in (None, judgement.judge):
             return "other_judge"
-        if judgement.error is not None or not judgement.prompt or not judgement.raw:
+        if (
+            judgement.purpose == "references"
+            or judgement.error is not None
+            or not judgement.prompt
+            or not judgement.raw
+        ):
             return "no_answer"
         mark = digest_of_text(f"{judgement.reading or judgement.prompt_digest} {judgement.raw}")
         if mark in self._taken:
@@ -81,6 +88,7 @@ def _build_row(stored: StoredGroup, reading: StoredReading) -> JudgementRow:
     return JudgementRow(
         **dict(build_origin(stored)),
         purpose=stored.group.purpose,
+        judged_for=judgement.purpose,
         judge=judgement.judge,
         model_name=judgement.model,
         messages=_read_messages(judgement.prompt),

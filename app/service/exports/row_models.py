@@ -62,6 +62,10 @@ class RolloutRow(RowOrigin):
     """Quality by itself: the verifier's score, or the judges' absolute score."""
     relative: FiniteNumber | None
     """Quality relative to the group."""
+    calibrated: FiniteNumber | None
+    """Quality on the scale of replies of known level; null where the group was not drawn for that."""
+    calibrated_error: FiniteNumber | None
+    """Standard error of `calibrated`."""
     criteria: tuple[CriterionValue, ...]
     flags: tuple[str, ...]
     judges: tuple[str, ...]
@@ -162,6 +166,8 @@ def build_rollout_row(stored: StoredGroup, index: int, rollout: Rollout, *, priv
         gate=score.gate,
         absolute=score.absolute,
         relative=score.relative,
+        calibrated=score.calibrated,
+        calibrated_error=score.calibrated_error,
         criteria=tuple(CriterionValue(name=one.name, value=one.value, weight=one.weight) for one in score.criteria),
         flags=(*stored.group.flags, *score.flags),
         judges=score.judges,

@@ -229,7 +229,7 @@ def test_a_group_that_is_not_there_is_a_page_too(client: TestClient, group_id: s
 
 def test_statistics_are_listed(client: TestClient) -> None:
     words = page(client.get("/view/stats")).words()
-    assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
+    assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 – in character 0.58 voice 0.24" in words
     assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
     assert "No completions yet." in page(client.get("/view/stats?run=nobody")).words()
     by_label = page(client.get("/view/stats?by=label")).words()

@@ -1,0 +1,210 @@
+"""Groups that are read once more beside replies of known level: values that no reward depends on, and their cost."""
+
+import contextlib
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.characters.loading import read_sheets
+from app.envs.npc_arena.environment import NpcArena
+from app.main.application import create_app
+from app.settings import EnvironmentSettings, JudgeSettings, Settings
+from tests.support.chat_server import Received, Reply, serving
+from tests.support.shown_prompts import read_prompt
+
+Json = dict[str, Any]
+SHEETS = Path(__file__).resolve().parents[3] / "character_sheets"
+WRITTEN = {"exemplar": "Well spoken, stranger q3.2.", "plain": "I see q2.", "generic": "Who knows q0.8."}
+
+
+OWN = {
+    text: level
+    for sheet in read_sheets(SHEETS)
+    for one in sheet.probes.exemplars
+    for text, level in ((one.plain, 2.0), (one.generic, 0.8))
+}
+
+
+def read_level(text: str) -> float:
+    """What a reply names; of those that people wrote, what it is known for."""
+    named = re.search(r"q([0-9](\.[0-9])?)\.$", text)
+    return OWN.get(text, 3.2) if named is None else float(named[1])
+
+
+@dataclass
+class Grader:
+    """Gives a reply the level that it names, and writes references that name theirs."""
+
+    refuses: bool = False
+    writings: int = 0
+    answers: int = 0
+    shown: list[tuple[str, ...]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, number: int, received: Received) -> Reply:
+        system, question = (message["content"] for message in received.messages[:2])
+        with self.lock:
+            self.answers += 1
+            if system.startswith("You write replies"):
+                self.writings += 1
+                return _complete("I would rather not." if self.refuses else json.dumps(WRITTEN))
+            told = read_prompt(question)
+            self.shown.append(tuple(told.texts.values()))
+        levels = {name: read_level(text) for name, text in told.texts.items()}
+        ranking = [[name] for name in sorted(levels, key=lambda name: (-levels[name], told.texts[name]))]
+        scores = {criterion: levels for criterion in told.criteria}
+        return _complete(json.dumps({"defects": [], "scores": scores, "ranking": ranking, "notes": {}}))
+
+
+def _complete(text: str) -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+    return Reply(json.dumps({"choices": [choice], "usage": usage}).encode())
+
+
+@contextlib.contextmanager
+def gateway(database: Path, url: str, share: float) -> Iterator[TestClient]:
+    judge = JudgeSettings(
+        base_url=url,
+        model="grader-1",
+        json_mode="off",
+        warm_cache=False,
+        input_price_per_million=1.0,
+        output_price_per_million=1.0,
+    )
+    settings = Settings(
+        database_url=f"sqlite:///{database}",
+        judges={"grader": judge},
+        environments={"npc_arena": EnvironmentSettings(judges=("grader",), calibration_share=share)},
+    )
+    app = create_app(settings, environments={"npc_arena": NpcArena})
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        yield client
+
+
+def bodies(client: TestClient, count: int, run: str = "r") -> list[Json]:
+    tasks = client.get(f"/envs/npc_arena/next-batch?batch_size={count}&run={run}&cursor=0").json()["tasks"]
+    return [
+        {
+            "run": run,
+            "policy": {"model": "learner", "step": 1},
+            "groups": [
+                {
+                    "task_id": task["task_id"],
+                    "completions": [{"text": f"Reply {place}-{level} q{level}."} for level in (1, 2, 3)],
+                }
+            ],
+        }
+        for place, task in enumerate(tasks)
+    ]
+
+
+def score(client: TestClient, body: Json) -> Json:
+    reply: Json = client.post("/score", json=body).raise_for_status().json()["groups"][0]
+    return reply
+
+
+def values(reply: Json, name: str = "calibrated") -> list[float | None]:
+    return [None if one[name] is None else round(one[name], 6) for one in reply["scores"]]
+
+
+def test_a_drawn_group_has_values_on_the_line_through_the_references(tmp_path: Path) -> None:
+    grader = Grader()
+    with serving(grader) as server, gateway(tmp_path / "a.db", server.url, 1.0) as client:
+        (body,) = bodies(client, 1)
+        reply = score(client, body)
+        detail = client.get(f"/groups/{reply['group_id']}").json()
+        stats = client.get("/stats?env=npc_arena").json()["rows"][0]
+        spent = client.get("/judges").json()["judges"]
+    kinds = [one.get("purpose", "score") for one in detail["judgements"]]
+    seen = values(reply)
+    assert kinds.count("references") == kinds.count("calibration") == 1
+    assert [one is not None and abs(one - level) < 0.03 for one, level in zip(seen, (0.25, 0.5, 0.75), strict=True)]
+    assert sorted(one or 0.0 for one in seen) == seen
+    assert all(error and error > 0 for error in values(reply, "calibrated_error"))
+    assert (stats["calibrated"], round(stats["mean_calibrated"], 2)) == (3, 0.5)
+    calls = next(one for one in spent if one["name"] == "grader")["report"]["spent"]["calls"]
+    assert (grader.answers, calls) == (calls, sum(one["calls"] for one in detail["judgements"]))
+
+
+def test_no_part_of_a_reward_depends_on_it(tmp_path: Path) -> None:
+    found = []
+    with serving(Grader()) as server:
+        for share in (0.0, 1.0):
+            with gateway(tmp_path / f"{share}.db", server.url, share) as client:
+                found.append([score(client, body) for body in bodies(client, 4)])
+    plain, calibrated = found
+    parts = ("reward", "absolute", "relative", "flags", "criteria", "scoring_digest", "rationale", "judges")
+    kept = [[[one[part] for part in parts] for reply in each for one in reply["scores"]] for each in found]
+    assert kept[0] == kept[1]
+    assert [reply["low_signal"] for reply in plain] == [reply["low_signal"] for reply in calibrated]
+    assert {value for reply in plain for value in values(reply)} == {None}
+    assert None not in [value for reply in calibrated for value in values(reply)]
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_references_are_made_once_for_two_replicas_and_the_order_of_groups_changes_nothing(
+    tmp_path: Path, count: int
+) -> None:
+    grader = Grader()
+    with serving(grader) as server:
+        with (
+            gateway(tmp_path / "one.db", server.url, 0.5) as first,
+            gateway(tmp_path / "one.db", server.url, 0.5) as other,
+        ):
+            asked = bodies(first, count)
+            random.Random(1).shuffle(asked)
+            told = {body["groups"][0]["task_id"]: score((first, other)[at % 2], body) for at, body in enumerate(asked)}
+            before = grader.writings
+            for body in asked[:10]:
+                score(other, {**body, "run": "s"})
+            assert grader.writings == before
+        with gateway(tmp_path / "two.db", server.url, 0.5) as third:
+            alone = {body["groups"][0]["task_id"]: score(third, body) for body in bodies(third, count)}
+    assert [[told[name]["rewards"], values(told[name])] for name in alone] == [
+        [alone[name]["rewards"], values(alone[name])] for name in alone
+    ]
+    drawn = sum(values(reply)[0] is not None for reply in told.values())
+    assert (count / 4 <= drawn <= count * 3 / 4, grader.writings) == (True, 2 * before)
+
+
+def test_a_writer_that_fails_costs_no_reward_and_says_why(tmp_path: Path) -> None:
+    with serving(Grader(refuses=True)) as server, gateway(tmp_path / "a.db", server.url, 1.0) as client:
+        (body,) = bodies(client, 1)
+        reply = score(client, body)
+    assert (reply["outcome"], values(reply)) == ("scored", [None] * 3)
+    assert {one["uncalibrated"] for one in reply["scores"]} == {"references_failed"}
+
+
+def test_references_are_candidates_like_all_others(tmp_path: Path) -> None:
+    grader = Grader()
+    with serving(grader) as server, gateway(tmp_path / "a.db", server.url, 1.0) as client:
+        for body in bodies(client, 12):
+            score(client, body)
+    beside = [texts for texts in grader.shown if len(texts) == 6]
+    places = [[at for at, text in enumerate(texts) if not text.startswith("Reply")] for texts in beside]
+    assert (len(beside), len({tuple(each) for each in places}) > 6) == (12, True)
+    assert {place for each in places for place in each} == set(range(6))
+
+
+def test_what_it_costs_stays_within_a_runs_budget(tmp_path: Path) -> None:
+    """A group takes 2.2 millidollars to judge, one more reading 1.1, its references as much."""
+    with serving(Grader()) as server, gateway(tmp_path / "a.db", server.url, 1.0) as client:
+        client.put("/runs/r", json={"budget_usd": 0.04}).raise_for_status()
+        replies = [score(client, body) for body in bodies(client, 30)]
+        judging = client.get("/runs/r").json()["judging"]
+    why = {one.get("uncalibrated") for reply in replies for one in reply["scores"] if reply["outcome"] == "scored"}
+    assert judging["usd"] <= 0.04
+    assert (judging["budget"]["held_usd"], why <= {None, "budget"}) == (0, True)
+    assert {reply["outcome"] for reply in replies} == {"scored", "unscored"}
