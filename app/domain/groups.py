@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from operator import not_
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
-from app.domain.values import FiniteJson, FiniteNumber, Frozen
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 
 
 class TaskPrompt(Frozen):
@@ -157,8 +157,12 @@ class CriterionMean(Frozen):
     count: int
 
 
+StatisticsBreakdown = Literal["label", "judge"]
+"""What statistics are broken down by beside environment, run and policy step."""
+
+
 class StatisticsRow(Frozen):
-    """Statistics of one environment, run and policy step, and of one label if broken down by label.
+    """Statistics of one environment, run and policy step, and of one label or judge if broken down by it.
     `mean_absolute` is the mean of gate x absolute over scored rollouts."""
 
     environment: str
@@ -166,6 +170,8 @@ class StatisticsRow(Frozen):
     step: int | None
     label: str | None = None
     """The tasks' label, if broken down by label."""
+    judge: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """The judge, if broken down by judge. A group counts for each judge that scored it."""
     groups: int
     low_signal: int
     """Groups whose rewards hardly differ or whose judges disagree. Groups with fewer than two rewards are not

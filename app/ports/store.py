@@ -12,12 +12,14 @@ from app.domain.groups import (
     GroupSummary,
     RunActivity,
     Scoring,
+    StatisticsBreakdown,
     StatisticsRow,
     TaskRecord,
 )
 from app.domain.judging import Judgement
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
+from app.domain.rollups import Rollup, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.runs import HeldLease, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, TaskKey
@@ -236,10 +238,32 @@ class GroupViews(Protocol):
     async def get_group(self, group_id: str) -> GroupDetail | None: ...
 
     async def get_statistics(
-        self, environment: str | None, run: str | None, *, by_label: bool = False
+        self,
+        environment: str | None,
+        run: str | None,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: str | None = None,
     ) -> list[StatisticsRow]:
-        """Statistics of training rollouts; `eval` is left out. `by_label` also breaks them down by label and leaves out
-        tasks without one."""
+        """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
+        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
+
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        """What statistics are made of, ordered by step and by bucket."""
+
+    async def count_uncounted(self) -> int:
+        """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
+
+
+class StatisticsStore(Protocol):
+    """Counts stored groups into the statistics. Groups count when they are stored; these are for all others."""
+
+    async def count_groups(self, limit: int) -> int:
+        """Counts the oldest groups that no statistics include yet, and returns how many they were; 0 when all are
+        counted. It may be interrupted at any time, and replicas share the work."""
+
+    async def forget_all(self) -> int:
+        """Empties the statistics and returns the number of groups to count again."""
 
 
 class ExportStore(Protocol):

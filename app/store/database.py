@@ -166,7 +166,7 @@ class SteadyClock:
 
 class Database:
     """Without a `clock`, leases and deadlines use PostgreSQL's clock, which all replicas share, or this process's
-    monotonic clock on SQLite, which has one replica."""
+    monotonic clock on SQLite, which has one replica. `complete` is called before the commits of the writer."""
 
     def __init__(
         self,
@@ -176,13 +176,14 @@ class Database:
         clock: Clock | None,
         committed: Callable[[float], None] | None,
         prepare: bool = True,
+        complete: Unit[None] | None = None,
     ) -> None:
         self._writing = open_writer(url, prepare=prepare)
         self._reading = open_reader(url, connections=readers, prepare=prepare)
         self._clock = clock
         self._lease_clock = clock or SteadyClock()
         self.postgres = is_postgres(self._writing)
-        self.writer = Writer(self._writing, committed)
+        self.writer = Writer(self._writing, committed, complete)
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
 
     async def write(self, unit: Unit[T], order: str = "") -> T:

@@ -64,6 +64,7 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "outcome": group.outcome,
         "head": encode_head(group),
         "created_at": to_micros(group.created_at),
+        "counted": 1,
         **summarise_scores(group.scores),
     }
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
@@ -10,6 +11,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
 from app.domain.rewards import combine_outcomes
+from app.domain.rollups import CountedGroup, count_readings
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
 from app.store.database import Database
 from app.store.group_rows import (
@@ -23,6 +25,7 @@ from app.store.group_rows import (
     summarise_scores,
 )
 from app.store.judge_tables import judgements
+from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, leases, prompts, rollouts, scores, tasks
@@ -78,6 +81,8 @@ def add_groups(
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
     _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
     insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
+    for group_id, group in new.items():
+        note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
     known = [group.group_id for group in arriving if group.group_id not in new]
     if known:
@@ -172,12 +177,13 @@ def insert_judgements(
 def _finish_groups(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
     given = {item.group.group_id: item for item in items}
     statement = (
-        select(groups.c.group_id, groups.c.sequence)
+        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
         .where(groups.c.group_id.in_(given))
         .order_by(groups.c.sequence)
         .with_for_update()
     )
-    sequences = {group_id: sequence for group_id, sequence in connection.execute(statement)}
+    rows = connection.execute(statement).mappings().all()
+    sequences = {row["group_id"]: row["sequence"] for row in rows}
     if unknown := given.keys() - sequences.keys():
         raise NotFound(f"there is no group {min(unknown)}")
     stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
@@ -186,7 +192,16 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
         finished[group_id] = _merge_scores(stored[group_id], given[group_id].group)
         _update_group(connection, sequence, stored[group_id], finished[group_id])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
+    readings = load_readings(connection, sequences.values())
     insert_judgements(connection, database, made)
+    for row in rows:
+        if row["counted"]:
+            group_id, sequence = row["group_id"], row["sequence"]
+            before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, (0, 0, 0)))
+            after = count_readings(
+                replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
+            )
+            note_group(connection, before, after)
     return [finished[item.group.group_id] for item in items]
 
 

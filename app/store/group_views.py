@@ -1,21 +1,22 @@
 """Read models for pages and dashboards: group listings, group details, reward statistics."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, literal_column, select
 
 from app.domain.exports import StoredReading
-from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
+from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
 from app.domain.judging import Judgement
+from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.store import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.judge_tables import judgements
+from app.store.rollups import count_uncounted, load_rollups
 from app.store.rows import decode, decode_json, filter_storable, from_micros
 from app.store.scoring_store import load_scorings
-from app.store.tables import groups, prompts, rollouts, scores, scorings, tasks
+from app.store.tables import groups, prompts, rollouts, scorings, tasks
 from app.store.task_store import load_tasks
 
 
@@ -33,9 +34,22 @@ class SqlGroupViews(GroupViews):
         return await self._database.read(lambda connection: _load_group(connection, group_id))
 
     async def get_statistics(
-        self, environment: str | None, run: str | None, *, by_label: bool = False
+        self,
+        environment: str | None,
+        run: str | None,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: str | None = None,
     ) -> list[StatisticsRow]:
-        return await self._database.read(lambda connection: _load_statistics(connection, environment, run, by_label))
+        series: Series = "step" if by is None and judge is None else by or "judge"
+        where = RollupFilter(series, environment, run, label=judge)
+        return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where)]
+
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        return await self._database.read(lambda connection: load_rollups(connection, where))
+
+    async def count_uncounted(self) -> int:
+        return await self._database.read(count_uncounted)
 
 
 def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
@@ -122,67 +136,25 @@ def _parse_judgement(answer: str, prompt: str | None) -> Judgement:
     return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
 
 
-def _load_statistics(
-    connection: Connection, environment: str | None, run: str | None, by_label: bool
-) -> list[StatisticsRow]:
-    source: FromClause = groups
-    key = [groups.c.environment, groups.c.run, groups.c.step]
-    wanted: list[ColumnElement[bool]] = [groups.c.purpose == "train"]
-    if environment is not None:
-        wanted.append(groups.c.environment == environment)
-    if run is not None:
-        wanted.append(groups.c.run == run)
-    if by_label:
-        source = groups.join(tasks, tasks.c.task_id == groups.c.task_id)
-        key.append(tasks.c.label)
-        wanted.append(tasks.c.label.is_not(None))
-    criteria = _load_criteria(connection, source, key, wanted)
-    totals = (
-        select(*key, func.count().label("groups"), *(func.sum(groups.c[name]).label(name) for name in _SUMMED_COLUMNS))
-        .select_from(source)
-        .where(*wanted)
-        .group_by(*key)
-        .order_by(*(column.nulls_first() for column in key))
-    )
-    return [
-        _parse_statistics_row(row, criteria[tuple(row[column.name] for column in key)])
-        for row in connection.execute(totals).mappings()
-    ]
-
-
-def _load_criteria(
-    connection: Connection, source: FromClause, key: Sequence[ColumnElement[Any]], wanted: Sequence[ColumnElement[bool]]
-) -> Mapping[tuple[object, ...], list[CriterionMean]]:
-    """Criterion means, grouped by `key`."""
-    means = (
-        select(*key, scores.c.name.label("criterion"), func.avg(scores.c.value), func.count(scores.c.value))
-        .select_from(source.join(scores, scores.c.group_sequence == groups.c.sequence))
-        .where(*wanted, scores.c.value.is_not(None))
-        .group_by(*key, scores.c.name)
-        .order_by(func.min(scores.c.ordinal), scores.c.name)
-    )
-    criteria: defaultdict[tuple[object, ...], list[CriterionMean]] = defaultdict(list)
-    for *place, name, mean, count in connection.execute(means):
-        criteria[tuple(place)].append(CriterionMean(name=name, mean=mean, count=count))
-    return criteria
-
-
-_SUMMED_COLUMNS = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal")
-
-
-def _parse_statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> StatisticsRow:
-    label = row.get("label")
+def _build_statistics_row(rollup: Rollup) -> StatisticsRow:
+    key = rollup.key
+    scored, unscored = rollup.count("scored"), rollup.count("unscored")
+    criteria = rollup.add_up_criteria()
     return StatisticsRow(
-        environment=row["environment"],
-        run=row["run"],
-        step=row["step"],
-        label=None if label is None else str(decode_json(label)),
-        groups=row["groups"],
-        low_signal=row["low_signal"],
-        scored=row["scored"],
-        unscored=row["unscored"],
-        pending=row["size"] - row["scored"] - row["unscored"],
-        mean_reward=row["reward_sum"] / row["scored"] if row["scored"] else None,
-        mean_absolute=row["absolute_sum"] / row["absolute_count"] if row["absolute_count"] else None,
-        criteria=tuple(criteria),
+        environment=key.environment,
+        run=key.run,
+        step=key.step,
+        label=key.label if key.series == "label" else None,
+        judge=key.label if key.series == "judge" else None,
+        groups=rollup.count("groups"),
+        low_signal=rollup.count("low_signal"),
+        scored=scored,
+        unscored=unscored,
+        pending=rollup.count("rollouts") - scored - unscored,
+        mean_reward=rollup.mean("reward"),
+        mean_absolute=rollup.mean("absolute"),
+        criteria=tuple(
+            CriterionMean(name=name, mean=criteria.mean(name) or 0.0, count=criteria.count(name))
+            for name in criteria.measures
+        ),
     )

@@ -2,21 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select, update
+from sqlalchemy import Connection, RowMapping, Select, func, literal_column, select, update
 
 from app.domain.digests import canonical_json
 from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
+from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
+from app.store.rollups import load_rollups
 from app.store.rows import decode, decode_json, encode, filter_storable, from_micros, to_micros
 from app.store.run_costs import load_ledger, reserve_cost, settle_hold
-from app.store.tables import groups, leases, pins, runs, streams
+from app.store.tables import leases, pins, runs, streams
 
 _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
 
@@ -149,11 +150,16 @@ def _parse_pin(row: RowMapping) -> Pin:
 
 
 def _load_activity(connection: Connection, database: Database, name: str) -> tuple[RunActivity, ...]:
-    rates = _load_pass_rates(connection, name)
     counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
     for statement in _build_activity_queries(name, database.read_lease_clock(connection)):
         for row in connection.execute(statement).mappings():
             counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
+    rates: dict[str, tuple[int, ...]] = {}
+    for rollup in load_rollups(connection, RollupFilter("run", run=name, purpose=None)):
+        known = counts[rollup.key.environment]
+        known |= {counted: known[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")}
+        if rollup.key.purpose == "train":
+            rates[rollup.key.environment] = tuple(rollup.count(f"pass_rate:{place}") for place in range(PASS_RATE_BINS))
     return tuple(
         RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
         for name in sorted(counts)
@@ -161,7 +167,7 @@ def _load_activity(connection: Connection, database: Database, name: str) -> tup
 
 
 def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
-    """Counts by environment: of tasks handed out, of those still held, of groups."""
+    """Counts by environment: of tasks handed out, and of those still held."""
     given = (
         select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
         .where(streams.c.run == name, streams.c.handed_out > 0)
@@ -172,32 +178,4 @@ def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
         .where(leases.c.run == name, leases.c.state == literal_column("'live'"), leases.c.expires_at > now)
         .group_by(leases.c.environment)
     )
-    done = (
-        select(
-            groups.c.environment,
-            func.count().label("groups"),
-            func.sum(groups.c.scored).label("scored"),
-            func.sum(groups.c.unscored).label("unscored"),
-        )
-        .where(groups.c.run == name)
-        .group_by(groups.c.environment)
-    )
-    return given, held, done
-
-
-def _load_pass_rates(connection: Connection, name: str) -> dict[str, tuple[int, ...]]:
-    """Histograms of task pass rates in ten bins, by environment."""
-    rate = func.sum(groups.c.absolute_sum) / func.sum(groups.c.absolute_count)
-    tried = (
-        select(groups.c.environment, groups.c.task_id, rate.label("rate"))
-        .where(groups.c.run == name, groups.c.purpose == "train", groups.c.absolute_count > 0)
-        .group_by(groups.c.environment, groups.c.task_id)
-        .subquery()
-    )
-    tenths = [tried.c.rate >= place / 10 for place in range(10)]
-    at_least = [func.sum(case((reached, 1), else_=0)) for reached in tenths]
-    statement = select(tried.c.environment, *at_least).group_by(tried.c.environment)
-    return {
-        environment: tuple(this - above for this, above in pairwise([*counts, 0]))
-        for environment, *counts in connection.execute(statement)
-    }
+    return given, held

@@ -23,6 +23,7 @@ from app.ports.store import (
     RunStore,
     ScoringStore,
     SheetStore,
+    StatisticsStore,
     TaskStore,
 )
 from app.ports.trajectories import TrajectoryQueue
@@ -38,6 +39,7 @@ from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
 from app.store.pending_group_store import SqlPendingGroupStore
+from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.run_store import SqlRunStore
 from app.store.scoring_store import SqlScoringStore
 from app.store.sheet_store import SqlSheetStore
@@ -97,6 +99,7 @@ class Store:
         self.scorings: ScoringStore = SqlScoringStore(database)
         self.runs: RunStore = SqlRunStore(database)
         self.views: GroupViews = SqlGroupViews(database)
+        self.statistics: StatisticsStore = SqlStatisticsStore(database)
         self.exports: ExportStore = SqlExportStore(database)
         self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
@@ -118,7 +121,9 @@ class Store:
         store thread; `prepare` allows prepared statements. StoreUnavailable when the database is unavailable,
         ValueError for an invalid URL."""
         migrate(url, migrations)
-        database = Database(url, readers=readers, clock=clock, committed=committed, prepare=prepare)
+        database = Database(
+            url, readers=readers, clock=clock, committed=committed, prepare=prepare, complete=write_rollups
+        )
         return cls(database, judgements)
 
     @property

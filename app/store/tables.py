@@ -10,6 +10,7 @@ from sqlmodel import Field
 import app.store.event_tables  # so that whoever has these tables has all
 import app.store.judge_tables
 import app.store.part_tables
+import app.store.rollup_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -128,6 +129,7 @@ class GroupTable(TableRecord, table=True):
         Index("ix_groups_task", "task_id", "sequence"),
         build_partial_index("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
         build_partial_index("ix_groups_eval", "sequence", where="purpose = 'eval'"),
+        build_partial_index("ix_groups_uncounted", "sequence", where="counted = 0"),
         {"sqlite_autoincrement": True},
     )
     sequence: int = Field(sa_column=build_sequence_column())
@@ -153,6 +155,8 @@ class GroupTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
     low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if the group is scored and has a low signal."""
+    counted: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
+    """1 if rollups include the group."""
 
 
 class RolloutTable(TableRecord, table=True):

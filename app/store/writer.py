@@ -55,10 +55,17 @@ class _Queue:
 
 
 class Writer:
-    """Commits units in batches. `committed` is called with the seconds of every commit, from the writer's thread."""
+    """Commits units in batches. `committed` is called with the seconds of every commit, `complete` before each with its
+    connection, both from the writer's thread."""
 
-    def __init__(self, engine: Engine, committed: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        committed: Callable[[float], None] | None = None,
+        complete: Unit[None] | None = None,
+    ) -> None:
         self._engine = engine
+        self._complete = complete
         self._committed = committed
         self._queue = _Queue()
         self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
@@ -106,7 +113,7 @@ class Writer:
 
     def _write_batches(self) -> None:
         while batch := self._take_batch():
-            _run_batch(self._engine, batch, self._committed)
+            _run_batch(self._engine, batch, self._committed, self._complete)
             _wake_callers(batch)
 
     def _take_batch(self) -> list[_Job[Any]]:
@@ -147,30 +154,45 @@ def _release_waiter(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _run_batch(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+def _run_batch(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
     """Runs a batch and sets every job's result or error. If it fails, each job runs alone."""
     try:
-        _run_with_retries(engine, batch, committed)
+        _run_with_retries(engine, batch, committed, complete)
     except Exception as error:
         if len(batch) == 1 or isinstance(error, StoreUnavailable):
             for job in batch:
                 job.error = as_gateway_error(error)
             return
         for job in batch:
-            _run_batch(engine, [job], committed)
+            _run_batch(engine, [job], committed, complete)
 
 
-def _run_with_retries(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+def _run_with_retries(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _run_once(engine, batch, committed)
+            return _run_once(engine, batch, committed, complete)
         except DBAPIError as error:
             if attempt == ATTEMPTS or not (is_transient(error) or is_disconnect(error)):
                 raise
         time.sleep(random.uniform(0.005, 0.01) * 2**attempt)  # noqa: S311  # spreads replicas that met
 
 
-def _run_once(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+def _run_once(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
     """Runs the batch in one transaction. StoreUnavailable when running jobs alone would not help."""
     try:
         connection = engine.connect()
@@ -183,6 +205,8 @@ def _run_once(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[f
             raise StoreUnavailable("the store is locked by another process") from error
         for job in batch:
             job.result = (job.unit(connection),)
+        if complete is not None:
+            complete(connection)
         _commit(connection, committed)
 
 

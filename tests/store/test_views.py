@@ -186,7 +186,7 @@ def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store_url: s
                 group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
             ]
         )
-        rows = await store.views.get_statistics("gsm8k", "run", by_label=True)
+        rows = await store.views.get_statistics("gsm8k", "run", by="label")
         kept = await store.tasks.get(["task_0", "task_2"])
         shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
         return shown, {task.label for task in kept.values()}

@@ -15,12 +15,14 @@ from app.domain.groups import (
     GroupSummary,
     Rollout,
     Scoring,
+    StatisticsBreakdown,
     StatisticsRow,
     TaskPrompt,
     TaskRecord,
 )
 from app.domain.judging import Claim, Defect, Judgement, Verdict
 from app.domain.rewards import compute_statistics
+from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -342,6 +344,7 @@ class MemoryViews:
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
+        self.uncounted = 0
         self._details = {detail.group.group_id: detail for detail in details}
         self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
 
@@ -359,14 +362,26 @@ class MemoryViews:
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        return []
+
+    async def count_uncounted(self) -> int:
+        return self.uncounted
+
     async def get_statistics(
-        self, environment: str | None, run: str | None, *, by_label: bool = False
+        self,
+        environment: str | None,
+        run: str | None,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: str | None = None,
     ) -> list[StatisticsRow]:
         row = StatisticsRow(
             environment="npc_arena",
             run="night-watch",
             step=121,
-            label="hob<b>" if by_label else None,
+            label="hob<b>" if by == "label" else None,
+            judge="ann" if by == "judge" else None,
             groups=1200,
             low_signal=300,
             scored=9300,

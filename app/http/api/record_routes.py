@@ -90,7 +90,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
         if not labelled:
             raise InvalidRequest("no environment has statistics by this key", field="query.by")
-        rows = await gateway.views.get_statistics(env, run, by_label=True)
+        rows = await gateway.views.get_statistics(env, run, by="label")
         return StatisticsView(rows=tuple(row for row in rows if row.environment in labelled))
 
     return router

@@ -113,7 +113,7 @@ def create_viewer_router(
     async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
         where = _build_filter(environment, run, "", None)
         by_label = by == "label"
-        rows = await views.get_statistics(where.environment, where.run, by_label=by_label)
+        rows = await views.get_statistics(where.environment, where.run, by="label" if by_label else None)
         named = [(row, escape_invisible(row.label or "")) for row in rows]
         shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
         cost = await find_cost(where.run) if find_cost is not None and where.run else None
