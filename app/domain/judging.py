@@ -75,6 +75,8 @@ class JudgeRequest(Frozen):
     """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
     conversation: tuple[Message, ...] = ()
     """What the model was asked. Only reward models read it: it is what they are trained on."""
+    fresh: bool = False
+    """Ask the model even if the answer is cached, and cache nothing. It changes nothing that the model reads."""
 
 
 class Defect(Frozen):
@@ -152,6 +154,10 @@ class Judgement(Frozen):
     """Answered from the cache: nothing was sent and nothing was paid."""
     reading: str = ""
     """Digest of the request, used as the cache key. Empty for judges without a cache."""
+    served_model: Annotated[str, Field(exclude_if=not_)] = ""
+    """The model that the server says answered; empty where it does not say."""
+    system_fingerprint: Annotated[str, Field(exclude_if=not_)] = ""
+    """The server's name for what ran behind the model; empty where it does not say."""
     instead_of: tuple["Judgement", ...] = ()
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 

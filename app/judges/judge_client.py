@@ -74,6 +74,8 @@ class ReadingCost:
     unanswered: Amount = NO_AMOUNT
     raw: str = ""
     trouble: str = ""
+    served_model: str = ""
+    system_fingerprint: str = ""
 
 
 class JudgeClient:
@@ -248,6 +250,8 @@ class JudgeClient:
         return judgement.model_copy(
             update={
                 "raw": spent.raw,
+                "served_model": spent.served_model,
+                "system_fingerprint": spent.system_fingerprint,
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
                 "cached_input_tokens": spent.cached_input_tokens,
@@ -287,6 +291,7 @@ def _record_usage(reply: ChatResponse, texts: Sequence[str], spent: ReadingCost)
     read = estimate_tokens(texts, bytes_per_token=4) if read is None else read
     wrote = estimate_tokens([reply.text], bytes_per_token=4) if wrote is None else wrote
     spent.raw = reply.text
+    spent.served_model, spent.system_fingerprint = reply.model, reply.system_fingerprint
     spent.input_tokens += read
     spent.output_tokens += wrote
     spent.cached_input_tokens += reply.usage.cached_input_tokens

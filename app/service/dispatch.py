@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, JsonValue
 
-from app.domain.errors import InvalidRequest, StoreUnavailable
+from app.domain.errors import InvalidRequest, RunHeld, StoreUnavailable
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
@@ -84,7 +84,7 @@ class Dispatcher:
         hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_leased_evaluation(request)
         _refuse_unleased_target(request)
-        run = await self._ensure_run(request.run, [hosted])
+        run = await self._ensure_run(request, [hosted])
         source = await self._apply_target(_build_source(hosted, run, request), request, run)
         if run is not None and request.cursor is None:
             leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
@@ -134,7 +134,7 @@ class Dispatcher:
     async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
         _refuse_leased_evaluation(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
-        run = await self._ensure_run(request.run, members)
+        run = await self._ensure_run(request, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
         if run is not None and request.cursor is None:
@@ -196,10 +196,14 @@ class Dispatcher:
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
 
-    async def _ensure_run(self, name: str | None, members: Sequence[ServedEnvironment]) -> Run | None:
-        if name is None:
+    async def _ensure_run(
+        self, request: NextBatch | NextMixedBatch, members: Sequence[ServedEnvironment]
+    ) -> Run | None:
+        if request.run is None:
             return None
-        run = await self._runs.ensure(name)
+        run = await self._runs.ensure(request.run)
+        if request.purpose == "train":
+            _refuse_held_run(run)
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
@@ -247,6 +251,15 @@ class Dispatcher:
             fresh = await self._tasks.freeze_contexts(source.stream, fresh)
         contexts = {**kept, **fresh}
         return [contexts.get(place) for place in places]
+
+
+def _refuse_held_run(run: Run) -> None:
+    if run.held is not None:
+        raise RunHeld(
+            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
+            field="run",
+        )
 
 
 def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:

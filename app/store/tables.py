@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer,
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
+import app.store.health_tables
 import app.store.judge_tables
 import app.store.part_tables
 import app.store.rollup_tables
@@ -107,6 +108,8 @@ class RunTable(TableRecord, table=True):
     options: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
     budget_usd: float | None = None
+    health: str | None = Field(default=None, sa_type=Text)
+    held: str | None = Field(default=None, sa_type=Text)
 
 
 class PinTable(TableRecord, table=True):
