@@ -1,4 +1,4 @@
-"""`atropos-envs runs`: what a run will cost."""
+"""`atropos-envs runs`: what a run will cost, and its health."""
 
 import asyncio
 import random
@@ -13,6 +13,7 @@ from app.cli.consoles import AsJson, describe_error, output_console, print_json,
 from app.cli.envs.lookup import find_environment
 from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
+from app.cli.run_audit import health, release
 from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
@@ -27,7 +28,7 @@ from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
 
-runs = typer.Typer(help="Say what a run will cost.", no_args_is_help=True)
+runs = typer.Typer(help="Say what a run will cost, and how it is.", no_args_is_help=True)
 
 TASKS_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
@@ -51,9 +52,13 @@ class RunEstimate(Frozen):
     """Null when a judge has no price."""
 
 
+runs.command()(health)
+runs.command()(release)
+
+
 @runs.callback()
 def callback() -> None:
-    """Say what a run will cost."""
+    """Say what a run will cost, and how it is."""
 
 
 @runs.command()

@@ -39,6 +39,9 @@ class HealthState(Frozen):
     """Versions of its judges that were known at the last look."""
     rush: int = 0
     """Anchor readings to be made soon, since a judge has changed."""
+    failures: int = 0
+    """Anchor readings in a row that failed, and how many groups the run had at the last of them."""
+    failed_at: int = 0
 
     @property
     def newest(self) -> int:

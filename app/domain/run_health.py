@@ -1,5 +1,7 @@
-"""Run health: the figures that are followed over a run's groups, their limits, and alarms. It is an audit: it says that
-something changed, never what a reward should have been."""
+"""Run health: the figures that are followed over a run's groups, their limits, and alarms.
+
+It is an audit: it says that something changed, never what a reward should have been.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

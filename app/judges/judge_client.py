@@ -249,18 +249,10 @@ class JudgeClient:
         prices = self._config.prices
         return judgement.model_copy(
             update={
-                "raw": spent.raw,
-                "served_model": spent.served_model,
-                "system_fingerprint": spent.system_fingerprint,
-                "input_tokens": spent.input_tokens,
-                "output_tokens": spent.output_tokens,
-                "cached_input_tokens": spent.cached_input_tokens,
-                "reasoning_tokens": spent.reasoning_tokens,
+                **{name: value for name, value in vars(spent).items() if name in Judgement.model_fields},
                 "cost_usd": prices.compute_cost(spent.input_tokens, spent.output_tokens, spent.cached_input_tokens)
                 if prices.are_known
                 else None,
-                "calls": spent.calls,
-                "unanswered_calls": spent.unanswered_calls,
                 "unanswered_tokens": spent.unanswered.tokens,
                 "unanswered_usd": spent.unanswered.usd,
             }

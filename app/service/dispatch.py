@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, JsonValue
 
-from app.domain.errors import InvalidRequest, RunHeld, StoreUnavailable
+from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
@@ -30,7 +30,7 @@ from app.service.request_models import (
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
-from app.service.run_registry import RunRegistry
+from app.service.run_registry import RunRegistry, refuse_held_run
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache, build_tasks, place_context
 from app.service.task_selection import build_label_lookup, build_locator
@@ -202,8 +202,7 @@ class Dispatcher:
         if request.run is None:
             return None
         run = await self._runs.ensure(request.run)
-        if request.purpose == "train":
-            _refuse_held_run(run)
+        refuse_held_run(run, request.purpose)
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
@@ -251,15 +250,6 @@ class Dispatcher:
             fresh = await self._tasks.freeze_contexts(source.stream, fresh)
         contexts = {**kept, **fresh}
         return [contexts.get(place) for place in places]
-
-
-def _refuse_held_run(run: Run) -> None:
-    if run.held is not None:
-        raise RunHeld(
-            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
-            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
-            field="run",
-        )
 
 
 def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.anchors import Leniency
-from app.domain.health_records import HealthTokens, ReadingKind
+from app.domain.anchors import AnchorReading, Leniency, follow_anchors
+from app.domain.groups import Group
+from app.domain.health_records import HealthReading, HealthSpending, HealthTokens, ReadingKind
+from app.domain.run_health import HealthOptions
 
 ANCHORS: Final = 8
 """With 3 % of the tokens of groups that are read 2.5 times on average an anchor is read every 18 groups: after 300
@@ -44,3 +46,27 @@ class HealthBudget:
 
 def is_hurried(leniency: Leniency, rush: int) -> bool:
     return rush > 0 or leniency.is_suspicious
+
+
+def follow_readings(readings: list[HealthReading]) -> Leniency:
+    return follow_anchors(AnchorReading(each.group_id, each.at_group, each.values) for each in readings)
+
+
+def choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading], failures: int) -> Group:
+    """The one that was not read for the longest; after failures the next ones."""
+    last = {reading.group_id: reading.sequence for reading in readings}
+    ordered = sorted(anchors, key=lambda group: last.get(group.group_id, 0))
+    return ordered[failures % len(ordered)]
+
+
+def describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSpending:
+    return HealthSpending(
+        anchors=tokens.anchor,
+        anchor_readings=tokens.anchor_readings,
+        shadow=tokens.shadow,
+        shadow_readings=tokens.shadow_readings,
+        tokens=tokens.spent,
+        run_tokens=tokens.run,
+        share=tokens.spent / tokens.run if tokens.run else None,
+        most_share=options.share,
+    )

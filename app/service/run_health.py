@@ -6,15 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from app.domain.anchors import AnchorReading, Leniency, describe_anchors, follow_anchors
+from app.domain.anchors import describe_anchors
 from app.domain.digests import digest
 from app.domain.errors import GatewayError
-from app.domain.groups import Group
 from app.domain.health_records import (
     HealthReading,
-    HealthSpending,
     HealthState,
-    HealthTokens,
     JudgeVersion,
     RunHealth,
 )
@@ -22,7 +19,6 @@ from app.domain.run_health import (
     CAN_SEE,
     CANNOT_SEE,
     Alarm,
-    HealthOptions,
     Hold,
     Noticed,
     describe_trend_change,
@@ -35,7 +31,14 @@ from app.ports.health import AlarmSink, HealthClaim, RunHealthStore
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
 from app.service.health_readings import HealthReader
-from app.service.health_schedule import ANCHORS, HealthBudget, is_hurried
+from app.service.health_schedule import (
+    ANCHORS,
+    HealthBudget,
+    choose_anchor,
+    describe_spending,
+    follow_readings,
+    is_hurried,
+)
 from app.service.run_registry import RunRegistry
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ CLAIM_SECONDS: Final = 90.0
 RENEW_SECONDS: Final = 30.0
 READINGS_PER_LOOK: Final = 3
 """Anchors at most that are read in one look."""
+GROUPS_AFTER_FAILURE: Final = 20
+"""After an anchor that could not be read none is read for so many groups."""
 ALARMS_SHOWN: Final = 100
 NOTICES_AT_ONCE: Final = 16
 NOTICE_SECONDS: Final = 120.0
@@ -145,25 +150,26 @@ class RunHealthService:
 
     async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
         """A few anchors are read, those that were not for the longest first."""
-        anchors = await self._health.freeze_anchors(run.name, ANCHORS) if run.health.share else ()
+        rests = state.failures > 0 and state.groups < state.failed_at + GROUPS_AFTER_FAILURE
+        anchors = await self._health.freeze_anchors(run.name, ANCHORS) if run.health.share and not rests else ()
         for _ in range(READINGS_PER_LOOK if anchors else 0):
             readings = await self._health.list_readings(run.name, state.anchors_after)
             tokens = await self._health.get_tokens(run.name)
             budget = HealthBudget(run.health.share, tokens, self._find_shadow(run, anchors[0].environment) is not None)
-            if not budget.admits_anchor(hurried=is_hurried(_follow(readings), state.rush)):
+            if not budget.admits_anchor(hurried=is_hurried(follow_readings(readings), state.rush)):
                 break
-            made = await self._reader.read_anchor(run, _choose_anchor(anchors, readings), state.groups)
+            made = await self._reader.read_anchor(run, choose_anchor(anchors, readings, state.failures), state.groups)
+            if made.failed:
+                log.warning("an anchor of run %s could not be read: %s", run.name, made.failed)
+                return state.model_copy(update={"failures": state.failures + 1, "failed_at": state.groups})
             state = await self._judge_leniency(run, [*readings, made], made, state)
         return state
 
     async def _judge_leniency(
         self, run: Run, readings: list[HealthReading], made: HealthReading, state: HealthState
     ) -> HealthState:
-        if made.failed:
-            log.warning("an anchor of run %s could not be read: %s", run.name, made.failed)
-            return state
-        state = state.model_copy(update={"rush": max(0, state.rush - 1)})
-        alarms = _follow(readings).alarms
+        state = state.model_copy(update={"rush": max(0, state.rush - 1), "failures": 0})
+        alarms = follow_readings(readings).alarms
         if not alarms:
             return state
         await self._raise(run, alarms[-1], subject=", ".join(made.judges))
@@ -234,7 +240,7 @@ class RunHealthService:
         cells = await self._health.load_cells(name, state)
         alarms = tuple(await self._health.list_alarms(name, ALARMS_SHOWN))
         standing = {alarm.series for alarm in alarms if alarm.released_at is None}
-        leniency = _follow(await self._health.list_readings(name, state.anchors_after))
+        leniency = follow_readings(await self._health.list_readings(name, state.anchors_after))
         tokens = await self._health.get_tokens(name)
         figures = [
             summarise_trend(rule, cells.get(rule.name, ()), change, rule.name in standing, state.newest)
@@ -249,29 +255,7 @@ class RunHealthService:
             figures=(describe_anchors(leniency, "leniency" in standing), *figures),
             anchors=await self._health.count_anchors(name),
             judges=tuple(await self._health.list_versions(self._list_judges(run))),
-            spent=_describe_spending(tokens, run.health),
+            spent=describe_spending(tokens, run.health),
             can_see=CAN_SEE,
             cannot_see=CANNOT_SEE,
         )
-
-
-def _follow(readings: list[HealthReading]) -> Leniency:
-    return follow_anchors(AnchorReading(each.group_id, each.at_group, each.values) for each in readings)
-
-
-def _choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading]) -> Group:
-    last = {reading.group_id: reading.sequence for reading in readings}
-    return min(anchors, key=lambda group: last.get(group.group_id, 0))
-
-
-def _describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSpending:
-    return HealthSpending(
-        anchors=tokens.anchor,
-        anchor_readings=tokens.anchor_readings,
-        shadow=tokens.shadow,
-        shadow_readings=tokens.shadow_readings,
-        tokens=tokens.spent,
-        run_tokens=tokens.run,
-        share=tokens.spent / tokens.run if tokens.run else None,
-        most_share=options.share,
-    )

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld
 from app.domain.groups import Group, RunActivity
 from app.domain.model_names import is_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.run_health import Alarm, HealthOptions
-from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.runs import Pin, Purpose, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
@@ -200,3 +200,13 @@ class RunRegistry:
         """As the store has just returned it."""
         self._known.put(run.name, run)
         return run
+
+
+def refuse_held_run(run: Run, purpose: Purpose) -> None:
+    """RunHeld while an alarm holds the run, but for evaluations."""
+    if run.held is not None and purpose == "train":
+        raise RunHeld(
+            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
+            field="run",
+        )

@@ -1,11 +1,11 @@
 """The store of run health: claims, anchors, readings, alarms."""
 
 import secrets
-from collections import Counter, defaultdict
-from collections.abc import Sequence, Set
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, func, insert, literal_column, or_, select, update
 
 from app.domain.groups import Group
 from app.domain.health_records import (
@@ -20,23 +20,20 @@ from app.domain.run_health import Alarm, Hold, SeriesCells
 from app.domain.runs import Run
 from app.ports.health import HealthClaim, RunHealthStore
 from app.store.database import Database
-from app.store.group_rows import load_groups
 from app.store.health_alarms import add_alarm, claim_notices, load_alarms, release_run
+from app.store.health_anchors import find_unread_group, freeze_anchors, load_anchors
 from app.store.health_cells import load_bucket_totals, load_cells
 from app.store.health_tables import health_readings, health_spending, run_alarms, run_anchors, run_health
 from app.store.health_versions import load_versions
-from app.store.judge_tables import judgements, run_costs
+from app.store.judge_tables import run_costs
 from app.store.rows import decode, encode, encode_json
 from app.store.run_costs import record_health_costs
-from app.store.tables import groups, runs, tasks
+from app.store.tables import groups, runs
 
 MICROSECONDS: Final = 1_000_000
 BUCKET: Final = 10
 READINGS_KEPT: Final = 400
 """Newest anchor readings that a look compares with the first of each anchor."""
-FIRST_GROUPS: Final = 64
-"""Among so many of a run's first groups its anchors are chosen."""
-MOST_OF_ONE_LABEL: Final = 3
 
 
 class SqlRunHealthStore(RunHealthStore):
@@ -66,17 +63,17 @@ class SqlRunHealthStore(RunHealthStore):
         return await self._database.read(lambda c: load_cells(c, run, state))
 
     async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
-        known = await self._database.read(lambda c: _load_anchors(c, run))
+        known = await self._database.read(lambda c: load_anchors(c, run))
         if len(known) >= count:
             return known
-        return await self._database.write(lambda c: _freeze_anchors(c, self._database, run, count), "run_health")
+        return await self._database.write(lambda c: freeze_anchors(c, self._database, run, count), "run_health")
 
     async def count_anchors(self, run: str) -> int:
         mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
         return await self._database.read(lambda c: int(c.execute(mine).scalar_one()))
 
     async def find_shadow_group(self, run: str) -> Group | None:
-        return await self._database.read(lambda c: _find_unread_group(c, run))
+        return await self._database.read(lambda c: find_unread_group(c, run))
 
     async def list_readings(self, run: str, after: int) -> list[HealthReading]:
         return await self._database.read(lambda c: _load_readings(c, run, after))
@@ -156,63 +153,9 @@ def _advance(connection: Connection, run: str) -> HealthState:
     return advance_state(state, load_bucket_totals(connection, run, state.marks[-1].first))
 
 
-def _load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
-    chosen = select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)
-    return tuple(load_groups(connection, groups.c.sequence.in_(chosen)))
-
-
-def _freeze_anchors(connection: Connection, database: Database, run: str, count: int) -> tuple[Group, ...]:
-    """Only groups that judges read, of which most replies passed the gates: the others tell nothing about a judge."""
-    read = select(judgements.c.sequence).where(
-        judgements.c.group_sequence == groups.c.sequence, judgements.c.scoring_sequence.is_(None)
-    )
-    first = (
-        select(groups.c.sequence, groups.c.environment, tasks.c.label)
-        .join(tasks, tasks.c.task_id == groups.c.task_id)
-        .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
-        .where(groups.c.size > 1, groups.c.absolute_sum > 0)
-        .order_by(groups.c.sequence)
-        .limit(FIRST_GROUPS)
-    )
-    known = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
-    candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
-    for sequence in _choose_anchors(candidates, known, count):
-        row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
-        connection.execute(database.insert_new(run_anchors), row)
-    return _load_anchors(connection, run)
-
-
-def _choose_anchors(candidates: Sequence[tuple[int, tuple[str, str | None]]], known: Set[int], count: int) -> list[int]:
-    """A few of each label at first; any once the first groups are all there."""
-    chosen: list[int] = []
-    labels = Counter(stratum for sequence, stratum in candidates if sequence in known)
-    most = count if len(candidates) == FIRST_GROUPS else MOST_OF_ONE_LABEL
-    for sequence, stratum in candidates:
-        fits = stratum[1] is None or labels[stratum] < most
-        if sequence not in known and fits and len(known) + len(chosen) < count:
-            chosen.append(sequence)
-            labels[stratum] += 1
-    return chosen
-
-
-def _find_unread_group(connection: Connection, run: str) -> Group | None:
-    read = select(health_readings.c.sequence).where(
-        health_readings.c.run == run, health_readings.c.group_id == groups.c.group_id
-    )
-    newest = (
-        select(groups.c.sequence)
-        .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored")
-        .where(groups.c.absolute_sum > 0, ~read.where(health_readings.c.kind == "shadow").exists())
-        .order_by(groups.c.sequence.desc())
-        .limit(1)
-    )
-    (group, *_) = load_groups(connection, groups.c.sequence.in_(newest)) or (None,)
-    return group
-
-
 def _load_readings(connection: Connection, run: str, after: int) -> list[HealthReading]:
     table = health_readings.c
-    mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
+    mine = (table.run == run, table.kind == literal_column("'anchor'"), table.failed.is_(False), table.sequence > after)
     first = select(func.min(table.sequence)).where(*mine).group_by(table.group_id)
     newest = select(table.sequence).where(*mine).order_by(table.sequence.desc()).limit(READINGS_KEPT)
     kept = {*connection.execute(first).scalars(), *connection.execute(newest).scalars()}
