@@ -15,6 +15,7 @@ from app.domain.errors import (
     Unauthorized,
     Unavailable,
 )
+from app.domain.health_records import RunHealth
 from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
 from app.domain.suggestions import suggest
@@ -76,6 +77,12 @@ class GatewayClient:
     async def put_run(self, name: str, settings: RunSettings) -> Run:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
+
+    async def fetch_run_health(self, name: str) -> RunHealth:
+        return RunHealth.model_validate_json(await self._send_request("GET", f"/runs/{name}/health"))
+
+    async def release_run(self, name: str) -> Run:
+        return Run.model_validate_json(await self._send_request("POST", f"/runs/{name}/release", {}))
 
     async def fetch_group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))

@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
-        "runs": CommandPlace("app.cli.runs", "Say what a run will cost."),
+        "runs": CommandPlace("app.cli.runs", "Say what a run will cost, and how it is."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
         "store": CommandPlace("app.cli.store_commands", "Look after the store."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),

@@ -1,4 +1,4 @@
-"""`atropos-envs runs`: what a run will cost, and its settings."""
+"""`atropos-envs runs`: what a run will cost, its settings, and its health."""
 
 import asyncio
 import random
@@ -16,6 +16,7 @@ from app.cli.envs.lookup import find_environment
 from app.cli.gateway_client import GatewayClient
 from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
+from app.cli.run_audit import health, release
 from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Mode
@@ -30,7 +31,7 @@ from app.service.judging import JudgedCompletions, score_completions
 from app.service.run_registry import RunSettings
 from app.settings import Settings, read_settings
 
-runs = typer.Typer(help="Say what a run will cost, or make and change one.", no_args_is_help=True)
+runs = typer.Typer(help="Say what a run will cost, make and change one, and see how it is.", no_args_is_help=True)
 
 TASKS_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
@@ -54,9 +55,13 @@ class RunEstimate(Frozen):
     """Null when a judge has no price."""
 
 
+runs.command()(health)
+runs.command()(release)
+
+
 @runs.callback()
 def callback() -> None:
-    """Say what a run will cost, or make and change one."""
+    """Say what a run will cost, make and change one, and see how it is."""
 
 
 @runs.command()

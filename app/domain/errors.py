@@ -6,6 +6,7 @@ GatewayError                     500  unexpected fault of the service
 │   ├── Unauthorized             401
 │   ├── NotFound                 404
 │   ├── Conflict                 409  a pinned run, another scoring
+│   │   └── RunHeld                   an alarm holds the run: it hands out no tasks
 │   └── TooLarge                 413
 ├── Unavailable                  503  temporary fault of the service: retry
 │   ├── EnvironmentUnavailable        its configured data cannot be read
@@ -56,6 +57,10 @@ class NotFound(RequestRefused):
 class Conflict(RequestRefused):
     status = 409
     code = "conflict"
+
+
+class RunHeld(Conflict):
+    code = "run_held"
 
 
 class TooLarge(RequestRefused):

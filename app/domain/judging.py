@@ -79,6 +79,8 @@ class JudgeRequest(Frozen):
     wanted: tuple[ReferenceKind, ...] = ()
     """Replies that the judge is to write itself, by `brief`. There are no candidates then, and no verdicts."""
     brief: str = ""
+    fresh: bool = False
+    """Ask the model even if the answer is cached, and cache nothing. It changes nothing that the model reads."""
 
 
 class Defect(Frozen):
@@ -165,6 +167,10 @@ class Judgement(Frozen):
     reading: str = ""
     """Digest of the request, used as the cache key. Empty for judges without a cache."""
     purpose: Annotated[JudgingPurpose, Field(exclude_if=_is_score)] = "score"
+    served_model: Annotated[str, Field(exclude_if=not_)] = ""
+    """The model that the server says answered; empty where it does not say."""
+    system_fingerprint: Annotated[str, Field(exclude_if=not_)] = ""
+    """The server's name for what ran behind the model; empty where it does not say."""
     instead_of: tuple["Judgement", ...] = ()
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 

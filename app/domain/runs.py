@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 from app.domain.judging import Mode, Rubric
 from app.domain.rubrics import OwnRubric
 from app.domain.run_costs import BudgetUsd
+from app.domain.run_health import HealthOptions, Hold
 from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
@@ -98,6 +99,10 @@ class Run(Frozen):
     """What becomes of a stale group: it is scored and flagged; it is left `unscored: stale`; or hand-out waits for what
     would become stale. It may change at any time."""
     pins: tuple[Pin, ...] = ()
+    health: HealthOptions = HealthOptions()
+    """How its health is followed. It may change at any time and affects no reward."""
+    held: Hold | None = None
+    """Why it hands out no tasks; null while it does."""
     created_at: datetime
 
     def is_stale(self, lag: int | None) -> bool:

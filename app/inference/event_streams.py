@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
+_NAME_FIELDS: Final = ("model", "system_fingerprint")
 
 
 def is_event_stream(body: bytes) -> bool:
@@ -34,6 +35,7 @@ def join_event_stream(body: bytes) -> dict[str, object] | None:
 @dataclass
 class _JoinedStream:
     found: bool = False
+    names: dict[str, object] = field(default_factory=dict)
     finish_reason: str | None = None
     usage: object = None
     error: object = None
@@ -42,6 +44,7 @@ class _JoinedStream:
 
     def add_event(self, event: Mapping[str, object]) -> None:
         self.usage = event.get("usage") or self.usage
+        self.names |= {name: event[name] for name in _NAME_FIELDS if event.get(name)}
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
@@ -63,7 +66,7 @@ class _JoinedStream:
         choice: dict[str, object] = {"message": message, "finish_reason": self.finish_reason, "error": self.error}
         if self.tokens:
             choice["logprobs"] = {"content": self.tokens}
-        return {"choices": [choice], "usage": self.usage}
+        return {"choices": [choice], "usage": self.usage, **self.names}
 
 
 def _iterate_data(body: bytes) -> Iterator[str]:

@@ -112,6 +112,8 @@ class ReadingCost:
     unanswered: Amount = NO_AMOUNT
     raw: str = ""
     trouble: str = ""
+    served_model: str = ""
+    system_fingerprint: str = ""
 
     def record_answer(self, text: str, usage: TokenUsage, asked: Sequence[str]) -> int:
         """Counts the tokens of one call. Estimates them where the server sends no counts."""
@@ -139,6 +141,8 @@ class ReadingCost:
         return judgement.model_copy(
             update={
                 "raw": self.raw,
+                "served_model": self.served_model,
+                "system_fingerprint": self.system_fingerprint,
                 "input_tokens": self.input_tokens,
                 "output_tokens": self.output_tokens,
                 "cached_input_tokens": self.cached_input_tokens,

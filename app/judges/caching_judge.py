@@ -23,6 +23,7 @@ from app.ports.judges import (
     ReportingJudge,
     RewardJudge,
     can_write,
+    gives_rewards,
 )
 
 CLOSING_SECONDS: Final = 5.0
@@ -134,7 +135,7 @@ class CachingJudge:
     async def judge(self, request: JudgeRequest) -> Judgement:
         async with take_exclusive_turn():
             question = self._judge.build_question(request)
-        reading = question.cache_key
+        reading = f"fresh {create_reservation_id()}" if request.fresh else question.cache_key
         flight = self._under_way.get(reading)
         if flight is None:
             flight = self._under_way[reading] = _InflightReading(asyncio.create_task(self._recall_or_ask(question)))
@@ -145,18 +146,19 @@ class CachingJudge:
         if flight.told:
             return _strip_cost(judgement)
         flight.told = True
-        if judgement.error is None:
+        if judgement.error is None and not request.fresh:
             self._claimed.add(reading)
         return judgement
 
     async def _recall_or_ask(self, question: JudgeQuestion) -> Judgement:
         try:
-            recalled = await self._memory.get(question.cache_key)
+            fresh = question.request.fresh
+            recalled = None if fresh else await self._memory.get(question.cache_key)
             if recalled is not None:
                 return self._use_recalled(recalled, question)
             hold = create_reservation_id()
             judgement = (await self._judge.answer_question(question, hold)).model_copy(
-                update={"reading": question.cache_key}
+                update={"reading": "" if fresh else question.cache_key}
             )
             await self._judge.record_spending(judgement, hold)
             return judgement
@@ -180,6 +182,21 @@ class CachingJudge:
         self._hits += 1
         whole = recalled.judgement.model_copy(update={"prompt": question.prompt_text})
         return _strip_cost(whole) if recalled.claimed or question.cache_key in self._claimed else whole
+
+
+class FreshJudge:
+    """Asks a judge past its cache, whose questions stay the same."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.name = judge.name
+        self.model = judge.model
+        self.digest = judge.digest
+        self.pace = get_pace(judge)
+        self.gives_rewards = gives_rewards(judge)
+        self._judge = judge
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        return await self._judge.judge(request.model_copy(update={"fresh": True}))
 
 
 def _strip_cost(judgement: Judgement) -> Judgement:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -17,6 +17,8 @@ from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates, strip_thoughts
 from app.judges.token_usage import NOT_COUNTED, TokenUsage, parse_usage
 
+LONGEST_NAME: Final = 200
+"""Characters of what a server calls itself that are kept."""
 LONGEST_WAIT_SECONDS: Final = 3600.0
 """Longest `retry-after` that is honoured. After this time the server is tried again."""
 
@@ -34,6 +36,9 @@ class ChatResponse:
     """Tokens with their probabilities, where requested and supported."""
     lacks_room: bool = False
     """The model's thought used up the tokens of the answer."""
+    model: str = ""
+    """What the server says answered; empty where it does not say, as `system_fingerprint`."""
+    system_fingerprint: str = ""
 
 
 def require_success(reply: ServerReply) -> bytes:
@@ -64,7 +69,14 @@ def parse_response(body: bytes) -> ChatResponse:
     message = _get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
-    return _build_response(choice, message, parse_usage(_get_field(value, "usage")))
+    answer = _build_response(choice, message, parse_usage(_get_field(value, "usage")))
+    model, fingerprint = _extract_name(value, "model"), _extract_name(value, "system_fingerprint")
+    return replace(answer, model=model, system_fingerprint=fingerprint)
+
+
+def _extract_name(value: object, name: str) -> str:
+    found = _get_field(value, name)
+    return replace_surrogates(found[:LONGEST_NAME]) if isinstance(found, str) else ""
 
 
 def _build_response(choice: object, message: Mapping[str, object], usage: TokenUsage) -> ChatResponse:

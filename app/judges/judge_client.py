@@ -154,6 +154,7 @@ class JudgeClient:
             with self.breaker.track_call() as outcome:
                 reply = await self._exchange(call, outcome, deadline, spent, expected)
             used = spent.record_answer(reply.text, reply.usage, call.texts)
+            spent.served_model, spent.system_fingerprint = reply.model, reply.system_fingerprint
             if self.lease.tokens is not None:
                 self.lease.tokens.settle(taken - used)
             return reply

@@ -8,6 +8,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeReport
 from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
+from app.judges.caching_judge import FreshJudge
 from app.judges.deadline import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
@@ -76,15 +77,19 @@ class ConfiguredPanels:
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         return self._made(environment, options)
 
+    def build_fresh_panel(self, environment: str, options: ScoringOptions) -> Panel:
+        return self._create_panel(environment, options, fresh=True)
+
     def check_rubric(self, rubric: OwnRubric, field: str) -> None:
         require_sound_rubric(rubric, field)
 
     def refuses_self_judging(self, judge: str) -> bool:
         return judge not in self._self_judging
 
-    def _create_panel(self, environment: str, options: ScoringOptions) -> Panel:
+    def _create_panel(self, environment: str, options: ScoringOptions, *, fresh: bool = False) -> Panel:
         chosen = self.resolve_options(environment, options)
-        judges = self._select_judges(chosen.judges)
+        judges: tuple[Judge, ...] = self._select_judges(chosen.judges)
+        judges = tuple(map(FreshJudge, judges)) if fresh else judges
         if problem := self._find_repeated_votes(chosen):
             raise InvalidRequest(problem, field="options.votes")
         return JudgePanel(

@@ -41,7 +41,7 @@ from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import collect_reports
-from app.main.components import build_panels, build_retriever
+from app.main.components import build_alarm_sink, build_panels, build_retriever, find_shadow_judges
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
@@ -127,7 +127,18 @@ def create_app(
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
     gateway = build_gateway(
-        classes, store, panels, workers, retriever, observer, clock or utc_now, policy, jails, rules
+        classes,
+        store,
+        panels,
+        workers,
+        retriever,
+        observer,
+        clock or utc_now,
+        policy,
+        jails,
+        rules,
+        find_shadow_judges(settings, panels),
+        build_alarm_sink(settings),
     )
     examples = Examples()
     service = FastAPI(

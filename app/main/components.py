@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from app.domain.budgets import BudgetConfig
+from app.domain.model_names import is_same_model
 from app.domain.runs import ScoringOptions
 from app.inference.chat_template import ChatTemplate
 from app.inference.credentials import KeyFile, clean_key
@@ -16,11 +17,13 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.reward_models import RewardModelConfig
 from app.judges.rubric_files import load_rubric
 from app.main.discovery import load_retriever
-from app.ports.judges import JudgeCache, ReadingPace
+from app.ports.health import AlarmSink
+from app.ports.judges import JudgeCache, Panels, ReadingPace
 from app.ports.retrieval import Retriever
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
+from app.telemetry.alarm_webhook import AlarmWebhook
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
@@ -121,6 +124,30 @@ def build_options(environment: EnvironmentSettings) -> ScoringOptions:
     if environment.rubric is None:
         return environment.options
     return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
+
+
+def find_shadow_judges(settings: Settings, panels: Panels) -> dict[str, str]:
+    """By environment. ValueError for a judge that is not there, or that is of the model of one that scores there."""
+    chosen = {name: given.shadow_judge for name, given in settings.environments.items() if given.shadow_judge}
+    for name, shadow in chosen.items():
+        where = f"environments.{name}.shadow_judge"
+        if shadow not in panels.judges:
+            raise ValueError(f"{where}: there is no judge {shadow!r}")
+        for judge in panels.resolve_options(name, ScoringOptions()).judges:
+            if is_same_model(panels.judges[judge].model, panels.judges[shadow].model):
+                raise ValueError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
+    return chosen
+
+
+def build_alarm_sink(settings: Settings) -> AlarmSink | None:
+    """ValueError for a secret that is not there."""
+    health = settings.health
+    if health.webhook is None:
+        return None
+    secret = None if health.webhook_secret_env is None else settings.read_secret(health.webhook_secret_env)
+    if health.webhook_secret_env is not None and secret is None:
+        raise ValueError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
+    return AlarmWebhook(health.webhook, secret, health.webhook_seconds)
 
 
 def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:

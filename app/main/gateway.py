@@ -6,6 +6,7 @@ from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gates.gate_registry import GATES
 from app.ports.environment import Environment
+from app.ports.health import AlarmSink
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.runtime import Clock, Observer
@@ -17,10 +18,12 @@ from app.service.draft_building import DraftBuilder
 from app.service.gateway import Gateway
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
+from app.service.health_readings import HealthReader
 from app.service.judging import Scorer
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
+from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
 from app.service.sample_intake import SampleService
 from app.service.score_validation import ScoreValidator
@@ -43,6 +46,8 @@ def build_gateway(
     policy: RetrievalPolicy | None = None,
     programs: Programs | None = None,
     rules: PartRules | None = None,
+    shadow_judges: Mapping[str, str] | None = None,
+    alarm_sink: AlarmSink | None = None,
 ) -> Gateway:
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
@@ -134,4 +139,14 @@ def build_gateway(
         views=store.views,
         exports=store.exports,
         health=store.health,
+        run_health=RunHealthService(
+            health=store.run_health,
+            runs=runs,
+            panels=panels,
+            reader=HealthReader(store.run_health, runs, panels, editions, shelf, workers, programs, observer),
+            observer=observer,
+            clock=clock,
+            shadow_judges=shadow_judges,
+            sink=alarm_sink,
+        ),
     )

@@ -73,8 +73,8 @@ class ServiceLifespan:
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
-        takes up what a restart interrupted, and looks after groups that come in pieces meanwhile and for ever: what was
-        interrupted may take long, and replicas may always have more of it."""
+        takes up what a restart interrupted, and meanwhile and for ever looks after the health of runs and groups that
+        come in pieces: what was interrupted may take long, and replicas may always have more of it."""
         catalogue, chosen = self.gateway.catalogue, self.settings.datasets
         folders = {"character_sheets": self.settings.character_sheets}
         datasets = ConfiguredDatasets(chosen, folders=folders, hub_cache=self.settings.cache_dir)
@@ -87,7 +87,7 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), self._count_groups()
+            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
             await asyncio.gather(self._take_up(trying, configured), *lasting)
         finally:
             trying.cancel()

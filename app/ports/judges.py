@@ -209,6 +209,9 @@ class Panels(Protocol):
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         """InvalidRequest naming `options.judges` when a judge is not configured, or the field of a wrong rubric."""
 
+    def build_fresh_panel(self, environment: str, options: ScoringOptions) -> Panel:
+        """The same past the caches of its judges: every reading is asked for, and none is kept."""
+
     def check_rubric(self, rubric: OwnRubric, field: str) -> None:
         """InvalidRequest naming the part of `field` that is wrong."""
 

@@ -1,6 +1,6 @@
 """Clock, observer, and resources that are opened and closed with the service."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -34,6 +34,9 @@ class Observer(Protocol):
 
     def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         """`future`: number of passages withheld because they are later than the requested time."""
+
+    def record_alarms(self, standing: Mapping[str, int]) -> None:
+        """Alarms of all runs that stand now, by series."""
 
 
 Clock = Callable[[], datetime]

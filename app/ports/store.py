@@ -21,6 +21,7 @@ from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingG
 from app.domain.pass_rates import TaskOutcome
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
+from app.domain.run_health import HealthOptions
 from app.domain.runs import HeldLease, LagPolicy, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, TaskKey
 
@@ -224,6 +225,8 @@ class RunStore(Protocol):
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         """NotFound when there is no such run."""
+
+    async def set_health(self, name: str, options: HealthOptions) -> Run: ...
 
     async def get_ledger(self, name: str) -> RunLedger:
         """What judging the run has cost so far, and what is put aside."""

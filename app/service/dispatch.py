@@ -31,7 +31,7 @@ from app.service.request_models import (
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
-from app.service.run_registry import RunRegistry, await_pace
+from app.service.run_registry import RunRegistry, await_pace, refuse_held_run
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache, build_record, build_tasks, place_context
 from app.service.task_selection import build_label_lookup, build_locator
@@ -88,7 +88,7 @@ class Dispatcher:
         hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_contradictions(request)
         _refuse_unleased_target(request)
-        run = await self._ensure_run(request.run, [hosted])
+        run = await self._ensure_run(request, [hosted])
         source = _build_source(hosted, run, request)
         if run is not None and not await self._await_pace(run, request):
             return PACED
@@ -149,7 +149,7 @@ class Dispatcher:
     async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
-        run = await self._ensure_run(request.run, members)
+        run = await self._ensure_run(request, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
         if run is not None and not await self._await_pace(run, request):
@@ -211,10 +211,13 @@ class Dispatcher:
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
 
-    async def _ensure_run(self, name: str | None, members: Sequence[ServedEnvironment]) -> Run | None:
-        if name is None:
+    async def _ensure_run(
+        self, request: NextBatch | NextMixedBatch, members: Sequence[ServedEnvironment]
+    ) -> Run | None:
+        if request.run is None:
             return None
-        run = await self._runs.ensure(name)
+        run = await self._runs.ensure(request.run)
+        refuse_held_run(run, request.purpose)
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)

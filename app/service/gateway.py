@@ -10,6 +10,7 @@ from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
+from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
 from app.service.sample_intake import SampleService
 from app.service.scoring import ScoringService
@@ -37,3 +38,4 @@ class Gateway:
     views: GroupViews
     exports: ExportStore
     health: HealthCheck
+    run_health: RunHealthService

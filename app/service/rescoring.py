@@ -19,6 +19,7 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
+from app.ports.sandbox import Programs, Workers
 from app.ports.store import GroupStore, ScoringStore
 from app.service.catalogue import ServedEnvironment
 from app.service.inflight import SingleFlight

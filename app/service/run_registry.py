@@ -6,10 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld
 from app.domain.groups import Group, RunActivity
+from app.domain.model_names import is_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
-from app.domain.runs import LagPolicy, MaxLag, Pin, Run, ScoringOptions
+from app.domain.run_health import Alarm, HealthOptions
+from app.domain.runs import LagPolicy, MaxLag, Pin, Purpose, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
@@ -43,6 +45,8 @@ class RunSettings(Frozen):
     """Groups beyond `max_lag` are scored and flagged `stale` (`flag`), left `unscored: stale` before a judge is asked
     (`drop`), or made rare: `next-batch` waits for the oldest lease (`pace`). It may change at any time; left out, it
     stays as it is."""
+    health: HealthOptions | None = None
+    """How the run's health is followed. It may change at any time; left out, it stays as it is."""
 
 
 class RunReport(Frozen):
@@ -50,6 +54,8 @@ class RunReport(Frozen):
     activity: tuple[RunActivity, ...]
     judging: RunCost
     """What judging its groups has cost, and what is left of its budget."""
+    alarms: tuple[Alarm, ...] = ()
+    """Of its health, those that stand, newest first."""
 
 
 class RunRegistry:
@@ -61,14 +67,17 @@ class RunRegistry:
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings: only its budget and the limit of its
-        lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy without a limit."""
+        """Conflict naming the field when the run exists with other settings: only its budget, its health
+        and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy
+        without a limit."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
         if "lag_policy" in settings.model_fields_set and settings.lag_policy != "flag":
             await self._require_lag_limit(name, settings)
         if settings.budget_usd is not None:
             await self._require_prices(name, settings.options)
+        if settings.health is not None:
+            self._check_shadow(settings.health, settings.options)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for field in ("seed", "strict", "options"):
@@ -77,7 +86,23 @@ class RunRegistry:
         run = await self._set_lag_limit(run, settings)
         if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
             run = await self._runs.set_budget(name, settings.budget_usd)
-        return self._remember(run)
+        if settings.health is not None and run.health != settings.health:
+            run = await self._runs.set_health(name, settings.health)
+        return self.remember(run)
+
+    def _check_shadow(self, health: HealthOptions, options: ScoringOptions) -> None:
+        """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
+        name, judges = health.shadow_judge, self._panels.judges
+        if name is None:
+            return
+        if name not in judges:
+            raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
+        for other in options.judges:
+            if other in judges and is_same_model(judges[other].model, judges[name].model):
+                raise InvalidRequest(
+                    f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
+                    field="health.shadow_judge",
+                )
 
     async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
         """InvalidRequest for a policy about stale groups where none can be stale."""
@@ -125,9 +150,9 @@ class RunRegistry:
         if recent := self._known.get_recent(name):
             return recent
         if known := self._known.get(name):
-            return self._remember(await self._restore(known))
+            return self.remember(await self._restore(known))
         stored = await self._runs.get(name)
-        return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
+        return self.remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
 
     async def find_options(self, name: str | None) -> ScoringOptions:
         """Those of the run; the defaults without one, and for one that does not exist yet."""
@@ -156,7 +181,7 @@ class RunRegistry:
         """Whether the run's pin for this environment matches `current`. On first use the pin is recorded."""
         pin = next((pin for pin in run.pins if pin.environment == current.environment), None)
         if pin is None:
-            stored = self._remember(await self._pin(run, current))
+            stored = self.remember(await self._pin(run, current))
             pin = next(pin for pin in stored.pins if pin.environment == current.environment)
         return pin.scoring_digest == current.scoring_digest
 
@@ -193,10 +218,12 @@ class RunRegistry:
             budget_usd=settings.budget_usd,
             max_lag=settings.max_lag,
             lag_policy=settings.lag_policy,
+            health=settings.health or HealthOptions(),
             created_at=self._clock(),
         )
 
-    def _remember(self, run: Run) -> Run:
+    def remember(self, run: Run) -> Run:
+        """As the store has just returned it."""
         self._known.put(run.name, run)
         return run
 
@@ -214,3 +241,13 @@ async def await_pace(run: Run, step: int, wait_seconds: float, runs: RunRegistry
         await asyncio.sleep(min(left, PACE_POLL_SECONDS))
         run = await runs.ensure(run.name)
     return True
+
+
+def refuse_held_run(run: Run, purpose: Purpose) -> None:
+    """RunHeld while an alarm holds the run, but for evaluations."""
+    if run.held is not None and purpose == "train":
+        raise RunHeld(
+            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
+            field="run",
+        )

@@ -23,6 +23,7 @@ from app.settings.mistakes import explain, settings_file, unknown_variables
 from app.settings.mistakes import find_where_set as find_where_set
 from app.settings.sections import CompatSettings as CompatSettings
 from app.settings.sections import EnvironmentSettings as EnvironmentSettings
+from app.settings.sections import HealthSettings as HealthSettings
 from app.settings.sections import JudgeSettings as JudgeSettings
 from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import Positive
@@ -102,6 +103,8 @@ class Settings(Described, BaseSettings):
     """Groups whose completions do not come together."""
     rag: RagSettings = RagSettings()
     """What is retrieved into prompts, and from where."""
+    health: HealthSettings = HealthSettings()
+    """Who is told when the health of a run changes."""
     compat: CompatSettings = CompatSettings()
     """Doors for other trainers."""
 
@@ -145,7 +148,10 @@ def read_settings() -> Settings:
     if named and not Path(named).is_file():
         raise SettingsError(f"{PREFIX}SETTINGS names {named}, which is not a file")
     settings = _read_sources()
-    keys = {judge.api_key_env for judge in settings.judges.values()} | {settings.rag.remote.api_key_env}
+    keys = {judge.api_key_env for judge in settings.judges.values()} | {
+        settings.rag.remote.api_key_env,
+        settings.health.webhook_secret_env,
+    }
     unknown = unknown_variables(Settings, keys)
     if unknown:
         raise SettingsError("\n".join(unknown))

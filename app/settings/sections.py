@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr, model_validator
 
@@ -195,6 +196,9 @@ class EnvironmentSettings(Frozen):
     """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
     `atropos-envs rubrics write` makes one to start from. It is read at the start."""
 
+    shadow_judge: Name | None = None
+    """A judge of another model that reads some groups of each run for its health alone; see `docs/run_health.md`."""
+
     @property
     def options(self) -> ScoringOptions:
         """Without the rubric, which has to be read first."""
@@ -206,6 +210,15 @@ class EnvironmentSettings(Frozen):
             relative_weight=self.relative_weight,
             calibration_share=self.calibration_share,
         )
+
+
+def _check_webhook(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be a URL that begins with http:// or https://")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user or password; set webhook_secret_env")
+    return url
 
 
 class RemoteSettings(Frozen):
@@ -250,6 +263,16 @@ class ProgramSettings(Frozen):
     at_once: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Such programs at most that run at the same time; as many as there are processor cores, and at least 2, by
     default."""
+
+
+class HealthSettings(Frozen):
+    webhook: Annotated[str, AfterValidator(_check_webhook)] | None = None
+    """Where alarms of runs are posted as JSON, `http://` or `https://`. Redirects are not followed. What is not taken
+    is sent again for hours; scoring never waits for it."""
+    webhook_secret_env: str | None = None
+    """The variable that holds the secret by which the body is signed, in the header `X-Atropos-Signature-256`."""
+    webhook_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """Seconds that one attempt may take."""
 
 
 class CompatSettings(Frozen):

@@ -12,10 +12,12 @@ from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import judge_budgets, judge_limits
 from app.store.database import Database
+from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
 from app.store.rows import decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
+_MOST_VERSIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class SqlJudgeCache(JudgeCache):
         self._database = database
         self._keeping = keeping
         self._puts = 0
+        self._versions: set[tuple[str, str, str]] = set()
+        """Versions of judges that this process has stored."""
 
     async def get(self, reading: str) -> CachedJudgement | None:
         oldest = self._compute_expiry()
@@ -74,7 +78,7 @@ class SqlJudgeCache(JudgeCache):
     def _insert_judgement(
         self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool
     ) -> BudgetState:
-        if judgement.error is None:
+        if judgement.error is None and judgement.reading:
             row = {
                 "reading": judgement.reading,
                 "judge": judgement.judge,
@@ -82,6 +86,11 @@ class SqlJudgeCache(JudgeCache):
                 "created_at": stamp,
             }
             connection.execute(self._database.insert_new(judge_cache), row)
+        version = (judgement.judge, judgement.served_model, judgement.system_fingerprint)
+        if any(version[1:]) and version not in self._versions:
+            record_judge_version(connection, self._database, judgement, stamp)
+            if len(self._versions) < _MOST_VERSIONS:
+                self._versions.add(version)
         if sweep:
             _delete_expired(connection, self._compute_expiry(), self._keeping.entries)
         return judge_budgets.record_spending(connection, judgement, hold, stamp, self._database.postgres)

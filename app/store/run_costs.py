@@ -56,6 +56,18 @@ def record_costs(connection: Connection, database: Database, made: Sequence[tupl
         release_holds(connection, [row["group_id"] for row in rows.values()])
 
 
+def record_health_costs(
+    connection: Connection, database: Database, run: str, environment: str, made: Sequence[Judgement], hold: str
+) -> None:
+    """The cost of readings that belong to no group's scores. What was put aside under `hold` is free again."""
+    if made:
+        stamp = database.read_clock()
+        values = {"run": run, "environment": environment, "hour": stamp // MICROSECONDS_PER_HOUR}
+        total = add_up([_price_judgement(judgement) for judgement in made]).model_dump()
+        connection.execute(_build_upsert(database.postgres), values | total | {"first_at": stamp, "last_at": stamp})
+    release_holds(connection, [hold])
+
+
 def _price_judgement(judgement: Judgement) -> RunSpending:
     unpriced = judgement.calls if judgement.cost_usd is None else 0
     return RunSpending(unpriced_calls=unpriced, **Spending().add_judgement(judgement).model_dump())

@@ -11,6 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
+from app.domain.run_health import HealthOptions, Hold
 from app.domain.runs import LagPolicy, Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
@@ -29,7 +30,7 @@ class SqlRunStore(RunStore):
     async def get(self, name: str) -> Run | None:
         if not filter_storable([name]):
             return None
-        return await self._database.read(lambda connection: _load_runs(connection, [name]).get(name))
+        return await self._database.read(lambda connection: load_runs(connection, [name]).get(name))
 
     async def create(self, run: Run) -> Run:
         return await self._database.write(
@@ -50,11 +51,14 @@ class SqlRunStore(RunStore):
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         values = {"budget_usd": budget_usd}
-        return await self._database.write(lambda connection: _update_run(connection, name, values), "runs")
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
 
     async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
         values = {"max_lag": max_lag, "lag_policy": lag_policy}
-        return await self._database.write(lambda connection: _update_run(connection, name, values), "runs")
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
+    async def set_health(self, name: str, options: HealthOptions) -> Run:
+        return await self._database.write(lambda c: change_run(c, name, {"health": encode(options)}), "runs")
 
     async def get_ledger(self, name: str) -> RunLedger:
         return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
@@ -79,9 +83,10 @@ class SqlRunStore(RunStore):
         await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
 
 
-def _update_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
-    connection.execute(update(runs).where(runs.c.name == name).values(values))
-    if (found := _load_runs(connection, [name]).get(name)) is None:
+def change_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
+    """NotFound when there is no such run."""
+    connection.execute(update(runs).where(runs.c.name == name).values(dict(values)))
+    if (found := load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
     return found
 
@@ -95,20 +100,22 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "budget_usd": run.budget_usd,
         "max_lag": run.max_lag,
         "lag_policy": run.lag_policy,
+        "health": None if run.health == HealthOptions() else encode(run.health),
+        "held": None,
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
     if added is not None:
         for pin in run.pins:
             _insert_pin(connection, database, run.name, pin)
-    return _load_runs(connection, [run.name])[run.name]
+    return load_runs(connection, [run.name])[run.name]
 
 
 def _pin_run(connection: Connection, database: Database, name: str, pin: Pin) -> Run:
-    if name not in _load_runs(connection, [name]):
+    if name not in load_runs(connection, [name]):
         raise NotFound(f"there is no run {name}")
     _insert_pin(connection, database, name, pin)
-    return _load_runs(connection, [name])[name]
+    return load_runs(connection, [name])[name]
 
 
 def _insert_pin(connection: Connection, database: Database, name: str, pin: Pin) -> None:
@@ -128,11 +135,11 @@ def _list_runs(connection: Connection, limit: int, after: str | None) -> list[Ru
     if after is not None:
         statement = statement.where(runs.c.name > after)
     names = connection.execute(statement).scalars().all()
-    found = _load_runs(connection, names)
+    found = load_runs(connection, names)
     return [found[name] for name in names]
 
 
-def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
+def load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
     pinned: defaultdict[str, list[Pin]] = defaultdict(list)
     ordered = select(pins).where(pins.c.run.in_(names)).order_by(pins.c.created_at, pins.c.environment)
     for row in connection.execute(ordered).mappings():
@@ -147,6 +154,8 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             max_lag=row["max_lag"],
             lag_policy=row["lag_policy"],
             pins=tuple(pinned[row["name"]]),
+            health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
+            held=None if row["held"] is None else decode(Hold, row["held"]),
             created_at=from_micros(row["created_at"]),
         )
         for row in connection.execute(select(runs).where(runs.c.name.in_(names))).mappings()

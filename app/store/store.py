@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
@@ -35,6 +36,7 @@ from app.store.event_store import SqlEventStore
 from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
 from app.store.group_views import SqlGroupViews
+from app.store.health_store import SqlRunHealthStore
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
 from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
@@ -105,6 +107,7 @@ class Store:
         self.exports: ExportStore = SqlExportStore(database)
         self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
+        self.run_health: RunHealthStore = SqlRunHealthStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod

@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer,
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
+import app.store.health_tables
 import app.store.judge_tables
 import app.store.part_tables
 import app.store.rollup_tables
@@ -111,6 +112,8 @@ class RunTable(TableRecord, table=True):
     budget_usd: float | None = None
     max_lag: int | None = Field(default=None, sa_type=BigInteger)
     lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
+    health: str | None = Field(default=None, sa_type=Text)
+    held: str | None = Field(default=None, sa_type=Text)
 
 
 class PinTable(TableRecord, table=True):

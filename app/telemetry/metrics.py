@@ -2,7 +2,8 @@
 
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -17,6 +18,7 @@ from prometheus_client import (
 
 from app.domain.judging import Judgement
 from app.domain.rewards import compute_statistics
+from app.domain.run_health import SeriesName
 from app.domain.scores import Score
 from app.telemetry.judge_gauges import JudgeGauges, Reports
 
@@ -126,6 +128,11 @@ class PrometheusObserver:
             "told",
         )
         self._openenv = self._create_gauge("openenv_sessions", "Open WebSocket sessions of OpenEnv clients.")
+        self._alarms = Gauge(
+            f"{PREFIX}_run_alarms", "Alarms of runs that stand, by series.", ("series",), registry=self.registry
+        )
+        for series in get_args(SeriesName):
+            self._alarms.labels(series).set(0)
         self._http = self._create_counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._create_histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
@@ -185,6 +192,10 @@ class PrometheusObserver:
         self._retrievals.labels("failed" if failed else "answered").inc()
         self._retrieval_seconds.observe(seconds)
         self._future.inc(future)
+
+    def record_alarms(self, standing: Mapping[str, int]) -> None:
+        for series in get_args(SeriesName):
+            self._alarms.labels(series).set(standing.get(series, 0))
 
     def record_commit(self, seconds: float) -> None:
         self._commit.observe(seconds)

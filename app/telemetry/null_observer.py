@@ -1,6 +1,6 @@
 """A null observer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.domain.judging import Judgement
 from app.domain.scores import Score
@@ -25,4 +25,7 @@ class NullObserver:
         pass
 
     def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        pass
+
+    def record_alarms(self, standing: Mapping[str, int]) -> None:
         pass

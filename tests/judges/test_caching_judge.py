@@ -168,6 +168,17 @@ def test_failures_are_asked_again_and_their_cost_is_kept(failure: JudgeFailure) 
     assert (shelf.kept, len(shelf.puts)) == ({}, 2)
 
 
+def test_a_fresh_request_is_asked_past_the_cache_paid_and_not_kept() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    kept = judged(judge, oracle, [request()])
+    fresh = request().model_copy(update={"fresh": True})
+    made = judged(judge, oracle, [fresh, fresh]) + judged(judge, oracle, [request()])
+    assert costs(kept + made) == [PAID, PAID, PAID, FREE]
+    assert [judgement.reading for judgement in made] == ["", "", kept[0].reading]
+    assert (oracle.asked, len(shelf.puts), shelf.kept[kept[0].reading].prompt) == (3, 3, "")
+
+
 def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
     """Its process died between writing it down and writing the group."""
     shelf = Shelf()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.judges.chat_response import LONGEST_WAIT_SECONDS, ChatResponse, parse_response, parse_retry_after
+from app.judges.chat_response import LONGEST_NAME, LONGEST_WAIT_SECONDS, ChatResponse, parse_response, parse_retry_after
 from app.judges.failures import CallFailed
 
 
@@ -44,6 +44,24 @@ def test_how_long_a_server_wants_to_be_left_alone(said: str, seconds: float) -> 
 def test_contents_of_every_shape(content: str, text: str) -> None:
     body = f'{{"choices": [{{"message": {{"content": {content}}}}}]}}'
     assert parse_response(body.encode()) == ChatResponse(text, False, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ('"model": "m-2", "system_fingerprint": "fp_1"', ("m-2", "fp_1")),
+        ('"model": null, "system_fingerprint": 7', ("", "")),
+        (r'"model": "\ud800"', ("\ufffd", "")),
+        (f'"model": "{"m" * 300}"', ("m" * LONGEST_NAME, "")),
+    ],
+)
+def test_what_the_server_says_answered(said: str, names: tuple[str, str]) -> None:
+    whole = parse_response(f'{{"choices": [{{"message": {{"content": "x"}}}}], {said}}}'.encode())
+    streamed = (
+        f'data: {{"choices": [{{"delta": {{"content": "x"}}, "finish_reason": "stop"}}], {said}}}\n\ndata: [DONE]\n'
+    )
+    joined = parse_response(streamed.encode())
+    assert [(found.model, found.system_fingerprint) for found in (whole, joined)] == [names, names]
 
 
 def parse(message: str, more: str = '"finish_reason": "stop"', usage: str = "null") -> ChatResponse:

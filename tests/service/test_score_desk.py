@@ -11,6 +11,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, RunActivity
 from app.domain.run_costs import BudgetAnswer, RunLedger
+from app.domain.run_health import HealthOptions
 from app.domain.runs import LagPolicy, Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -88,6 +89,9 @@ class FaultyRuns(RunStore):
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         return await self.inner.set_budget(name, budget_usd)
+
+    async def set_health(self, name: str, options: HealthOptions) -> Run:
+        return await self.inner.set_health(name, options)
 
     async def get_ledger(self, name: str) -> RunLedger:
         return await self.inner.get_ledger(name)

@@ -1,10 +1,11 @@
 """The catalogue: environments and judges."""
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from fastapi import APIRouter
 
+from app.domain.health_records import JudgeVersion
 from app.domain.rubrics import RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.values import Split
@@ -45,9 +46,10 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
         gateway.catalogue.require_known(env)
         return _build_environment_info(gateway, env, not_for_training)
 
-    @router.get("/judges", summary="Every judge", responses=document_problems(401))
+    @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
     async def judge_list() -> JudgeList:
-        return JudgeList(judges=_list_judges(gateway, not_for_training))
+        versions = await gateway.run_health.list_versions(tuple(gateway.panels.judges))
+        return JudgeList(judges=_list_judges(gateway, not_for_training, versions))
 
     return router
 
@@ -95,7 +97,9 @@ def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
     return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
 
 
-def _list_judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[JudgeInfo, ...]:
+def _list_judges(
+    gateway: Gateway, not_for_training: Collection[str], versions: Sequence[JudgeVersion]
+) -> tuple[JudgeInfo, ...]:
     judged = [name for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None]
     serving = {name: gateway.panels.build_panel(name, ScoringOptions()).judges for name in judged}
     return tuple(
@@ -105,6 +109,7 @@ def _list_judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[J
             environments=tuple(environment for environment in judged if name in serving[environment]),
             for_training=name not in not_for_training,
             report=judge.report() if isinstance(judge, ReportingJudge) else None,
+            versions=tuple(version for version in versions if version.judge == name),
         )
         for name, judge in gateway.panels.judges.items()
     )

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.characters.views import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
+from app.domain.health_records import JudgeVersion
 from app.domain.judging import Judgement, JudgeReport, Mode
 from app.domain.programs import Isolation, Protection
 from app.domain.rubrics import RubricLabel
@@ -202,6 +203,8 @@ class JudgeInfo(Frozen):
     """False for the offline judge, which is only for trying the system."""
     report: JudgeReport | None
     """Health, limits, spending and remaining budgets; null for a judge without a server."""
+    versions: tuple[JudgeVersion, ...] = ()
+    """What its server said answered, oldest first. Another version counts as a change of the judge."""
 
 
 class JudgeList(Frozen):

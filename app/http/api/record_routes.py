@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupFilter, StatisticsBreakdown
+from app.domain.health_records import RunHealth
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome
 from app.domain.values import Name
@@ -115,7 +116,16 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
 
     @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
     async def one_run(run: RunName) -> RunReport:
-        return await gateway.runs.get_report(run)
+        report = await gateway.runs.get_report(run)
+        return report.model_copy(update={"alarms": await gateway.run_health.list_standing(run)})
+
+    @router.get("/{run}/health", summary="An audit of a run: figures, limits, alarms", responses=refusals)
+    async def run_health(run: RunName) -> RunHealth:
+        return await gateway.run_health.get_health(run)
+
+    @router.post("/{run}/release", summary="Hand out tasks again after an alarm", responses=refusals)
+    async def release(run: RunName) -> Run:
+        return await gateway.run_health.release(run)
 
     return router
 

@@ -1,0 +1,164 @@
+"""Finds changes of a mean that may drift, over strata whose mixture may change."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+WINDOW_BUCKETS: Final = 60
+"""How far back a change is looked for and compared with what was before."""
+BUCKETS_BEFORE: Final = 12
+"""Fewer buckets before a change say too little about level and trend."""
+AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
+"""How many buckets ago a change may have begun."""
+LEAST_PLAIN: Final = 2.5
+"""How far the level itself must have moved, in standard errors, beside the departure from the trend."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`count` groups of one stratum in one bucket of a run's groups, with the sum of their values."""
+
+    bucket: int
+    stratum: str
+    count: int
+    total: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A departure from level and trend. `z` is in standard errors, `effect` the mean shift since `bucket`."""
+
+    bucket: int
+    z: float
+    effect: float
+    error: float
+
+
+@dataclass
+class _Sums:
+    """Weighted sums of one stratum: of 1, time, value, and their products."""
+
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
+    cells: int = 0
+
+    def add(self, cell: Cell, x: float) -> None:
+        self.n += cell.count
+        self.x += cell.count * x
+        self.y += cell.total
+        self.xx += cell.count * x * x
+        self.xy += x * cell.total
+        self.yy += cell.total**2 / cell.count
+        self.cells += 1
+
+
+@dataclass(frozen=True)
+class _Products:
+    """Products of deviations from the means of the strata."""
+
+    xx: float
+    xy: float
+    yy: float
+    freedom: int
+
+
+def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, replies: int = 0) -> Change | None:
+    """The likeliest change in the last buckets: the window-limited generalised likelihood ratio test of Willsky and
+    Jones (IEEE Trans. Autom. Control 21, 1976) and Lai (J. R. Stat. Soc. B 57, 1995) over steps and bends, as a t test
+    beside a linear trend and a level per stratum. A steady drift, another mixture of strata and a new stratum are none
+    of these. `floor` is the least variance of one group; at least that of a share of so many
+    independent `replies`. `direction` is 1, -1, or 0 for both."""
+    if not cells:
+        return None
+    newest = cells[-1].bucket
+    used = [cell for cell in cells if cell.bucket > newest - WINDOW_BUCKETS and cell.count]
+    first = used[0].bucket
+    whole = _sum_up(used, newest)
+    products = _centre(whole.values())
+    if replies:
+        late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
+        floor = max(floor, _compute_share_variance(late) / replies)
+    if products.freedom < 1 or products.xx <= 0:
+        return None
+    found = [
+        change
+        for length in AFTER_LENGTHS
+        if newest - length - first + 1 >= BUCKETS_BEFORE
+        for change in _test_after(used, newest - length + 1, newest, whole, products, floor)
+        if direction == 0 or change.z * direction > 0
+    ]
+    return max(found, key=lambda change: abs(change.z), default=None)
+
+
+def _compute_share_variance(cells: Sequence[Cell]) -> float:
+    groups = sum(cell.count for cell in cells)
+    mean = min(1.0, max(0.0, math.fsum(cell.total for cell in cells) / groups))
+    return mean * (1 - mean)
+
+
+def _sum_up(cells: Iterable[Cell], newest: int) -> dict[str, _Sums]:
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+    for cell in cells:
+        sums[cell.stratum].add(cell, cell.bucket - newest)
+    return sums
+
+
+def _centre(sums: Iterable[_Sums]) -> _Products:
+    xx = xy = yy = 0.0
+    freedom = -2
+    for each in sums:
+        xx += each.xx - each.x**2 / each.n
+        xy += each.xy - each.x * each.y / each.n
+        yy += each.yy - each.y**2 / each.n
+        freedom += each.cells - 1
+    return _Products(xx, xy, yy, freedom)
+
+
+def _test_after(
+    cells: Sequence[Cell], begin: int, newest: int, whole: dict[str, _Sums], products: _Products, floor: float
+) -> Iterable[Change]:
+    """A step at `begin`, and a bend before it whose effect grows by the bucket."""
+    after = _sum_up((cell for cell in cells if cell.bucket >= begin), newest)
+    bend = begin - newest - 1
+    step, ramp = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # products of the shape with itself, time and value
+    for stratum, late in after.items():
+        every = whole[stratum]
+        rise, squares = late.x - bend * late.n, late.xx - 2 * bend * late.x + bend**2 * late.n
+        _add(step, late.n, late.n, late.x, late.y, every)
+        _add(ramp, rise, squares, late.xx - bend * late.x, late.xy - bend * late.y, every)
+    for shape, scale in ((step, 1.0), (ramp, (1 - bend) / 2)):
+        if change := _test_shape(shape, products, floor, begin, scale):
+            yield change
+
+
+def _add(shape: list[float], f: float, ff: float, fx: float, fy: float, every: _Sums) -> None:
+    shape[0] += ff - f * f / every.n
+    shape[1] += fx - f * every.x / every.n
+    shape[2] += fy - f * every.y / every.n
+
+
+def _test_shape(shape: list[float], products: _Products, floor: float, begin: int, scale: float) -> Change | None:
+    ff, fx, fy = shape
+    free = ff - fx**2 / products.xx
+    if free <= 1e-9 * max(1.0, ff):
+        return None
+    slope = (fy - fx * products.xy / products.xx) / free
+    rest = products.yy - products.xy**2 / products.xx - slope**2 * free
+    variance = max(floor, rest / max(1, products.freedom - 1))
+    error = math.sqrt(variance / free)
+    z = math.copysign(_normalise(slope / error, max(1, products.freedom - 1)), slope)
+    plain = fy / math.sqrt(ff * variance)
+    if plain * z <= 0 or abs(plain) < LEAST_PLAIN:
+        return None
+    return Change(begin, z, slope * scale, error * scale)
+
+
+def _normalise(t: float, freedom: int) -> float:
+    """The standard normal value as improbable as Student's t, by Wallace (Ann. Math. Stat. 30, 1959)."""
+    return math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)

@@ -1,0 +1,241 @@
+"""Run health: the figures that are followed over a run's groups, their limits, and alarms.
+
+It is an audit: it says that something changed, never what a reward should have been.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from app.domain.change_detection import WINDOW_BUCKETS, Cell, Change, find_change
+from app.domain.intervals import Z_95
+from app.domain.values import FiniteNumber, Frozen, Name, Unit
+
+GROUPS_PER_BUCKET: Final = 10
+LIMIT: Final = 5.2
+"""Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
+so that twenty quiet runs of 5,000 groups give at most one over all series."""
+LENGTH_LIMIT: Final = 4.8
+"""Of the length, whose values lie close to a normal distribution."""
+RECENT_BUCKETS: Final = 10
+"""What a figure of now is the mean of."""
+
+TrendName = Literal[
+    "length",
+    "absolute",
+    "flagged",
+    "gated",
+    "capped",
+    "duplicates",
+    "escalated",
+    "low_signal",
+    "saturated",
+    "calibration",
+    "shadow_distance",
+]
+SeriesName = Literal[TrendName, "leniency"]
+
+
+@dataclass(frozen=True)
+class TrendRule:
+    """`direction` is that of an alarm, 0 for both; `least` is the smallest shift that is worth one. `floor` is the
+    least variance of one group, so that the first movement of a series that never moved is no alarm."""
+
+    name: TrendName
+    direction: int
+    least: float
+    floor: float
+    of_judge: bool
+    """It begins anew when the judge changes."""
+    meaning: str
+
+    @property
+    def limit(self) -> float:
+        return LENGTH_LIMIT if self.name == "length" else LIMIT
+
+    @property
+    def replies(self) -> int:
+        """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
+        figures."""
+        return 4 if self.meaning.startswith("share of replies") else int(self.meaning.startswith("share of groups"))
+
+
+TRENDS: Final = (
+    TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
+    TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
+    TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
+    TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
+    TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
+    TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
+    TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
+    TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
+    TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
+    TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
+    TrendRule("shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"),
+)
+LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
+"""Series whose cells are logarithms of means, so that a change is a ratio."""
+SeriesCells = Mapping[TrendName, Sequence[Cell]]
+
+
+CAN_SEE: Final = (
+    "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
+    "that a judge's server names another model or fingerprint",
+    "shifts and bends of the run's figures beside their own trend, within environment and label",
+    "whether the training judges and the shadow judge drift apart, where there is one",
+)
+CANNOT_SEE: Final = (
+    "whether a judge was right to begin with: compare it with people",
+    "a change of a judge that leaves the mean of the anchors' scores as it was",
+    "a drift as slow and steady as learning: it counts as the series' trend",
+    "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
+    "anything before the first 140 groups of a series",
+)
+
+
+class HealthOptions(Frozen):
+    """How a run's health is followed. It may change at any time and affects no reward."""
+
+    on_alarm: Literal["flag", "hold"] = "flag"
+    """`hold` hands out no further tasks from an alarm until the run is released. Scoring goes on."""
+    share: Annotated[Unit, Field(le=0.5)] = 0.03
+    """Most judge tokens for anchors and the shadow judge, as a share of what the run's own groups took; 0 for none."""
+    shadow_judge: Name | None = None
+    """A judge of another model that reads some groups for comparison alone. Null as in the environment's settings."""
+
+
+class Alarm(Frozen):
+    alarm_id: str
+    series: SeriesName
+    subject: str = ""
+    """The judge of `leniency`; empty for the run's own trends."""
+    since_group: int
+    """Where the change probably began, counted in the run's groups."""
+    noticed_group: int
+    effect: FiniteNumber
+    """The shift since then, in the unit of the series."""
+    statistic: FiniteNumber
+    limit: FiniteNumber
+    evidence: str
+    raised_at: datetime
+    released_at: datetime | None = None
+    """When somebody released the run after it; null while it stands."""
+
+
+class Hold(Frozen):
+    """Why a run hands out no tasks."""
+
+    alarm_id: str
+    reason: str
+    since: datetime
+
+
+class HealthFigure(Frozen):
+    """A series now. `statistic` is its largest departure; an alarm needs `limit` and a shift of `least_effect`."""
+
+    series: SeriesName
+    subject: str = ""
+    meaning: str
+    value: FiniteNumber | None
+    """Mean of the last hundred groups, or of an anchor's readings. Null without data."""
+    interval: tuple[FiniteNumber, FiniteNumber] | None
+    groups: int
+    statistic: FiniteNumber | None
+    """Null where there is too little before the change to compare with."""
+    limit: FiniteNumber
+    effect: FiniteNumber | None
+    least_effect: FiniteNumber
+    alarmed: bool
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A change that is worth an alarm, before it is stored."""
+
+    series: SeriesName
+    since_group: int
+    noticed_group: int
+    effect: float
+    statistic: float
+    limit: float
+    evidence: str
+
+    def at(self, since_group: int, noticed_group: int) -> "Noticed":
+        return replace(self, since_group=since_group, noticed_group=noticed_group)
+
+
+def find_trend_changes(
+    cells: SeriesCells, since: Mapping[TrendName, int], judge_since: int
+) -> tuple[tuple[TrendRule, Change | None], ...]:
+    """The likeliest change of each trend. What came before bucket `since` of a series belongs to an earlier alarm, and
+    before `judge_since` to another judge."""
+    return tuple((rule, _find_trend_change(rule, cells.get(rule.name, ()), since, judge_since)) for rule in TRENDS)
+
+
+def _find_trend_change(
+    rule: TrendRule, cells: Sequence[Cell], since: Mapping[TrendName, int], judge_since: int
+) -> Change | None:
+    begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
+    kept = [cell for cell in cells if cell.bucket >= begin]
+    return find_change(kept, floor=rule.floor, direction=rule.direction, replies=rule.replies)
+
+
+def is_alarm(rule: TrendRule, change: Change | None) -> bool:
+    return change is not None and abs(change.z) >= rule.limit and abs(change.effect) >= rule.least
+
+
+def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Noticed:
+    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
+    return Noticed(
+        series=rule.name,
+        since_group=change.bucket * GROUPS_PER_BUCKET,
+        noticed_group=(newest + 1) * GROUPS_PER_BUCKET,
+        effect=change.effect,
+        statistic=abs(change.z),
+        limit=rule.limit,
+        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
+        f"{abs(change.z):.1f} standard errors",
+    )
+
+
+def summarise_trend(
+    rule: TrendRule, cells: Sequence[Cell], change: Change | None, alarmed: bool, newest: int
+) -> HealthFigure:
+    recent = [cell for cell in cells if cell.bucket > newest - RECENT_BUCKETS]
+    groups = sum(cell.count for cell in recent)
+    return HealthFigure(
+        series=rule.name,
+        meaning=rule.meaning,
+        value=math.fsum(cell.total for cell in recent) / groups if groups else None,
+        interval=_compute_interval(recent, rule.floor),
+        groups=groups,
+        statistic=None if change is None else abs(change.z),
+        limit=rule.limit,
+        effect=None if change is None else change.effect,
+        least_effect=rule.least,
+        alarmed=alarmed,
+    )
+
+
+def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float] | None:
+    """95 % of a ratio of sums over buckets, which differ by their mixture too; None below three buckets."""
+    buckets: dict[int, tuple[int, float]] = {}
+    for cell in cells:
+        count, total = buckets.get(cell.bucket, (0, 0.0))
+        buckets[cell.bucket] = count + cell.count, total + cell.total
+    if len(buckets) < 3:
+        return None
+    groups = sum(count for count, _ in buckets.values())
+    mean = math.fsum(total for _, total in buckets.values()) / groups
+    spread = math.fsum((total - count * mean) ** 2 for count, total in buckets.values()) / (len(buckets) - 1)
+    error = math.sqrt(max(floor / groups, len(buckets) * spread / groups**2))
+    return mean - Z_95 * error, mean + Z_95 * error
+
+
+def count_window(newest: int) -> int:
+    """The first bucket that a look at bucket `newest` needs."""
+    return max(0, newest - WINDOW_BUCKETS + 1)

@@ -1,0 +1,261 @@
+"""Looks after the health of runs: follows their figures, reads anchors again, raises alarms, and reports."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from app.domain.anchors import describe_anchors
+from app.domain.digests import digest
+from app.domain.errors import GatewayError
+from app.domain.health_records import (
+    HealthReading,
+    HealthState,
+    JudgeVersion,
+    RunHealth,
+)
+from app.domain.run_health import (
+    CAN_SEE,
+    CANNOT_SEE,
+    Alarm,
+    Hold,
+    Noticed,
+    describe_trend_change,
+    find_trend_changes,
+    is_alarm,
+    summarise_trend,
+)
+from app.domain.runs import Run
+from app.ports.health import AlarmSink, HealthClaim, RunHealthStore
+from app.ports.judges import Panels
+from app.ports.runtime import Clock, Observer
+from app.service.health_readings import HealthReader
+from app.service.health_schedule import (
+    ANCHORS,
+    HealthBudget,
+    choose_anchor,
+    describe_spending,
+    follow_readings,
+    is_hurried,
+)
+from app.service.run_registry import RunRegistry
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 3.0
+IDLE_SECONDS: Final = 60.0
+"""A run with fewer new groups than a bucket is looked at so often."""
+CLAIM_SECONDS: Final = 90.0
+RENEW_SECONDS: Final = 30.0
+READINGS_PER_LOOK: Final = 3
+"""Anchors at most that are read in one look."""
+GROUPS_AFTER_FAILURE: Final = 20
+"""After an anchor that could not be read none is read for so many groups."""
+ALARMS_SHOWN: Final = 100
+NOTICES_AT_ONCE: Final = 16
+NOTICE_SECONDS: Final = 120.0
+RETRY_SECONDS: Final = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
+"""Pauses before an alarm is told again to whoever did not take it. Then it is given up."""
+
+
+class RunHealthService:
+    def __init__(
+        self,
+        *,
+        health: RunHealthStore,
+        runs: RunRegistry,
+        panels: Panels,
+        reader: HealthReader,
+        observer: Observer,
+        clock: Clock,
+        shadow_judges: Mapping[str, str] | None = None,
+        sink: AlarmSink | None = None,
+    ) -> None:
+        """`shadow_judges` are those of environments, for runs that name none."""
+        self._health = health
+        self._runs = runs
+        self._panels = panels
+        self._reader = reader
+        self._observer = observer
+        self._clock = clock
+        self._shadow_judges = dict(shadow_judges or {})
+        self._sink = sink
+
+    async def run(self) -> None:
+        """For as long as the service runs. Nothing here holds up scoring."""
+        while True:
+            try:
+                while await self.look_once():
+                    pass
+                await self._send_notices()
+                self._observer.record_alarms(await self._health.count_alarms())
+            except GatewayError as error:
+                log.warning("run health waits for the store: %s", error.detail)
+            except Exception:
+                log.exception("looking after the health of runs failed")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def look_once(self) -> bool:
+        """Looks after one run that has new groups; False when there is none."""
+        claim = await self._health.claim(CLAIM_SECONDS, IDLE_SECONDS)
+        if claim is None:
+            return False
+        run = await self._runs.require(claim.run)
+        async with self._keep(claim):
+            state = await self._health.advance(claim)
+            try:
+                state = await self._follow_judges(run, state)
+                state = await self._follow_trends(run, state)
+                state = await self._follow_anchors(run, state)
+                await self._ask_shadow(run, state)
+            except GatewayError as error:
+                log.warning("the health of run %s could not be followed: %s", run.name, error.detail)
+            except Exception:
+                log.exception("the health of run %s could not be followed", run.name)
+            await self._health.finish(claim, state)
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _keep(self, claim: HealthClaim) -> AsyncIterator[None]:
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                with contextlib.suppress(GatewayError):
+                    await self._health.renew(claim, CLAIM_SECONDS)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _follow_judges(self, run: Run, state: HealthState) -> HealthState:
+        """A model or fingerprint that a judge's server names for the first time is another judge."""
+        known = len(await self._health.list_versions(self._list_judges(run)))
+        changed = 0 <= state.versions_seen < known and state.versions_seen > 0
+        return state.model_copy(update={"versions_seen": known} | ({"rush": ANCHORS} if changed else {}))
+
+    async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
+        cells = await self._health.load_cells(run.name, state)
+        since = dict(state.since)
+        for rule, change in find_trend_changes(cells, since, state.judge_since):
+            if change is not None and is_alarm(rule, change):
+                noticed = describe_trend_change(rule, change, state.newest)
+                groups = state.count_groups_before(change.bucket)
+                await self._raise(run, noticed.at(groups, state.groups))
+                since[rule.name] = change.bucket
+        return state.model_copy(update={"since": since})
+
+    async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
+        """A few anchors are read, those that were not for the longest first."""
+        rests = state.failures > 0 and state.groups < state.failed_at + GROUPS_AFTER_FAILURE
+        anchors = await self._health.freeze_anchors(run.name, ANCHORS) if run.health.share and not rests else ()
+        for _ in range(READINGS_PER_LOOK if anchors else 0):
+            readings = await self._health.list_readings(run.name, state.anchors_after)
+            tokens = await self._health.get_tokens(run.name)
+            budget = HealthBudget(run.health.share, tokens, self._find_shadow(run, anchors[0].environment) is not None)
+            if not budget.admits_anchor(hurried=is_hurried(follow_readings(readings), state.rush)):
+                break
+            made = await self._reader.read_anchor(run, choose_anchor(anchors, readings, state.failures), state.groups)
+            if made.failed:
+                log.warning("an anchor of run %s could not be read: %s", run.name, made.failed)
+                return state.model_copy(update={"failures": state.failures + 1, "failed_at": state.groups})
+            state = await self._judge_leniency(run, [*readings, made], made, state)
+        return state
+
+    async def _judge_leniency(
+        self, run: Run, readings: list[HealthReading], made: HealthReading, state: HealthState
+    ) -> HealthState:
+        state = state.model_copy(update={"rush": max(0, state.rush - 1), "failures": 0})
+        alarms = follow_readings(readings).alarms
+        if not alarms:
+            return state
+        await self._raise(run, alarms[-1], subject=", ".join(made.judges))
+        since = max(0, state.find_bucket(alarms[-1].since_group))
+        return state.model_copy(update={"anchors_after": made.sequence, "judge_since": since})
+
+    async def _ask_shadow(self, run: Run, state: HealthState) -> None:
+        group = await self._health.find_shadow_group(run.name) if run.health.share else None
+        judge = None if group is None else self._find_shadow(run, group.environment)
+        if group is None or judge is None:
+            return
+        tokens = await self._health.get_tokens(run.name)
+        if HealthBudget(run.health.share, tokens, has_shadow=True).admits_shadow():
+            await self._reader.read_with_shadow(run, group, state.groups, judge)
+
+    def _find_shadow(self, run: Run, environment: str) -> str | None:
+        judge = run.health.shadow_judge or self._shadow_judges.get(environment)
+        return judge if judge in self._panels.judges else None
+
+    def _list_judges(self, run: Run) -> tuple[str, ...]:
+        chosen = (self._panels.resolve_options(pin.environment, run.options) for pin in run.pins)
+        return tuple(dict.fromkeys(judge for options in chosen for judge in options.judges))
+
+    async def _raise(self, run: Run, noticed: Noticed, subject: str = "") -> None:
+        now = self._clock()
+        alarm = Alarm(
+            alarm_id="alarm_" + digest([run.name, noticed.series, subject, noticed.noticed_group])[:24],
+            series=noticed.series,
+            subject=subject,
+            since_group=noticed.since_group,
+            noticed_group=noticed.noticed_group,
+            effect=noticed.effect,
+            statistic=noticed.statistic,
+            limit=noticed.limit,
+            evidence=noticed.evidence,
+            raised_at=now,
+        )
+        reason = f"{noticed.series} since about group {noticed.since_group}: {noticed.evidence}"
+        hold = Hold(alarm_id=alarm.alarm_id, reason=reason, since=now) if run.health.on_alarm == "hold" else None
+        if await self._health.add_alarm(run.name, alarm, hold):
+            log.warning("alarm in run %s: %s", run.name, reason)
+            self._runs.remember(await self._runs.require(run.name))
+
+    async def _send_notices(self) -> None:
+        if self._sink is None:
+            return
+        for run, alarm, attempts in await self._health.claim_notices(NOTICES_AT_ONCE, NOTICE_SECONDS):
+            taken = await self._sink.send(run, alarm)
+            again = None if taken or attempts >= len(RETRY_SECONDS) else RETRY_SECONDS[attempts]
+            if not taken and again is None:
+                log.error("alarm %s could not be told to the webhook and is given up", alarm.alarm_id)
+            await self._health.settle_notice(alarm.alarm_id, again)
+
+    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
+        return await self._health.list_versions(judges)
+
+    async def release(self, name: str) -> Run:
+        """Tasks are handed out again, and what stood is released."""
+        return self._runs.remember(await self._health.release((await self._runs.require(name)).name))
+
+    async def list_standing(self, name: str) -> tuple[Alarm, ...]:
+        alarms = await self._health.list_alarms(name, ALARMS_SHOWN)
+        return tuple(alarm for alarm in alarms if alarm.released_at is None)
+
+    async def get_health(self, name: str) -> RunHealth:
+        run = await self._runs.require(name)
+        state = await self._health.get_state(name)
+        cells = await self._health.load_cells(name, state)
+        alarms = tuple(await self._health.list_alarms(name, ALARMS_SHOWN))
+        standing = {alarm.series for alarm in alarms if alarm.released_at is None}
+        leniency = follow_readings(await self._health.list_readings(name, state.anchors_after))
+        tokens = await self._health.get_tokens(name)
+        figures = [
+            summarise_trend(rule, cells.get(rule.name, ()), change, rule.name in standing, state.newest)
+            for rule, change in find_trend_changes(cells, state.since, state.judge_since)
+        ]
+        return RunHealth(
+            run=name,
+            groups=state.groups,
+            options=run.health,
+            held=run.held,
+            alarms=alarms,
+            figures=(describe_anchors(leniency, "leniency" in standing), *figures),
+            anchors=await self._health.count_anchors(name),
+            judges=tuple(await self._health.list_versions(self._list_judges(run))),
+            spent=describe_spending(tokens, run.health),
+            can_see=CAN_SEE,
+            cannot_see=CANNOT_SEE,
+        )
