@@ -18,6 +18,7 @@ from app.service.gateway import Gateway
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
 from app.service.judging import Scorer
+from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
@@ -108,6 +109,16 @@ def build_gateway(
             workers=workers,
             programs=programs,
             observer=observer,
+            clock=clock,
+        ),
+        labelling=LabelService(
+            catalogue=catalogue,
+            queue=store.label_queue,
+            labels=store.labels,
+            groups=store.groups,
+            shelf=shelf,
+            runs=runs,
+            panels=panels,
             clock=clock,
         ),
         previews=PreviewService(

@@ -8,6 +8,7 @@ from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
+from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.run_registry import RunRegistry
@@ -28,6 +29,7 @@ class Gateway:
     assembler: GroupAssembler
     samples: SampleService
     rescorer: Rescorer
+    labelling: LabelService
     previews: PreviewService
     runs: RunRegistry
     task_cache: TaskCache

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.ports.labelling import LabelQueue, LabelStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
@@ -34,6 +35,8 @@ from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
 from app.store.group_views import SqlGroupViews
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache
+from app.store.label_queue import SqlLabelQueue
+from app.store.label_store import SqlLabelStore
 from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
@@ -98,6 +101,8 @@ class Store:
         self.runs: RunStore = SqlRunStore(database)
         self.views: GroupViews = SqlGroupViews(database)
         self.exports: ExportStore = SqlExportStore(database)
+        self.label_queue: LabelQueue = SqlLabelQueue(database)
+        self.labels: LabelStore = SqlLabelStore(database)
         self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)

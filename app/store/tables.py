@@ -9,6 +9,7 @@ from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
 import app.store.judge_tables
+import app.store.label_tables
 import app.store.part_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
@@ -106,6 +107,7 @@ class RunTable(TableRecord, table=True):
     options: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
     budget_usd: float | None = None
+    min_agreement: float | None = None
 
 
 class PinTable(TableRecord, table=True):
