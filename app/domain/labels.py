@@ -50,6 +50,8 @@ class QueueDraw(Frozen):
     """Why the item is in the targeted part; also where it was drawn at random."""
     probability: Annotated[float, Field(gt=0, le=1)]
     """With which this draw chose this group out of those of its run and environment that were left."""
+    other_probability: Annotated[float, Field(gt=0, le=1)]
+    """With which it would have chosen a group that is a target if this one is none, or is none if this one is."""
     population: int
     """Scored groups of the run and environment at that time, the labelled ones included."""
     second: bool = False
@@ -71,6 +73,21 @@ class ImportedChoice(Frozen):
     chosen_model: Text = ""
     rejected_models: Annotated[tuple[Text, ...], Field(max_length=200)] = ()
     """In the order of `rejected`; empty where the file does not say."""
+    may_be_edited: bool = False
+    """Something in the chat was edited, and no message says what: the chosen text may be the player's own."""
+
+
+class ImportedLabel(Frozen):
+    kind: Literal["pair", "implicit", "edit"]
+    choice: ImportedChoice
+    language: Annotated[str, Field(max_length=20)] = ""
+
+
+class ImportRequest(Frozen):
+    """Choices that were made elsewhere. What is stored already is left as it is."""
+
+    labeller: LabellerName
+    choices: Annotated[tuple[ImportedLabel, ...], Field(min_length=1, max_length=1000)]
 
 
 class Label(Frozen):

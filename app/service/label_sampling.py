@@ -49,15 +49,18 @@ def draw_item(
         share = 1.0
     arm: Arm = "random" if chance.random() < share else "targeted"
     chosen = chance.choice(candidates if arm == "random" else targets)
-    among = share / len(candidates) + ((1 - share) / len(targets) if chosen.reasons else 0.0)
     left = max(stratum.left, len(candidates))
+    plain = share / left
+    aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
+    own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
     return DrawnItem(
         chosen.group_id,
         QueueDraw(
             lease_id=lease_id,
             arm=arm,
             reasons=chosen.reasons,
-            probability=min(1.0, among * len(candidates) / left),
+            probability=min(1.0, own),
+            other_probability=min(1.0, other),
             population=max(stratum.population, left),
         ),
     )

@@ -16,7 +16,7 @@ ENVIRONMENTS = ("gsm8k",)
 
 
 def lease(name: str, labeller: str, group_id: str, *, wanted: int = 1, second: bool = False) -> LabelLease:
-    draw = QueueDraw(lease_id=name, arm="random", probability=0.5, population=4, second=second)
+    draw = QueueDraw(lease_id=name, arm="random", probability=0.5, other_probability=0.5, population=4, second=second)
     return LabelLease(
         lease_id=name,
         labeller=labeller,
