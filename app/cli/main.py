@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
+        "labels": CommandPlace("app.cli.label_commands", "Import choices that people made."),
         "runs": CommandPlace("app.cli.runs", "Say what a run will cost."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),

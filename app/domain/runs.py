@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 from app.domain.judging import Mode, Rubric
 from app.domain.rubrics import OwnRubric
 from app.domain.run_costs import BudgetUsd
-from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
+from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
 
@@ -24,6 +24,10 @@ def _require_whole_number(value: object) -> object:
 
 
 Readings = Annotated[Literal[1, 2, 4], BeforeValidator(_require_whole_number)]
+
+
+MinAgreement = Annotated[FiniteNumber, Field(ge=0.5, lt=1.0)]
+"""A judge that finds all replies equal has a pair accuracy of .5."""
 
 
 class ScoringOptions(Frozen):
@@ -79,6 +83,8 @@ class Run(Frozen):
     options: ScoringOptions = ScoringOptions()
     budget_usd: BudgetUsd | None = None
     """US dollars that judging its groups may cost; null for no limit. It may change at any time."""
+    min_agreement: MinAgreement | None = None
+    """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     created_at: datetime
 

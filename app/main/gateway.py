@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
+from app.evaluation.judge_agreement import find_lower_bound
 from app.judges.gates.gate_registry import GATES
 from app.ports.environment import Environment
 from app.ports.judges import Panels
@@ -22,6 +23,7 @@ from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
+from app.service.run_agreement import AgreementCheck
 from app.service.run_registry import RunRegistry
 from app.service.sample_intake import SampleService
 from app.service.score_validation import ScoreValidator
@@ -48,7 +50,7 @@ def build_gateway(
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
     editions = SheetVersions(catalogue, store.sheets)
-    runs = RunRegistry(store.runs, panels, clock)
+    runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
     shelf = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
@@ -140,6 +142,7 @@ def build_gateway(
             retrieval=retrieval,
         ),
         groups=store.groups,
+        labels=store.labels,
         panels=panels,
         views=store.views,
         exports=store.exports,

@@ -214,6 +214,9 @@ class RunStore(Protocol):
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         """NotFound when there is no such run."""
 
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        """NotFound when there is no such run."""
+
     async def get_ledger(self, name: str) -> RunLedger:
         """What judging the run has cost so far, and what is put aside."""
 

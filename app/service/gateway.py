@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.ports.judges import Panels
+from app.ports.labelling import LabelStore
 from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
@@ -35,6 +36,7 @@ class Gateway:
     task_cache: TaskCache
     worlds: WorldService
     groups: GroupStore
+    labels: LabelStore
     panels: Panels
     views: GroupViews
     exports: ExportStore

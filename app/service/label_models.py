@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.labels import Label, LabelKind, LabellerName, ReplyLabel
+from app.domain.labels import Arm, ArmCounts, Label, LabelKind, LabelledGroupRecord, LabellerName, ReplyLabel
 from app.domain.rubrics import Rubric
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, ToolSpec
@@ -122,6 +122,20 @@ class LabelReceipt(Frozen):
             judge=None if scores is None else dict(scores),
             judge_hidden=hidden,
         )
+
+
+class LabelEvidence(Frozen):
+    """What agreement with a judge is measured from."""
+
+    records: tuple[LabelledGroupRecord, ...]
+    labels: dict[str, int]
+    draws: dict[Arm, ArmCounts]
+
+
+class ImportReceipt(Frozen):
+    added: int
+    known: int
+    """Already stored, or twice in the request."""
 
 
 class WithdrawnLabel(Frozen):

@@ -12,6 +12,7 @@ from app.domain.judging import Rubric
 from app.domain.labels import (
     Arm,
     GroupLabelRequest,
+    ImportRequest,
     Label,
     LabelLease,
     LabelRequest,
@@ -28,8 +29,10 @@ from app.ports.store import GroupStore
 from app.service.catalogue import Catalogue
 from app.service.judging import find_rubric
 from app.service.label_models import (
+    ImportReceipt,
     ItemRequest,
     ItemRubric,
+    LabelEvidence,
     LabelItem,
     LabelReceipt,
     NextItem,
@@ -124,6 +127,30 @@ class LabelService:
         """The labeller holds the item again."""
         label = await self._labels.withdraw(label_id, labeller, seconds)
         return WithdrawnLabel(label_id=label.label_id, lease_id=None if label.draw is None else label.draw.lease_id)
+
+    async def import_choices(self, request: ImportRequest) -> ImportReceipt:
+        made = [
+            Label(
+                label_id=f"label_{uuid4().hex}",
+                kind=one.kind,
+                labeller=request.labeller,
+                language=one.language,
+                choice=one.choice,
+                created_at=self._clock(),
+            )
+            for one in request.choices
+        ]
+        added = len(await self._labels.add_imported(made))
+        return ImportReceipt(added=added, known=len(made) - added)
+
+    async def collect_evidence(self, judge: str, environment: str | None, run: str | None) -> LabelEvidence:
+        """NotFound for an unknown environment."""
+        environments = self.list_environments(environment)
+        return LabelEvidence(
+            records=tuple(await self._labels.list_labelled(judge, environments, run)),
+            labels=await self._labels.count_labels(),
+            draws=await self._queue.count_arms(environments, run),
+        )
 
     async def _choose(self, request: ItemRequest, environments: tuple[str, ...]) -> LabelLease | None:
         labeller = request.labeller

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -9,12 +10,13 @@ from pydantic import Field
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import Group, RunActivity
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
-from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.runs import MinAgreement, Pin, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
 from app.ports.runtime import Clock
 from app.ports.store import RunStore
+from app.service.run_agreement import AgreementCheck, RunAgreement
 from app.service.run_budgets import GroupBudget, find_unpriced
 from app.service.store_memory import StoreMemory
 from app.service.task_order import derive_seed
@@ -35,6 +37,10 @@ class RunSettings(Frozen):
     budget_usd: BudgetUsd | None = None
     """US dollars that judging the run's groups may cost. It may change at any time; left out, it stays as it is, and
     null removes it. Groups that no longer fit are `unscored: budget`. Every judge of the run needs prices."""
+    min_agreement: MinAgreement | None = None
+    """How far the run's judges must agree with people: the lower bound of the interval of their pair accuracy, from
+    .5. A judge that is known to agree less raises an alarm in the run's report, and a strict run hands out no tasks
+    (409). It may change at any time; left out, it stays as it is, and null removes it."""
 
 
 class RunReport(Frozen):
@@ -42,10 +48,13 @@ class RunReport(Frozen):
     activity: tuple[RunActivity, ...]
     judging: RunCost
     """What judging its groups has cost, and what is left of its budget."""
+    agreement: RunAgreement | None = None
+    """How far its judges agree with people; null where the run asks for nothing."""
 
 
 class RunRegistry:
-    def __init__(self, runs: RunStore, panels: Panels, clock: Clock) -> None:
+    def __init__(self, runs: RunStore, panels: Panels, clock: Clock, agreement: AgreementCheck | None = None) -> None:
+        self._agreement = agreement
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._runs = runs
         self._panels = panels
@@ -53,8 +62,8 @@ class RunRegistry:
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings: only its budget may change. InvalidRequest
-        for a wrong rubric, or a budget without prices."""
+        """Conflict naming the field when the run exists with other settings: only its budget and `min_agreement` may
+        change. InvalidRequest for a wrong rubric, or a budget without prices."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
         if settings.budget_usd is not None:
@@ -66,6 +75,8 @@ class RunRegistry:
                 raise Conflict(f"run {name!r} already exists with another {field}", field=field)
         if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
             run = await self._runs.set_budget(name, settings.budget_usd)
+        if "min_agreement" in settings.model_fields_set and run.min_agreement != settings.min_agreement:
+            run = await self._runs.set_min_agreement(name, settings.min_agreement)
         return self._remember(run)
 
     async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
@@ -146,7 +157,17 @@ class RunRegistry:
 
     async def get_report(self, name: str) -> RunReport:
         run = await self.require(name)
-        return RunReport(run=run, activity=await self._runs.get_activity(name), judging=await self._compute_cost(run))
+        return RunReport(
+            run=run,
+            activity=await self._runs.get_activity(name),
+            judging=await self._compute_cost(run),
+            agreement=None if self._agreement is None else await self._agreement.check(run),
+        )
+
+    async def require_agreement(self, run: Run, environments: Sequence[str]) -> None:
+        """Conflict for a strict run whose judges are known to agree less with people than it asks for."""
+        if self._agreement is not None and run.min_agreement is not None:
+            await self._agreement.require(run, environments)
 
     async def find_cost(self, name: str) -> RunCost | None:
         """None when there is no such run."""
@@ -167,6 +188,7 @@ class RunRegistry:
             strict=settings.strict,
             options=settings.options,
             budget_usd=settings.budget_usd,
+            min_agreement=settings.min_agreement,
             created_at=self._clock(),
         )
 

@@ -155,8 +155,9 @@ def _add_imported(connection: Connection, database: Database, imported: Sequence
 
 
 def compute_source_digest(label: Label) -> str:
-    """Of what was chosen in which conversation, wherever the file lies."""
+    """Of what was chosen in which conversation, wherever the file lies. A turn of a chat is the same one where more
+    replies were offered later, as in a branch."""
     choice = label.choice
     assert choice is not None  # noqa: S101
     prompt = [[one.role, one.content] for one in choice.prompt]
-    return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected)])
+    return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])

@@ -48,7 +48,12 @@ class SqlRunStore(RunStore):
         return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
-        return await self._database.write(lambda connection: _set_budget(connection, name, budget_usd), "runs")
+        return await self._database.write(lambda connection: _set(connection, name, budget_usd=budget_usd), "runs")
+
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        return await self._database.write(
+            lambda connection: _set(connection, name, min_agreement=min_agreement), "runs"
+        )
 
     async def get_ledger(self, name: str) -> RunLedger:
         return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
@@ -73,8 +78,8 @@ class SqlRunStore(RunStore):
         await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
 
 
-def _set_budget(connection: Connection, name: str, budget_usd: float | None) -> Run:
-    connection.execute(update(runs).where(runs.c.name == name).values(budget_usd=budget_usd))
+def _set(connection: Connection, name: str, **values: float | None) -> Run:
+    connection.execute(update(runs).where(runs.c.name == name).values(values))
     if (found := _load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
     return found
@@ -87,6 +92,7 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "strict": run.strict,
         "options": encode(run.options),
         "budget_usd": run.budget_usd,
+        "min_agreement": run.min_agreement,
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
@@ -136,6 +142,7 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             strict=row["strict"],
             options=decode(ScoringOptions, row["options"]),
             budget_usd=row["budget_usd"],
+            min_agreement=row["min_agreement"],
             pins=tuple(pinned[row["name"]]),
             created_at=from_micros(row["created_at"]),
         )

@@ -86,6 +86,9 @@ class FaultyRuns(RunStore):
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         return await self.inner.set_budget(name, budget_usd)
 
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        return await self.inner.set_min_agreement(name, min_agreement)
+
     async def get_ledger(self, name: str) -> RunLedger:
         return await self.inner.get_ledger(name)
 

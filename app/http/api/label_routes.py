@@ -1,15 +1,40 @@
 """Routes by which people label replies, blind until their label is sent."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.openapi.models import Example
 
-from app.domain.labels import GroupLabelRequest, LabellerName, ReplyLabelRequest
-from app.http.web.bodies import JsonRoute
+from app.domain.errors import NotFound
+from app.domain.labels import (
+    Arm,
+    ArmCounts,
+    GroupLabelRequest,
+    ImportRequest,
+    Label,
+    LabelledGroupRecord,
+    LabellerName,
+    ReplyLabelRequest,
+)
+from app.domain.suggestions import suggest
+from app.domain.values import Frozen, Name
+from app.evaluation.agreement_figures import AgreementSlice
+from app.evaluation.judge_agreement import measure_judge_agreement, measure_slices
+from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
-from app.service.label_models import ItemRequest, LabelReceipt, LeaseSeconds, NextItem, SkipRequest, WithdrawnLabel
+from app.service.label_models import (
+    ImportReceipt,
+    ItemRequest,
+    LabelEvidence,
+    LabelReceipt,
+    LeaseSeconds,
+    NextItem,
+    SkipRequest,
+    WithdrawnLabel,
+)
 from app.service.request_models import GroupId
 
 LABEL_ROUTES: Final = (
@@ -46,6 +71,24 @@ GROUP_EXAMPLES = {
 }
 REPLY_EXAMPLES = {
     "defect": Example(summary="One reply", value={"labeller": "ada", "levels": {"in_character": 4}, "defect": False})
+}
+IMPORT_EXAMPLES = {
+    "pair": Example(
+        summary="A pair",
+        value={
+            "labeller": "ada",
+            "choices": [
+                {
+                    "kind": "pair",
+                    "choice": {
+                        "prompt": [{"role": "user", "content": "Who goes there?"}],
+                        "chosen": "A friend, and a wet one.",
+                        "rejected": ["I am a helpful assistant."],
+                    },
+                }
+            ],
+        },
+    )
 }
 SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
 
@@ -85,3 +128,81 @@ def create_label_router(gateway: Gateway) -> APIRouter:
         return await gateway.labelling.label_reply(rollout_id, request)
 
     return router
+
+
+class JudgeAgreement(Frozen):
+    """How far a judge agrees with people, over the groups that it scored and the queue asked about."""
+
+    judge: str
+    environment: str | None
+    run: str | None
+    labels: dict[str, int]
+    """Labels by kind, of all judges. Only those of the kind `queue` are in the figures."""
+    draws: dict[Arm, ArmCounts]
+    """Items by how they were drawn: a skip is no accident, so compare the rates."""
+    with_others: int
+    """Groups whose scores are those of a panel of several judges, for want of the judge's own."""
+    overall: AgreementSlice
+    languages: tuple[AgreementSlice, ...]
+    """Where there is more than one."""
+    rubrics: tuple[AgreementSlice, ...]
+
+
+def create_import_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["labels"], route_class=JsonRoute)
+
+    @router.post(
+        "/labels/import",
+        summary="Store choices that people made elsewhere",
+        responses=document_problems(400, 401, 408, 413, 415, 422, 503),
+    )
+    async def import_choices(
+        request: Annotated[ImportRequest, Body(openapi_examples=IMPORT_EXAMPLES)],
+    ) -> ImportReceipt:
+        return await gateway.labelling.import_choices(request)
+
+    return router
+
+
+def create_agreement_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["labels"], route_class=ApiRoute)
+
+    @router.get(
+        "/judges/{judge}/agreement",
+        summary="How far a judge agrees with people",
+        responses=document_problems(401, 404, 422, 503),
+    )
+    async def agreement(
+        judge: Annotated[str, Path(max_length=100, examples=["critic"])],
+        env: Annotated[str | None, Query(max_length=100, description="Only groups of this environment.")] = None,
+        run: Annotated[Name | None, Query(description="Only groups of this run.")] = None,
+    ) -> JudgeAgreement:
+        if judge not in gateway.panels.judges:
+            raise NotFound(
+                f"there is no judge {judge!r}{suggest(judge, gateway.panels.judges)}; GET /judges lists them"
+            )
+        if run is not None:
+            await gateway.runs.require(run, field="query.run")
+        evidence = await gateway.labelling.collect_evidence(judge, env, run)
+        return await asyncio.to_thread(_build_agreement, judge, env, run, evidence)
+
+    return router
+
+
+def _build_agreement(judge: str, environment: str | None, run: str | None, evidence: LabelEvidence) -> JudgeAgreement:
+    records: Sequence[LabelledGroupRecord] = evidence.records
+    return JudgeAgreement(
+        judge=judge,
+        environment=environment,
+        run=run,
+        labels=evidence.labels,
+        draws=evidence.draws,
+        with_others=sum(record.with_others for record in records),
+        overall=measure_judge_agreement(records),
+        languages=measure_slices(records, lambda label: label.language),
+        rubrics=measure_slices(records, _name_rubric),
+    )
+
+
+def _name_rubric(label: Label) -> str:
+    return "none" if label.rubric is None else f"{label.rubric.name} {label.rubric.version}"

@@ -25,12 +25,14 @@ TELLING = re.compile(
 
 
 def opinionated(request: JudgeRequest, count: int) -> Mapping[str, float]:
-    return {candidate.id: QUALITIES[candidate.text] for candidate in request.candidates}
+    return {candidate.id: QUALITIES[candidate.text.split()[0]] for candidate in request.candidates}
 
 
-def played(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
+def played(tmp_path: Path, migrated_file: Path | None, scene: Play) -> None:
+    """On a fresh store, or on that of the scene before."""
     path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
+    if migrated_file is not None:
+        path.write_bytes(migrated_file.read_bytes())
     panels = ConfiguredPanels({"judge": ScriptedJudge(opinionated, "judge")}, {}, fallback=("judge",))
 
     async def play() -> None:
@@ -40,9 +42,9 @@ def played(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
     asyncio.run(play())
 
 
-async def store_groups(client: httpx.AsyncClient, count: int) -> list[str]:
+async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:
     handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "cursor": 0, "run": "a"})
-    said = [{"text": "fair", "extra": {"reward": 1}}, {"text": "foul"}]
+    said = [{"text": f"fair {number}", "extra": {"reward": 1}}, {"text": f"foul {number}"}]
     groups = [{"task_id": task["task_id"], "completions": said} for task in handed.json()["tasks"]]
     body = {"groups": groups, "run": "a", "policy": {"model": POLICY, "step": 3}}
     told = await client.post("/envs/arena/score", json=body)
@@ -59,7 +61,7 @@ async def next_item(client: httpx.AsyncClient, labeller: str, **asked: Any) -> d
 
 def label_of(item: Mapping[str, Any], labeller: str, **more: Any) -> dict[str, Any]:
     """Fair before foul, with a level and a defect."""
-    ids = {reply["messages"][0]["content"]: reply["rollout_id"] for reply in item["replies"]}
+    ids = {reply["messages"][0]["content"].split()[0]: reply["rollout_id"] for reply in item["replies"]}
     replies = {
         ids["fair"]: {"levels": {"quality": 3}, "defect": False},
         ids["foul"]: {"levels": {"quality": 0}, "defect": True},
@@ -120,11 +122,11 @@ def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(tmp_pa
     played(tmp_path, migrated_file, play)
 
 
-def test_every_route_under_labels_is_one_of_a_labeller(tmp_path: Path, migrated_file: Path) -> None:
+def test_every_route_under_labels_is_one_of_a_labeller_but_the_import(tmp_path: Path, migrated_file: Path) -> None:
     async def play(client: httpx.AsyncClient) -> None:
         paths = (await client.get("/openapi.json")).json()["paths"]
         found = {(verb.upper(), path) for path, verbs in paths.items() if "/labels" in path for verb in verbs}
-        assert found == {*LABEL_ROUTES}
+        assert found == {*LABEL_ROUTES, ("POST", "/labels/import")}
 
     played(tmp_path, migrated_file, play)
 
@@ -182,3 +184,57 @@ def test_an_unknown_criterion_is_named_with_the_near_one(tmp_path: Path, migrate
         assert (told.status_code, "did you mean 'quality'" in told.text.lower()) == (422, True), told.text
 
     played(tmp_path, migrated_file, play)
+
+
+def test_agreement_is_counted_for_the_judge_and_few_labels_give_no_figures(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 4)
+        for _ in range(3):
+            item = await next_item(client, "ada")
+            assert item is not None
+            await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada"))
+        found = (await client.get("/judges/judge/agreement?env=arena&run=a")).json()
+        pairs, (criterion,) = found["overall"]["pairs"], found["overall"]["criteria"]
+        assert (pairs["groups"], pairs["pairs"], pairs["judge"]["value"], found["labels"]) == (3, 3, None, {"queue": 3})
+        assert (criterion["criterion"], criterion["replies"], criterion["kappa"]["value"]) == ("quality", 6, None)
+        assert sum(one["labelled"] for one in found["draws"].values()) == 3
+        unknown = await client.get("/judges/juge/agreement")
+        assert (unknown.status_code, "'judge'" in unknown.json()["detail"]) == (404, True)
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_path: Path, migrated_file: Path) -> None:
+    """People prefer what the judge does not."""
+
+    async def play(client: httpx.AsyncClient) -> None:
+        asked: dict[str, Any] = {"min_agreement": 0.7}
+        wrong = await client.put("/runs/b", json={"min_agreement": 0.4})
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "body.min_agreement")
+        for name, more in (("a", {}), ("strict", {"strict": True}), ("other", {"strict": True, "min_agreement": None})):
+            assert (await client.put(f"/runs/{name}", json=asked | more)).status_code == 200
+        for number in range(15):
+            await store_groups(client, 4, number)
+        before = (await client.get("/runs/a")).json()["agreement"]
+        while (item := await next_item(client, "ada")) is not None:
+            body = label_of(item, "ada")
+            body["pair"] = {"better": body["pair"]["worse"], "worse": body["pair"]["better"]}
+            await client.post(f"/groups/{item['group_id']}/labels", json=body)
+        assert (before["alarm"], before["judges"][0]["met"]) == (False, None)
+
+    async def look(client: httpx.AsyncClient) -> None:
+        (standing,) = (found := (await client.get("/runs/a")).json()["agreement"])["judges"]
+        assert (found["alarm"], found["wanted"], standing["met"], standing["judge"]) == (True, 0.7, False, "judge")
+        batch = {"batch_size": 1, "cursor": 0}
+        statuses = {
+            name: (await client.post("/envs/arena/next-batch", json=batch | {"run": name})).status_code
+            for name in ("a", "strict", "other")
+        }
+        assert statuses == {"a": 200, "strict": 409, "other": 200}
+        lowered = await client.put("/runs/strict", json={"strict": True, "min_agreement": None})
+        assert lowered.json()["min_agreement"] is None
+        again = await client.post("/envs/arena/next-batch", json=batch | {"run": "strict"})
+        assert again.status_code == 200
+
+    played(tmp_path, migrated_file, play)
+    played(tmp_path, None, look)
