@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 import httpx
 from pydantic import JsonValue, ValidationError
@@ -16,11 +17,13 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.domain.health_records import RunHealth
+from app.domain.labels import ImportedLabel, ImportRequest
 from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
 from app.domain.suggestions import suggest
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsAdded, RetrievalExplanation
+from app.http.api.label_routes import JudgeAgreement
 from app.http.api.models import (
     EnvironmentInfo,
     EnvironmentList,
@@ -31,6 +34,7 @@ from app.http.api.models import (
     TaskView,
 )
 from app.http.web.problems import Problem
+from app.service.label_models import ImportReceipt
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
 from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.run_registry import RunReport, RunSettings
@@ -59,6 +63,15 @@ class GatewayClient:
 
     async def list_judges(self) -> JudgeList:
         return JudgeList.model_validate_json(await self._send_request("GET", "/judges"))
+
+    async def fetch_agreement(self, judge: str, environment: str | None, run: str | None) -> JudgeAgreement:
+        asked = httpx.QueryParams({k: v for k, v in {"env": environment, "run": run}.items() if v is not None})
+        path = f"/judges/{quote(judge, safe='')}/agreement?{asked}"
+        return JudgeAgreement.model_validate_json(await self._send_request("GET", path))
+
+    async def import_choices(self, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
+        body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
+        return ImportReceipt.model_validate_json(await self._send_request("POST", "/labels/import", body))
 
     async def fetch_version(self) -> str:
         return ServiceHealth.model_validate_json(await self._send_request("GET", "/livez")).version

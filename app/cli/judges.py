@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
+from app.cli.judge_agreement import agreement
 from app.cli.judge_bench import bench
 from app.cli.judge_check_report import print_comparison, print_report, write_report
 from app.cli.judge_questions import build_packaged_questions, build_short_questions
@@ -37,6 +38,7 @@ from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 judges.command("bench")(bench)
+judges.command("agreement")(agreement)
 console = output_console()
 
 

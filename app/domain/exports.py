@@ -9,7 +9,7 @@ from app.domain.judging import Judgement
 from app.domain.runs import Purpose
 from app.domain.values import Frozen, Unit
 
-ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements"]
+ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
 ExportFormat = Literal["jsonl", "parquet"]
 
 
@@ -40,7 +40,8 @@ class ExportRequest(ExportFilter):
     shape: ExportShape = "rollouts"
     """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
     `kto`: completions labelled desirable or undesirable. `judgements`: what judges were asked and answered, a row for
-    each reading; needs `private`."""
+    each reading; needs `private`. `labels`: pairs that people ordered, imported ones included; of the filters `env`,
+    `run`, `label`, `since`, `until` and `purpose` apply, and imported choices have none of these but the times."""
     format: ExportFormat = "jsonl"
     """JSON lines, one row per line, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None
@@ -101,8 +102,8 @@ class ExportSummary(Frozen):
     training. `other_judge`: the wanted judge did not score the group. `unscored` and `pending`: there is no score.
     `undecided`: the judges' readings contradict each other. `below_threshold`: the value is too low. `not_best`: more
     than `top_k` are better. `no_pair`: no other completion of the group is better or worse by the margin, or `pairs` is
-    reached. `duplicate`: an equal row is there already. For `judgements` readings are counted in place of completions;
-    `no_answer`: the reading failed, or its judge is asked in no words."""
+    reached; of `labels`, the label orders nothing. `duplicate`: an equal row is there already. For `judgements`
+    readings are counted in place of completions; `no_answer`: the reading failed, or its judge is asked in no words."""
 
 
 class StoredReading(Frozen):

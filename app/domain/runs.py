@@ -10,7 +10,7 @@ from app.domain.judging import Mode, Rubric
 from app.domain.rubrics import OwnRubric
 from app.domain.run_costs import BudgetUsd
 from app.domain.run_health import HealthOptions, Hold
-from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
+from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
 
 Purpose = Literal["train", "eval"]
 
@@ -25,6 +25,10 @@ def _require_whole_number(value: object) -> object:
 
 
 Readings = Annotated[Literal[1, 2, 4], BeforeValidator(_require_whole_number)]
+
+
+MinAgreement = Annotated[FiniteNumber, Field(ge=0.5, lt=1.0)]
+"""A judge that finds all replies equal has a pair accuracy of .5."""
 
 
 def _is_none(value: float | None) -> bool:
@@ -98,6 +102,8 @@ class Run(Frozen):
     lag_policy: LagPolicy = "flag"
     """What becomes of a stale group: it is scored and flagged; it is left `unscored: stale`; or hand-out waits for what
     would become stale. It may change at any time."""
+    min_agreement: MinAgreement | None = None
+    """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     health: HealthOptions = HealthOptions()
     """How its health is followed. It may change at any time and affects no reward."""

@@ -88,7 +88,7 @@ class Resampler:
             unseen = (Proportion(0, len(values)).interval or (0.0, 1.0))[1]
             low, high = mean - unseen * (mean - least), mean + unseen * (1.0 - mean)
         else:
-            means, tail = self.resample_means(values), _compute_tail(len(values))
+            means, tail = self.resample_means(values), compute_tail(len(values))
             low, high = compute_quantile(means, tail), compute_quantile(means, 1.0 - tail)
         return MeanEstimate(value=mean, low=low, high=high, tasks=len(values))
 
@@ -120,7 +120,7 @@ def compute_noticeable(values: Sequence[float]) -> float | None:
     return (Z_95 + NormalDist().inv_cdf(POWER)) * stdev(values) / math.sqrt(len(values))
 
 
-def _compute_tail(count: int) -> float:
+def compute_tail(count: int) -> float:
     """The tail probability of an expanded percentile interval for `count` values. Student's t by its Cornish-Fisher
     expansion (Abramowitz and Stegun, 26.7.5)."""
     z, free = Z_95, count - 1

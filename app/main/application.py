@@ -17,6 +17,7 @@ from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
 from app.http.api.export_routes import create_export_router
 from app.http.api.health_routes import create_health_router
+from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
 from app.http.api.preview_routes import create_preview_router
 from app.http.api.record_routes import create_mixture_router, create_records_router, create_runs_router
 from app.http.api.rescoring_routes import create_rescoring_router
@@ -207,6 +208,9 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
     _add_routes(service, create_export_router(gateway, not_for_training={OFFLINE}))
     _add_routes(service, create_rescoring_router(gateway))
     _add_routes(service, create_runs_router(gateway))
+    _add_routes(service, create_label_router(gateway))
+    _add_routes(service, create_agreement_router(gateway))
+    _add_routes(service, create_import_router(gateway))
 
 
 def _protect(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
+from app.evaluation.judge_agreement import find_lower_bound
 from app.judges.gates.gate_registry import GATES
 from app.ports.environment import Environment
 from app.ports.health import AlarmSink
@@ -20,9 +21,11 @@ from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
 from app.service.health_readings import HealthReader
 from app.service.judging import Scorer
+from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
+from app.service.run_agreement import AgreementCheck
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
 from app.service.sample_intake import SampleService
@@ -52,7 +55,7 @@ def build_gateway(
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
     editions = SheetVersions(catalogue, store.sheets)
-    runs = RunRegistry(store.runs, panels, clock)
+    runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
     shelf = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
@@ -116,6 +119,16 @@ def build_gateway(
             observer=observer,
             clock=clock,
         ),
+        labelling=LabelService(
+            catalogue=catalogue,
+            queue=store.label_queue,
+            labels=store.labels,
+            groups=store.groups,
+            shelf=shelf,
+            runs=runs,
+            panels=panels,
+            clock=clock,
+        ),
         previews=PreviewService(
             drafting=drafting,
             panels=panels,
@@ -135,6 +148,7 @@ def build_gateway(
             retrieval=retrieval,
         ),
         groups=store.groups,
+        labels=store.labels,
         panels=panels,
         views=store.views,
         exports=store.exports,

@@ -227,6 +227,8 @@ class RunStore(Protocol):
         """NotFound when there is no such run."""
 
     async def set_health(self, name: str, options: HealthOptions) -> Run: ...
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        """NotFound when there is no such run."""
 
     async def get_ledger(self, name: str) -> RunLedger:
         """What judging the run has cost so far, and what is put aside."""

@@ -221,6 +221,8 @@ class Dispatcher:
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
+        judged = [hosted.name for hosted in members if hosted.environment.rubric is not None]
+        await self._runs.require_agreement(run, judged)
         return run
 
     async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[HandedOutTask, ...]:

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from app.ports.judges import Panels
+from app.ports.labelling import LabelStore
 from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
+from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
 from app.service.run_health import RunHealthService
@@ -29,11 +31,13 @@ class Gateway:
     assembler: GroupAssembler
     samples: SampleService
     rescorer: Rescorer
+    labelling: LabelService
     previews: PreviewService
     runs: RunRegistry
     task_cache: TaskCache
     worlds: WorldService
     groups: GroupStore
+    labels: LabelStore
     panels: Panels
     views: GroupViews
     exports: ExportStore

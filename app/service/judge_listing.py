@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from app.domain.judging import JudgeReport, Rubric
+from app.domain.judging import JudgeReport
 from app.domain.runs import ScoringOptions
-from app.ports.environment import Environment
 from app.ports.judges import Panels, ReportingJudge
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
-from app.service.judging import select_options
+from app.service.judging import find_rubric
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,6 @@ def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
         )
         for name, judge in panels.judges.items()
     )
-
-
-def find_rubric(panels: Panels, environment: type[Environment], options: ScoringOptions) -> Rubric | None:
-    """What judges score this environment by with these options; None if a verifier scores it."""
-    if environment.rubric is None:
-        return None
-    chosen = panels.resolve_options(environment.name, select_options(environment, options))
-    return chosen.rubric or environment.rubric
 
 
 async def list_criteria(gateway: Gateway, environment: str, run: str | None) -> tuple[str, ...]:

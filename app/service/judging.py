@@ -14,7 +14,7 @@ from app.domain.errors import (
     ScoringFailed,
 )
 from app.domain.groups import Group, TaskRecord
-from app.domain.judging import Case, Judgement, PanelResult
+from app.domain.judging import Case, Judgement, PanelResult, Rubric
 from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
@@ -108,6 +108,14 @@ def select_options(environment: Environment | type[Environment], options: Scorin
     if options.rubric is None or environment.takes_rubric:
         return options
     return options.model_copy(update={"rubric": None})
+
+
+def find_rubric(panels: Panels, environment: type[Environment], options: ScoringOptions) -> Rubric | None:
+    """What judges score this environment by with these options; None if a verifier scores it."""
+    if environment.rubric is None:
+        return None
+    chosen = panels.resolve_options(environment.name, select_options(environment, options))
+    return chosen.rubric or environment.rubric
 
 
 def require_taker(environment: Environment, field: str) -> None:

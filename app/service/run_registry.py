@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -11,12 +12,13 @@ from app.domain.groups import Group, RunActivity
 from app.domain.model_names import is_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.run_health import Alarm, HealthOptions
-from app.domain.runs import LagPolicy, MaxLag, Pin, Purpose, Run, ScoringOptions
+from app.domain.runs import LagPolicy, MaxLag, MinAgreement, Pin, Purpose, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
 from app.ports.runtime import Clock
 from app.ports.store import RunStore, TaskStore
+from app.service.run_agreement import AgreementCheck, RunAgreement
 from app.service.run_budgets import GroupBudget, find_unpriced
 from app.service.store_memory import StoreMemory
 from app.service.task_order import derive_seed
@@ -47,6 +49,10 @@ class RunSettings(Frozen):
     stays as it is."""
     health: HealthOptions | None = None
     """How the run's health is followed. It may change at any time; left out, it stays as it is."""
+    min_agreement: MinAgreement | None = None
+    """How far the run's judges must agree with people: the lower bound of the interval of their pair accuracy, from
+    .5. A judge that is known to agree less raises an alarm in the run's report, and a strict run hands out no tasks
+    (409). It may change at any time; left out, it stays as it is, and null removes it."""
 
 
 class RunReport(Frozen):
@@ -56,10 +62,13 @@ class RunReport(Frozen):
     """What judging its groups has cost, and what is left of its budget."""
     alarms: tuple[Alarm, ...] = ()
     """Of its health, those that stand, newest first."""
+    agreement: RunAgreement | None = None
+    """How far its judges agree with people; null where the run asks for nothing."""
 
 
 class RunRegistry:
-    def __init__(self, runs: RunStore, panels: Panels, clock: Clock) -> None:
+    def __init__(self, runs: RunStore, panels: Panels, clock: Clock, agreement: AgreementCheck | None = None) -> None:
+        self._agreement = agreement
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._runs = runs
         self._panels = panels
@@ -67,8 +76,8 @@ class RunRegistry:
         self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
-        """Conflict naming the field when the run exists with other settings: only its budget, its health
-        and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy
+        """Conflict naming the field when the run exists with other settings: only its budget, its health,
+        `min_agreement` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy
         without a limit."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
@@ -88,6 +97,8 @@ class RunRegistry:
             run = await self._runs.set_budget(name, settings.budget_usd)
         if settings.health is not None and run.health != settings.health:
             run = await self._runs.set_health(name, settings.health)
+        if "min_agreement" in settings.model_fields_set and run.min_agreement != settings.min_agreement:
+            run = await self._runs.set_min_agreement(name, settings.min_agreement)
         return self.remember(run)
 
     def _check_shadow(self, health: HealthOptions, options: ScoringOptions) -> None:
@@ -195,7 +206,17 @@ class RunRegistry:
 
     async def get_report(self, name: str) -> RunReport:
         run = await self.require(name)
-        return RunReport(run=run, activity=await self._runs.get_activity(name), judging=await self._compute_cost(run))
+        return RunReport(
+            run=run,
+            activity=await self._runs.get_activity(name),
+            judging=await self._compute_cost(run),
+            agreement=None if self._agreement is None else await self._agreement.check(run),
+        )
+
+    async def require_agreement(self, run: Run, environments: Sequence[str]) -> None:
+        """Conflict for a strict run whose judges are known to agree less with people than it asks for."""
+        if self._agreement is not None and run.min_agreement is not None:
+            await self._agreement.require(run, environments)
 
     async def find_cost(self, name: str) -> RunCost | None:
         """None when there is no such run."""
@@ -219,6 +240,7 @@ class RunRegistry:
             max_lag=settings.max_lag,
             lag_policy=settings.lag_policy,
             health=settings.health or HealthOptions(),
+            min_agreement=settings.min_agreement,
             created_at=self._clock(),
         )
 

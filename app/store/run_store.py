@@ -60,6 +60,10 @@ class SqlRunStore(RunStore):
     async def set_health(self, name: str, options: HealthOptions) -> Run:
         return await self._database.write(lambda c: change_run(c, name, {"health": encode(options)}), "runs")
 
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        values = {"min_agreement": min_agreement}
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
     async def get_ledger(self, name: str) -> RunLedger:
         return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
 
@@ -102,6 +106,7 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "lag_policy": run.lag_policy,
         "health": None if run.health == HealthOptions() else encode(run.health),
         "held": None,
+        "min_agreement": run.min_agreement,
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
@@ -153,6 +158,7 @@ def load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             budget_usd=row["budget_usd"],
             max_lag=row["max_lag"],
             lag_policy=row["lag_policy"],
+            min_agreement=row["min_agreement"],
             pins=tuple(pinned[row["name"]]),
             health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
             held=None if row["held"] is None else decode(Hold, row["held"]),

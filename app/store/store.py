@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.domain.errors import StoreUnavailable
 from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
+from app.ports.labelling import LabelQueue, LabelStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
@@ -38,6 +39,8 @@ from app.store.group_store import SqlGroupStore
 from app.store.group_views import SqlGroupViews
 from app.store.health_store import SqlRunHealthStore
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
+from app.store.label_queue import SqlLabelQueue
+from app.store.label_store import SqlLabelStore
 from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
@@ -105,6 +108,8 @@ class Store:
         self.views: GroupViews = SqlGroupViews(database)
         self.statistics: StatisticsStore = SqlStatisticsStore(database)
         self.exports: ExportStore = SqlExportStore(database)
+        self.label_queue: LabelQueue = SqlLabelQueue(database)
+        self.labels: LabelStore = SqlLabelStore(database)
         self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)

@@ -10,6 +10,7 @@ from sqlmodel import Field
 import app.store.event_tables  # so that whoever has these tables has all
 import app.store.health_tables
 import app.store.judge_tables
+import app.store.label_tables
 import app.store.part_tables
 import app.store.rollup_tables
 import app.store.sheet_tables
@@ -114,6 +115,7 @@ class RunTable(TableRecord, table=True):
     lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
     health: str | None = Field(default=None, sa_type=Text)
     held: str | None = Field(default=None, sa_type=Text)
+    min_agreement: float | None = None
 
 
 class PinTable(TableRecord, table=True):

@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from app.domain.exports import ExportRequest
+from app.service.exports.label_rows import LabelRow
 from app.service.exports.reading_rows import JudgementRow
 from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, RowOrigin, SftRow
 from docs.markdown import code, table
@@ -19,6 +20,7 @@ _SHAPES: Final[Mapping[str, type[BaseModel]]] = {
     "dpo": DpoRow,
     "kto": KtoRow,
     "judgements": JudgementRow,
+    "labels": LabelRow,
 }
 
 

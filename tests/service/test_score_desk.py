@@ -93,6 +93,9 @@ class FaultyRuns(RunStore):
     async def set_health(self, name: str, options: HealthOptions) -> Run:
         return await self.inner.set_health(name, options)
 
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        return await self.inner.set_min_agreement(name, min_agreement)
+
     async def get_ledger(self, name: str) -> RunLedger:
         return await self.inner.get_ledger(name)
 

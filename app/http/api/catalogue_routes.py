@@ -24,7 +24,7 @@ from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
-from app.service.judge_listing import find_rubric
+from app.service.judging import find_rubric
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 

@@ -11,7 +11,14 @@ from app.domain.exports import ExportRequest, ExportSummary, ExportSummaryReques
 from app.domain.suggestions import suggest
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
-from app.service.exports.stream import MEDIA_TYPES, stream_export, summarise_export
+from app.service.exports.label_rows import LabelRows
+from app.service.exports.stream import (
+    MEDIA_TYPES,
+    stream_export,
+    stream_labels,
+    summarise_export,
+    summarise_labels,
+)
 from app.service.gateway import Gateway
 
 NEWEST_GROUP: Final = "Newest-Group"
@@ -37,8 +44,13 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         # before the response starts, so that an unavailable store is a 503
         last = await gateway.exports.get_newest_group_sequence()
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
+        pieces = (
+            stream_labels(_read_labels(wanted), wanted.format)
+            if wanted.shape == "labels"
+            else stream_export(gateway.exports, wanted, last, not_for_training)
+        )
         return StreamingResponse(
-            stream_export(gateway.exports, wanted, last, not_for_training),
+            pieces,
             media_type=MEDIA_TYPES[wanted.format],
             headers={
                 "Content-Disposition": f'attachment; filename="{name}.{wanted.format}"',
@@ -53,10 +65,15 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
     )
     async def summarise(wanted: Annotated[ExportSummaryRequest, Query()]) -> ExportSummary:
         await _require_known_names(wanted)
+        if wanted.shape == "labels":
+            return await summarise_labels(_read_labels(wanted))
         last = wanted.newest_group
         if last is None:
             last = await gateway.exports.get_newest_group_sequence()
         return await summarise_export(gateway.exports, wanted, last, not_for_training)
+
+    def _read_labels(wanted: ExportRequest) -> LabelRows:
+        return LabelRows(gateway.labels, gateway.groups, gateway.task_cache, wanted)
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""

@@ -13,6 +13,7 @@ from app.domain.exports import ExportFormat, ExportRequest, ExportShape, ExportS
 from app.domain.groups import Rollout
 from app.ports.store import ExportStore
 from app.service.exports.json_lines import JsonLinesEncoder
+from app.service.exports.label_rows import LabelRow, LabelRows
 from app.service.exports.reading_rows import JudgementRow, ReadingFilter
 from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, Row, SftRow
 from app.service.exports.row_selection import build_rows, explain_absence, list_rollout_ids
@@ -29,6 +30,7 @@ _ROW_TYPES: Final[Mapping[ExportShape, type[BaseModel]]] = {
     "dpo": DpoRow,
     "kto": KtoRow,
     "judgements": JudgementRow,
+    "labels": LabelRow,
 }
 
 
@@ -66,6 +68,24 @@ async def summarise_export(
         after = page[-1].sequence
         rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
     return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
+
+
+async def stream_labels(rows: LabelRows, form: ExportFormat) -> AsyncIterator[bytes]:
+    """People's labels as a file in pieces, oldest first."""
+    encoder = await asyncio.to_thread(build_encoder, form, LabelRow)
+    async for page in rows.read_pages():
+        if page and (piece := await asyncio.to_thread(encoder.encode_rows, page)):
+            yield piece
+    if piece := await asyncio.to_thread(encoder.finish):
+        yield piece
+
+
+async def summarise_labels(rows: LabelRows) -> ExportSummary:
+    """What `stream_labels` of the same rows writes and leaves out."""
+    count = 0
+    async for page in rows.read_pages():
+        count += len(page)
+    return ExportSummary(rows=count, left_out=dict(sorted((+rows.left_out).items())))
 
 
 def _build_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "RowFilter | ReadingFilter":

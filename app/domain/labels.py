@@ -1,0 +1,227 @@
+"""What people say about replies: labels, the queue that asks for them, and choices that they made elsewhere."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from app.domain.rubrics import RubricLabel
+from app.domain.tasks import Message
+from app.domain.values import FiniteNumber, Frozen, WholeNumber, require_encodable
+
+LabellerName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$", description="Who labels. It proves nothing.")
+]
+LabelKind = Literal["queue", "own_pick", "pair", "implicit", "edit"]
+"""`queue`: of an item that the queue chose, blind. `own_pick`: of a group that the labeller chose. `pair`: imported.
+`implicit`: the reply of a chat that its player went on with. `edit`: a reply of a chat that its player rewrote. Only
+`queue` has a known probability, so only these are in figures."""
+Arm = Literal["random", "targeted"]
+TargetReason = Literal["judges_disagree", "low_signal", "capped", "gated", "top_reward"]
+LabelState = Literal["live", "replaced", "withdrawn"]
+
+LEVELS_OF_LABELS = 5
+Text = Annotated[str, Field(max_length=4000), AfterValidator(require_encodable)]
+LongText = Annotated[str, Field(max_length=200_000), AfterValidator(require_encodable)]
+RolloutId = Annotated[str, Field(max_length=64)]
+Level = Annotated[WholeNumber, Field(ge=0, le=LEVELS_OF_LABELS - 1)]
+
+
+class ReplyLabel(Frozen):
+    """What a person says of one reply."""
+
+    levels: Annotated[dict[Annotated[str, Field(max_length=100)], Level | None], Field(max_length=64)] = {}
+    """By criterion, 0 to 4; null where the criterion does not apply."""
+    defect: bool | None = None
+    """Whether the reply has a defect for which it should get little or nothing; null where nothing is said."""
+
+
+class PreferredPair(Frozen):
+    better: RolloutId
+    worse: RolloutId
+
+
+class QueueDraw(Frozen):
+    """How the queue came to an item. Figures are weighted by it."""
+
+    lease_id: str
+    arm: Arm
+    reasons: tuple[TargetReason, ...] = ()
+    """Why the item is in the targeted part; also where it was drawn at random."""
+    probability: Annotated[float, Field(gt=0, le=1)]
+    """With which this draw chose this group out of those of its run and environment that were left."""
+    other_probability: Annotated[float, Field(gt=0, le=1)]
+    """With which it would have chosen a group that is a target if this one is none, or is none if this one is."""
+    population: int
+    """Scored groups of the run and environment at that time, the labelled ones included."""
+    second: bool = False
+    """The item had a label of somebody else, who was not shown to this labeller."""
+
+
+class ImportedChoice(Frozen):
+    """A choice that was made elsewhere, with the chat's own prompt."""
+
+    prompt: Annotated[tuple[Message, ...], Field(min_length=1, max_length=5000)]
+    chosen: LongText
+    rejected: Annotated[tuple[LongText, ...], Field(min_length=1, max_length=200)]
+    chat: Text = ""
+    """What the choices of one chat have in common. They are no independent evidence."""
+    source: Text = ""
+    """File and line."""
+    place: int | None = None
+    """Which of the offered replies was chosen, from 0. People stop at the first good one."""
+    chosen_model: Text = ""
+    rejected_models: Annotated[tuple[Text, ...], Field(max_length=200)] = ()
+    """In the order of `rejected`; empty where the file does not say."""
+    may_be_edited: bool = False
+    """Something in the chat was edited, and no message says what: the chosen text may be the player's own."""
+
+
+class ImportedLabel(Frozen):
+    kind: Literal["pair", "implicit", "edit"]
+    choice: ImportedChoice
+    language: Annotated[str, Field(max_length=20)] = ""
+
+
+class ImportRequest(Frozen):
+    """Choices that were made elsewhere. What is stored already is left as it is."""
+
+    labeller: LabellerName
+    choices: Annotated[tuple[ImportedLabel, ...], Field(min_length=1, max_length=1000)]
+
+
+class Label(Frozen):
+    """One person's label of one group, or one choice that was imported."""
+
+    label_id: str
+    kind: LabelKind
+    state: LabelState = "live"
+    labeller: str
+    group_id: str | None = None
+    environment: str = ""
+    run: str | None = None
+    order: tuple[tuple[str, ...], ...] = ()
+    """Rollout ids, best first; those in one list are equally good. Empty where nothing was compared."""
+    replies: dict[str, ReplyLabel] = {}
+    """By rollout id."""
+    seconds: FiniteNumber | None = None
+    """How long the labeller took."""
+    rubric: RubricLabel | None = None
+    """The rubric that the labeller had; null where none was shown."""
+    language: str = ""
+    comment: str = ""
+    saw_judge: bool = False
+    """The labeller has seen the scores since, so the label stays as it is."""
+    draw: QueueDraw | None = None
+    choice: ImportedChoice | None = None
+    created_at: datetime
+
+
+class LabelRequest(Frozen):
+    """What both routes take. `labeller` says who labels and proves nothing: any key may give any name."""
+
+    labeller: LabellerName
+    lease_id: Annotated[str, Field(max_length=64)] | None = None
+    """Of the item that the queue gave. Without it the label is an `own_pick`, which is in no figure."""
+    seconds: Annotated[FiniteNumber, Field(ge=0, le=86_400)] | None = None
+    rubric_version: Annotated[str, Field(max_length=100)] | None = None
+    """Of the rubric that the labeller had. Refused (409) if it is not the item's any more."""
+    comment: Text = ""
+    show_judge: bool = False
+    """Answer with the scores, if the item waits for nobody else. The label can then not be changed any more."""
+
+
+class GroupLabelRequest(LabelRequest):
+    """A label of a group: an order or a pair, and what there is to say of single replies."""
+
+    order: Annotated[tuple[Annotated[tuple[RolloutId, ...], Field(min_length=1)], ...], Field(max_length=1024)] = ()
+    """Best first; ids in one list are equally good. It may leave replies out."""
+    pair: PreferredPair | None = None
+    """A short form of an order of two."""
+    replies: Annotated[dict[RolloutId, ReplyLabel], Field(max_length=1024)] = {}
+
+    @model_validator(mode="after")
+    def _require_content(self) -> Self:
+        if self.pair is not None and self.order:
+            raise ValueError("give an order or a pair, not both")
+        if self.pair is not None and self.pair.better == self.pair.worse:
+            raise ValueError("pair: both ids are the same")
+        if self.pair is None and not self.order and not self.replies:
+            raise ValueError("the label is empty: give an order, a pair or replies")
+        named = [one for tier in self.order for one in tier]
+        if len(named) != len(set(named)):
+            raise ValueError("order: an id is there more than once")
+        if self.order and len(named) < 2:
+            raise ValueError("order: name at least two replies")
+        return self
+
+    @property
+    def tiers(self) -> tuple[tuple[str, ...], ...]:
+        return self.order if self.pair is None else ((self.pair.better,), (self.pair.worse,))
+
+
+class ReplyLabelRequest(LabelRequest, ReplyLabel):
+    """A label of one reply."""
+
+    @model_validator(mode="after")
+    def _require_content(self) -> Self:
+        if not self.levels and self.defect is None:
+            raise ValueError("the label is empty: give levels or defect")
+        return self
+
+
+class LabelLease(Frozen):
+    """Who holds an item, and until when."""
+
+    lease_id: str
+    labeller: str
+    group_id: str
+    environment: str
+    run: str | None
+    draw: QueueDraw
+    wanted: int
+    """How many people are to label the item."""
+    state: Literal["live", "done", "skipped", "expired"]
+    expires_at: datetime
+
+
+class ItemCandidate(Frozen):
+    """A group that the queue may choose, with what makes it a target."""
+
+    group_id: str
+    reasons: tuple[TargetReason, ...]
+
+
+class QueueStratum(Frozen):
+    """The scored groups of one run and environment."""
+
+    environment: str
+    run: str | None
+    population: int
+    left: int
+    """Those without a label, a holder, or a skip of the labeller who asks."""
+    drawn: dict[Arm, int] = {}
+    """Labels and live leases by how they were drawn, second labels aside."""
+
+
+class ArmCounts(Frozen):
+    """Leases of one arm: how they ended."""
+
+    labelled: int = 0
+    skipped: int = 0
+
+
+class LabelledGroupRecord(Frozen):
+    """The labels of one group from the queue, oldest first, with what a judge made of it."""
+
+    task_id: str
+    labels: tuple[Label, ...]
+    rewards: dict[str, FiniteNumber]
+    """By rollout id; those without one are left out."""
+    absolutes: dict[str, FiniteNumber] = {}
+    levels: dict[str, dict[str, FiniteNumber]] = {}
+    """By rollout id and criterion, in [0, 1]."""
+    gated: tuple[str, ...] = ()
+    capped: tuple[str, ...] = ()
+    with_others: bool = False
+    """The scores are those of a panel of several judges."""

@@ -1,0 +1,285 @@
+"""Labels by people: hands out items blind, and takes what people say of them."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from uuid import uuid4
+
+from app.domain.digests import digest
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.groups import Group, TaskRecord
+from app.domain.judging import Rubric
+from app.domain.labels import (
+    Arm,
+    GroupLabelRequest,
+    ImportRequest,
+    Label,
+    LabelLease,
+    LabelRequest,
+    QueueStratum,
+    ReplyLabel,
+    ReplyLabelRequest,
+)
+from app.domain.rubrics import RubricLabel
+from app.domain.suggestions import suggest
+from app.ports.judges import Panels
+from app.ports.labelling import LabelQueue, LabelStore
+from app.ports.runtime import Clock
+from app.ports.store import GroupStore
+from app.service.catalogue import Catalogue
+from app.service.judging import find_rubric
+from app.service.label_models import (
+    ImportReceipt,
+    ItemRequest,
+    ItemRubric,
+    LabelEvidence,
+    LabelItem,
+    LabelReceipt,
+    NextItem,
+    ShownReply,
+    SkipRequest,
+    WithdrawnLabel,
+    show_messages,
+)
+from app.service.label_sampling import SECOND_SHARE, choose_stratum, compute_random_share, draw_item
+from app.service.run_registry import RunRegistry
+from app.service.task_cache import TaskCache
+
+POOL = 256
+"""Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
+TRIES = 8
+"""Draws until the queue gives up because others are quicker every time."""
+
+
+class LabelService:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        queue: LabelQueue,
+        labels: LabelStore,
+        groups: GroupStore,
+        shelf: TaskCache,
+        runs: RunRegistry,
+        panels: Panels,
+        clock: Clock,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._queue = queue
+        self._labels = labels
+        self._groups = groups
+        self._shelf = shelf
+        self._runs = runs
+        self._panels = panels
+        self._clock = clock
+        self._chance = chance or random.SystemRandom()
+
+    async def next_item(self, request: ItemRequest) -> NextItem:
+        """The item that the labeller holds, else one that waits for a second label, else a new one. NotFound for an
+        unknown environment or run."""
+        environments = self.list_environments(request.environment)
+        if request.run is not None:
+            await self._runs.require(request.run, field="run")
+        held = await self._queue.find_held(request.labeller, environments, request.run)
+        if held is not None:
+            return NextItem(item=await self._show(await self._queue.renew(held.lease_id, request.lease_seconds)))
+        for _ in range(TRIES):
+            lease = await self._choose(request, environments)
+            if lease is None:
+                return NextItem(item=None, reason="nothing is left to label: every scored group has its labels")
+            if (claimed := await self._queue.claim(lease, request.lease_seconds)) is not None:
+                return NextItem(item=await self._show(claimed))
+        raise Conflict("others took every item that was chosen; ask again")
+
+    def list_environments(self, name: str | None) -> tuple[str, ...]:
+        """The environment of this name, or all that judges score."""
+        if name is not None and name not in self._catalogue.classes:
+            raise NotFound(
+                f"there is no environment {name!r}{suggest(name, self._catalogue.classes)}", field="environment"
+            )
+        judged = (each for each, kind in self._catalogue.classes.items() if kind.rubric is not None)
+        return tuple(judged) if name is None else (name,)
+
+    async def label_group(self, group_id: str, request: GroupLabelRequest) -> LabelReceipt:
+        group = await self._require_group(group_id)
+        for place, tier in enumerate(request.tiers):
+            for rollout_id in tier:
+                _require_rollout(group, rollout_id, "pair" if request.pair is not None else f"order.{place}")
+        for rollout_id in request.replies:
+            _require_rollout(group, rollout_id, f"replies.{rollout_id}")
+        return await self._store(group, request, request.tiers, request.replies, merge=False)
+
+    async def label_reply(self, rollout_id: str, request: ReplyLabelRequest) -> LabelReceipt:
+        """What the labeller said of other replies of the group stays."""
+        group = await self._require_group(rollout_id.rpartition("-")[0])
+        if rollout_id not in {one.rollout_id for one in group.rollouts}:
+            raise NotFound(f"there is no rollout {rollout_id}")
+        said = {rollout_id: ReplyLabel(levels=request.levels, defect=request.defect)}
+        return await self._store(group, request, (), said, merge=True)
+
+    async def skip(self, request: SkipRequest) -> NextItem:
+        """The labeller does not get this item again; others may."""
+        await self._queue.skip(request.lease_id, request.labeller)
+        return NextItem(item=None, reason="skipped")
+
+    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> WithdrawnLabel:
+        """The labeller holds the item again."""
+        label = await self._labels.withdraw(label_id, labeller, seconds)
+        return WithdrawnLabel(label_id=label.label_id, lease_id=None if label.draw is None else label.draw.lease_id)
+
+    async def import_choices(self, request: ImportRequest) -> ImportReceipt:
+        made = [
+            Label(
+                label_id=f"label_{uuid4().hex}",
+                kind=one.kind,
+                labeller=request.labeller,
+                language=one.language,
+                choice=one.choice,
+                created_at=self._clock(),
+            )
+            for one in request.choices
+        ]
+        added = len(await self._labels.add_imported(made))
+        return ImportReceipt(added=added, known=len(made) - added)
+
+    async def collect_evidence(self, judge: str, environment: str | None, run: str | None) -> LabelEvidence:
+        """NotFound for an unknown environment."""
+        environments = self.list_environments(environment)
+        return LabelEvidence(
+            records=tuple(await self._labels.list_labelled(judge, environments, run)),
+            labels=await self._labels.count_labels(),
+            draws=await self._queue.count_arms(environments, run),
+        )
+
+    async def _choose(self, request: ItemRequest, environments: tuple[str, ...]) -> LabelLease | None:
+        labeller = request.labeller
+        first = await self._queue.find_awaiting_second(labeller, environments, request.run)
+        if first is not None:
+            draw = first.draw.model_copy(update={"lease_id": _make_lease_id(), "second": True})
+            return first.model_copy(
+                update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
+            )
+        strata = await self._queue.list_strata(environments, request.run, labeller)
+        stratum = choose_stratum(strata, self._chance)
+        if stratum is None:
+            return None
+        candidates = await self._queue.draw_candidates(stratum, labeller, POOL)
+        if not candidates:
+            return None
+        share = compute_random_share(_add_up(strata))
+        drawn = draw_item(candidates, stratum, share, _make_lease_id(), self._chance)
+        return LabelLease(
+            lease_id=drawn.draw.lease_id,
+            labeller=labeller,
+            group_id=drawn.group_id,
+            environment=stratum.environment,
+            run=stratum.run,
+            draw=drawn.draw,
+            wanted=2 if self._chance.random() < SECOND_SHARE else 1,
+            state="live",
+            expires_at=self._clock(),
+        )
+
+    async def _show(self, lease: LabelLease) -> LabelItem:
+        group = await self._require_group(lease.group_id)
+        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        rubric = await self._find_rubric(group)
+        replies = sorted(group.rollouts, key=lambda one: digest([lease.lease_id, one.rollout_id]))
+        return LabelItem(
+            lease_id=lease.lease_id,
+            expires_at=lease.expires_at,
+            group_id=group.group_id,
+            environment=group.environment,
+            language=_find_language(record),
+            messages=record.prompt.messages,
+            tools=record.prompt.tools,
+            metadata=record.prompt.metadata,
+            passages=() if record.key.context is None else record.key.context.passages,
+            rubric=None if rubric is None else ItemRubric.from_rubric(rubric),
+            replies=tuple(
+                ShownReply(rollout_id=one.rollout_id, messages=show_messages(one.completion)) for one in replies
+            ),
+        )
+
+    async def _require_group(self, group_id: str) -> Group:
+        group = (await self._groups.find([group_id])).get(group_id)
+        if group is None:
+            raise NotFound(f"there is no group {group_id}")
+        return group
+
+    async def _find_rubric(self, group: Group) -> Rubric | None:
+        kind = self._catalogue.classes.get(group.environment)
+        return None if kind is None else find_rubric(self._panels, kind, await self._runs.find_options(group.run))
+
+    async def _store(
+        self,
+        group: Group,
+        request: LabelRequest,
+        order: tuple[tuple[str, ...], ...],
+        replies: Mapping[str, ReplyLabel],
+        *,
+        merge: bool,
+    ) -> LabelReceipt:
+        rubric = await self._find_rubric(group)
+        _check_levels(rubric, replies)
+        shown = None if rubric is None else RubricLabel.from_rubric(rubric)
+        if request.rubric_version is not None and (shown is None or shown.version != request.rubric_version):
+            now = "none" if shown is None else shown.version
+            raise Conflict(f"the rubric of this group is {now} now; ask for the item again", field="rubric_version")
+        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        label = Label(
+            label_id=f"label_{uuid4().hex}",
+            kind="own_pick",
+            labeller=request.labeller,
+            group_id=group.group_id,
+            environment=group.environment,
+            run=group.run,
+            order=order,
+            replies=dict(replies),
+            seconds=request.seconds,
+            rubric=shown,
+            language=_find_language(record),
+            comment=request.comment,
+            created_at=self._clock(),
+        )
+        made = await self._labels.put(label, request.lease_id, merge=merge, show_judge=request.show_judge)
+        scores = {one.rollout_id: one.score for one in group.rollouts} if made.saw_judge else None
+        return LabelReceipt.from_label(made, scores, asked=request.show_judge)
+
+
+def _require_rollout(group: Group, rollout_id: str, field: str) -> None:
+    known = [one.rollout_id for one in group.rollouts]
+    if rollout_id not in known:
+        raise InvalidRequest(f"{rollout_id!r} is no rollout of {group.group_id}", field=field)
+
+
+def _check_levels(rubric: Rubric | None, replies: Mapping[str, ReplyLabel]) -> None:
+    known = () if rubric is None else tuple(one.name for one in rubric.criteria)
+    for rollout_id, name in _list_criteria(replies):
+        if name not in known:
+            near = suggest(name, known) or f"; known criteria: {', '.join(known) or 'none'}"
+            raise InvalidRequest(
+                f"the rubric has no criterion {name!r}{near}", field=f"replies.{rollout_id}.levels.{name}"
+            )
+
+
+def _list_criteria(replies: Mapping[str, ReplyLabel]) -> Iterator[tuple[str, str]]:
+    return ((rollout_id, name) for rollout_id, said in replies.items() for name in said.levels)
+
+
+def _find_language(record: TaskRecord) -> str:
+    language = record.prompt.metadata.get("language", "")
+    return language if isinstance(language, str) else ""
+
+
+def _make_lease_id() -> str:
+    """Random, since it also orders the replies."""
+    return f"item_{uuid4().hex}"
+
+
+def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
+    total: Counter[Arm] = Counter()
+    for one in strata:
+        total.update(one.drawn)
+    return total

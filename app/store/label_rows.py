@@ -1,0 +1,128 @@
+"""Converts labels, leases and labelled groups to rows and back."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from pydantic import JsonValue
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
+
+from app.domain.groups import Group
+from app.domain.labels import ItemCandidate, Label, LabelLease, LabelledGroupRecord, QueueDraw, TargetReason
+from app.domain.scores import Score
+from app.store.group_rows import load_groups
+from app.store.label_tables import labels
+from app.store.rows import decode, encode, from_micros, to_micros
+from app.store.scoring_store import load_scorings
+from app.store.tables import groups, rollouts
+
+TOP_SHARE: Final = 0.1
+"""Groups whose best reward is among so many of the highest are targets."""
+_FLAGS: Final[Mapping[str, TargetReason]] = {
+    "judges_disagree": "judges_disagree",
+    "position_dominated": "judges_disagree",
+    "low_signal": "low_signal",
+}
+
+
+def build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
+    return {
+        "label_id": label.label_id,
+        "kind": label.kind,
+        "state": label.state,
+        "labeller": label.labeller,
+        "group_id": label.group_id,
+        "environment": label.environment,
+        "run": label.run,
+        "lease_id": None if label.draw is None else label.draw.lease_id,
+        "body": encode(label),
+        "source_digest": None,
+        "created_at": to_micros(label.created_at),
+    }
+
+
+def parse_label(body: str) -> Label:
+    return decode(Label, body)
+
+
+def parse_lease(row: RowMapping) -> LabelLease:
+    plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
+    moments = {"expires_at": from_micros(row["expires_at"])}
+    return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
+
+
+def load_candidates(connection: Connection, wanted: ColumnElement[bool], most: int) -> list[ItemCandidate]:
+    """At most so many groups, at random, with what makes them targets among one another."""
+    drawn = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(wanted)
+    rows = connection.execute(drawn.order_by(func.random()).limit(most)).all()
+    reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
+    best: dict[int, float] = {}
+    members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
+    for sequence, reward, gate, score in connection.execute(
+        members.where(rollouts.c.group_sequence.in_([row.sequence for row in rows]))
+    ):
+        best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
+        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(json.loads(score))
+    top = sorted(best.values(), reverse=True)[: max(1, round(TOP_SHARE * len(best)))]
+    for row in rows:
+        reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
+        if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
+            reasons[row.sequence].add("top_reward")
+    return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
+
+
+def _read_reasons(score: Mapping[str, JsonValue]) -> set[TargetReason]:
+    found = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
+    return found | ({"capped"} if score.get("cap") is not None else set())
+
+
+def load_records(
+    connection: Connection, judge: str, environments: Sequence[str], run: str | None
+) -> list[LabelledGroupRecord]:
+    """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+    wanted = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
+    wanted += [] if run is None else [labels.c.run == run]
+    by_group: defaultdict[str, list[Label]] = defaultdict(list)
+    for body in connection.execute(select(labels.c.body).where(*wanted).order_by(labels.c.sequence)).scalars():
+        label = parse_label(body)
+        by_group[label.group_id or ""].append(label)
+    found: list[LabelledGroupRecord] = []
+    ids = list(by_group)
+    for start in range(0, len(ids), 500):
+        here = groups.c.group_id.in_(ids[start : start + 500])
+        alone: dict[str, Sequence[Score]] = {}
+        for scoring in load_scorings(connection, here):
+            if scoring.judges == (judge,):
+                alone[scoring.group_id] = scoring.scores
+        for group in load_groups(connection, here):
+            record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
+            found += [] if record is None else [record]
+    places = {group_id: place for place, group_id in enumerate(ids)}
+    return sorted(found, key=lambda one: places[one.labels[0].group_id or ""])
+
+
+def _build_record(
+    group: Group, made: Sequence[Label], judge: str, alone: Sequence[Score] | None
+) -> LabelledGroupRecord | None:
+    """The judge's own scores where there are any, else those of the panel that it was in."""
+    panels = {score.judges for score in group.scores if score.judges}
+    own = panels == {(judge,)}
+    if not own and alone is None and not any(judge in names for names in panels):
+        return None
+    scores = group.scores if own or alone is None else alone
+    ids = [rollout.rollout_id for rollout in group.rollouts]
+    scored = [(rollout_id, score) for rollout_id, score in zip(ids, scores, strict=True) if score.reward is not None]
+    return LabelledGroupRecord(
+        task_id=group.task_id,
+        labels=tuple(made),
+        rewards={rollout_id: score.reward for rollout_id, score in scored if score.reward is not None},
+        absolutes={rollout_id: score.absolute for rollout_id, score in scored if score.absolute is not None},
+        levels={
+            rollout_id: {one.name: one.value for one in score.criteria if one.value is not None}
+            for rollout_id, score in scored
+        },
+        gated=tuple(rollout_id for rollout_id, score in scored if score.gate == 0),
+        capped=tuple(rollout_id for rollout_id, score in scored if score.cap is not None),
+        with_others=not own and alone is None,
+    )

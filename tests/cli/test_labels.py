@@ -1,0 +1,71 @@
+"""`atropos-envs labels import` and what comes of it in exports, and `judges agreement`, against a real gateway."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import JsonValue
+
+from tests.support.commands import ended
+from tests.support.gateways import Gateways
+from tests.support.serving import Served
+
+
+@pytest.fixture(scope="module")
+def served(gateways: Gateways) -> Served:
+    return gateways.of()
+
+
+def write(path: Path, rows: Sequence[Mapping[str, JsonValue]]) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def line(said: str, *, player: bool = False, swipes: Sequence[str] = ()) -> dict[str, JsonValue]:
+    spoken: dict[str, JsonValue] = {"name": "x", "is_user": player, "is_system": False, "mes": said}
+    return spoken | ({"swipes": list(swipes), "swipe_id": list(swipes).index(said)} if swipes else {})
+
+
+def test_a_chat_its_branch_and_pairs_are_imported_once_and_exported(served: Served, tmp_path: Path) -> None:
+    told = [line("Who is it?", player=True), line("A guest.", swipes=["Nobody.", "A guest."]), line("Oh.", player=True)]
+    chat = write(tmp_path / "chat.jsonl", [{"user_name": "x", "chat_metadata": {}}, *told])
+    more = [*told, line("Yes.", swipes=["Yes.", "No."])]
+    branch = write(tmp_path / "branch.jsonl", [{"user_name": "x", "chat_metadata": {"main_chat": "chat"}}, *more])
+    pairs = write(tmp_path / "pairs.jsonl", [{"prompt": "Hm?", "chosen": "a", "rejected": "b"}])
+    files = ("labels", "import", str(chat), str(branch), str(pairs), "--json", "--url", served.url)
+    dry, first, second = (json.loads(ended(*files, *more).stdout) for more in (("--dry-run",), (), ()))
+    lost = [{"file": str(branch), "line": 5, "reason": "no message of the player follows: shown last is not chosen"}]
+    assert [(one["choices"], one["left_out"]) for one in (dry, first, second)] == [
+        ({"implicit": 2, "pair": 1}, lost)
+    ] * 3
+    assert [(one["added"], one["known"]) for one in (dry, first, second)] == [(None, None), (2, 1), (0, 3)]
+    rows = httpx.get(f"{served.url}/export", params={"shape": "labels"}).text.splitlines()
+    exported = [json.loads(row) for row in rows]
+    assert [(one["kind"], one["chosen"][0]["content"], one["rejected"][0]["content"]) for one in exported] == [
+        ("implicit", "A guest.", "Nobody."),
+        ("pair", "a", "b"),
+    ]
+    assert exported[0]["prompt"][0]["content"] == "Who is it?"
+
+
+def test_a_dry_run_names_file_line_and_reason_and_needs_no_gateway(tmp_path: Path) -> None:
+    rows = [line("Hail!", swipes=["Hail!", "Hey!"]), line("Hm.", player=True), line("A", swipes=["A", "B"])]
+    chat = write(tmp_path / "chat.jsonl", [*rows, line("So.", player=True)])
+    done = ended("labels", "import", str(chat), "--dry-run")
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        [
+            f"{chat}:1: left out: a greeting, which a person wrote",
+            "chat.jsonl:3: implicit, over 1 other",
+            "1 implicit in 1 files; 1 lines left out; nothing was stored",
+        ],
+    )
+
+
+def test_agreement_says_what_it_needs(served: Served) -> None:
+    done = ended("judges", "agreement", "offline", "--url", served.url)
+    wrong = ended("judges", "agreement", "oflin", "--url", served.url)
+    assert (done.returncode, "needs 50 effective groups" in done.stdout) == (0, True)
+    assert (wrong.returncode, "offline" in wrong.stderr) == (2, True)

@@ -1,0 +1,240 @@
+"""People label groups over HTTP, blind until their label is sent."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.domain.judging import JudgeRequest
+from app.http.api.label_routes import LABEL_ROUTES
+from app.judges.panels import ConfiguredPanels
+from app.judges.scripted import ScriptedJudge
+from tests.support.playground import World, gateway
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+POLICY = "policy-of-nobody"
+QUALITIES = {"fair": 0.8125, "foul": 0.1875}
+TELLING = re.compile(
+    rf"{POLICY}|\b0?\.[0-9]+|reward|gate|absolute|relative|flags|rationale|judges|\bcap\b|reasons|\barm\b|probability"
+)
+"""What would tell a labeller what a judge thinks of a reply, or whose it is."""
+
+
+def opinionated(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {candidate.id: QUALITIES[candidate.text.split()[0]] for candidate in request.candidates}
+
+
+def played(tmp_path: Path, migrated_file: Path | None, scene: Play) -> None:
+    """On a fresh store, or on that of the scene before."""
+    path = tmp_path / "store.db"
+    if migrated_file is not None:
+        path.write_bytes(migrated_file.read_bytes())
+    panels = ConfiguredPanels({"judge": ScriptedJudge(opinionated, "judge")}, {}, fallback=("judge",))
+
+    async def play() -> None:
+        async with gateway(World(), path, panels) as client:
+            await scene(client)
+
+    asyncio.run(play())
+
+
+async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:
+    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "cursor": 0, "run": "a"})
+    said = [{"text": f"fair {number}", "extra": {"reward": 1}}, {"text": f"foul {number}"}]
+    groups = [{"task_id": task["task_id"], "completions": said} for task in handed.json()["tasks"]]
+    body = {"groups": groups, "run": "a", "policy": {"model": POLICY, "step": 3}}
+    told = await client.post("/envs/arena/score", json=body)
+    assert told.status_code == 200, told.text
+    return [group["group_id"] for group in told.json()["groups"]]
+
+
+async def next_item(client: httpx.AsyncClient, labeller: str, **asked: Any) -> dict[str, Any] | None:
+    told = await client.post("/labels/next", json={"labeller": labeller, **asked})
+    assert told.status_code == 200, told.text
+    item: dict[str, Any] | None = told.json()["item"]
+    return item
+
+
+def label_of(item: Mapping[str, Any], labeller: str, **more: Any) -> dict[str, Any]:
+    """Fair before foul, with a level and a defect."""
+    ids = {reply["messages"][0]["content"].split()[0]: reply["rollout_id"] for reply in item["replies"]}
+    replies = {
+        ids["fair"]: {"levels": {"quality": 3}, "defect": False},
+        ids["foul"]: {"levels": {"quality": 0}, "defect": True},
+    }
+    pair = {"better": ids["fair"], "worse": ids["foul"]}
+    return {"labeller": labeller, "lease_id": item["lease_id"], "pair": pair, "replies": replies, **more}
+
+
+def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 1)
+        item = await next_item(client, "ada")
+        assert item is not None
+        assert (item["environment"], item["rubric"]["criteria"][0]["name"]) == ("arena", "quality")
+        body = label_of(item, "ada", seconds=12.5, show_judge=True)
+        told = (await client.post(f"/groups/{item['group_id']}/labels", json=body)).json()
+        if told["judge"] is None:
+            assert told["judge_hidden"] == "somebody else is still to label this item"
+        else:
+            assert {one["absolute"] for one in told["judge"].values()} == {*QUALITIES.values()}
+            again = await client.post(f"/groups/{item['group_id']}/labels", json=body)
+            gone = await client.delete(f"/labels/{told['label_id']}", params={"labeller": "ada"})
+            assert (again.status_code, gone.status_code) == (409, 409)
+        assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        ids = await store_groups(client, 4)
+        item, other = await next_item(client, "ada"), await next_item(client, "bob")
+        assert item is not None
+        assert other is not None
+        assert item["group_id"] != other["group_id"]
+        free = next(one for one in ids if one not in {item["group_id"], other["group_id"]})
+        first = {"labeller": "ada", "show_judge": True}
+        reply = other["replies"][0]["rollout_id"]
+        label = label_of(item, "ada") | {"show_judge": False}
+        made = (await client.post(f"/groups/{item['group_id']}/labels", json=label)).json()["label_id"]
+        pair = {"better": f"{free}-0", "worse": f"{free}-1"}
+        asked: dict[tuple[str, str], list[tuple[str, Any]]] = {
+            ("POST", "/labels/next"): [("/labels/next", {"labeller": name}) for name in ("ada", "bob", "cy")],
+            ("POST", "/labels/skip"): [("/labels/skip", {"labeller": "bob", "lease_id": other["lease_id"]})],
+            ("DELETE", "/labels/{label_id}"): [(f"/labels/{made}?labeller=ada", None)],
+            ("POST", "/groups/{group_id}/labels"): [
+                (f"/groups/{free}/labels", first | {"pair": pair}),
+                (f"/groups/{other['group_id']}/labels", first | {"replies": {reply: {"defect": True}}}),
+            ],
+            ("POST", "/rollouts/{rollout_id}/labels"): [(f"/rollouts/{reply}/labels", first | {"defect": False})],
+        }
+        assert asked.keys() == {*LABEL_ROUTES}
+        for (method, _), requests in asked.items():
+            for path, body in requests:
+                told = await client.request(method, path, json=body)
+                assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_every_route_under_labels_is_one_of_a_labeller_but_the_import(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        found = {(verb.upper(), path) for path, verbs in paths.items() if "/labels" in path for verb in verbs}
+        assert found == {*LABEL_ROUTES, ("POST", "/labels/import")}
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_the_order_of_the_replies_is_that_of_the_lease(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 4)
+        orders = set()
+        for number in range(12):
+            item = await next_item(client, f"labeller {number}", lease_seconds=10.0)
+            if item is not None:
+                orders.add(tuple(reply["rollout_id"][-1] for reply in item["replies"]))
+                again = await next_item(client, f"labeller {number}")
+                assert again is not None
+                assert again["replies"] == item["replies"]
+                await client.post("/labels/skip", json={"labeller": f"labeller {number}", "lease_id": item["lease_id"]})
+        assert orders == {("0", "1"), ("1", "0")}
+
+    played(tmp_path, migrated_file, play)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"pair": {"better": "group_x-0", "worse": "group_x-1"}}, 422, "pair"),
+        ({"pair": None, "order": [["x"], ["x"]]}, 422, "body"),
+        ({"replies": {"there is none": {"defect": True}}}, 422, "replies.there is none"),
+        ({"lease_id": "item_0"}, 404, "lease_id"),
+        ({"labeller": "eve"}, 409, "lease_id"),
+        ({"rubric_version": "0"}, 409, "rubric_version"),
+        ({"labeller": ""}, 422, "body.labeller"),
+    ],
+)
+def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(
+    tmp_path: Path, migrated_file: Path, change: dict[str, Any], status: int, field: str
+) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 1)
+        item = await next_item(client, "ada")
+        assert item is not None
+        told = await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada") | change)
+        fields = [one["field"] for one in told.json().get("errors", [])]
+        assert (told.status_code, any(one.startswith(field) for one in fields)) == (status, True), told.text
+        held = await next_item(client, "ada")
+        assert held is not None
+        assert held["lease_id"] == item["lease_id"]
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_an_unknown_criterion_is_named_with_the_near_one(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (group,) = await store_groups(client, 1)
+        told = await client.post(f"/rollouts/{group}-0/labels", json={"labeller": "ada", "levels": {"qualty": 1}})
+        assert (told.status_code, "did you mean 'quality'" in told.text.lower()) == (422, True), told.text
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_agreement_is_counted_for_the_judge_and_few_labels_give_no_figures(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 4)
+        for _ in range(3):
+            item = await next_item(client, "ada")
+            assert item is not None
+            await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada"))
+        found = (await client.get("/judges/judge/agreement?env=arena&run=a")).json()
+        pairs, (criterion,) = found["overall"]["pairs"], found["overall"]["criteria"]
+        assert (pairs["groups"], pairs["pairs"], pairs["judge"]["value"], found["labels"]) == (3, 3, None, {"queue": 3})
+        assert (criterion["criterion"], criterion["replies"], criterion["kappa"]["value"]) == ("quality", 6, None)
+        assert sum(one["labelled"] for one in found["draws"].values()) == 3
+        unknown = await client.get("/judges/juge/agreement")
+        assert (unknown.status_code, "'judge'" in unknown.json()["detail"]) == (404, True)
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_path: Path, migrated_file: Path) -> None:
+    """People prefer what the judge does not."""
+
+    async def play(client: httpx.AsyncClient) -> None:
+        asked: dict[str, Any] = {"min_agreement": 0.7}
+        wrong = await client.put("/runs/b", json={"min_agreement": 0.4})
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "body.min_agreement")
+        for name, more in (("a", {}), ("strict", {"strict": True}), ("other", {"strict": True, "min_agreement": None})):
+            assert (await client.put(f"/runs/{name}", json=asked | more)).status_code == 200
+        for number in range(15):
+            await store_groups(client, 4, number)
+        before = (await client.get("/runs/a")).json()["agreement"]
+        while (item := await next_item(client, "ada")) is not None:
+            body = label_of(item, "ada")
+            body["pair"] = {"better": body["pair"]["worse"], "worse": body["pair"]["better"]}
+            await client.post(f"/groups/{item['group_id']}/labels", json=body)
+        assert (before["alarm"], before["judges"][0]["met"]) == (False, None)
+
+    async def look(client: httpx.AsyncClient) -> None:
+        (standing,) = (found := (await client.get("/runs/a")).json()["agreement"])["judges"]
+        assert (found["alarm"], found["wanted"], standing["met"], standing["judge"]) == (True, 0.7, False, "judge")
+        batch = {"batch_size": 1, "cursor": 0}
+        statuses = {
+            name: (await client.post("/envs/arena/next-batch", json=batch | {"run": name})).status_code
+            for name in ("a", "strict", "other")
+        }
+        assert statuses == {"a": 200, "strict": 409, "other": 200}
+        lowered = await client.put("/runs/strict", json={"strict": True, "min_agreement": None})
+        assert lowered.json()["min_agreement"] is None
+        again = await client.post("/envs/arena/next-batch", json=batch | {"run": "strict"})
+        assert again.status_code == 200
+
+    played(tmp_path, migrated_file, play)
+    played(tmp_path, None, look)

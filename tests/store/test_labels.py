@@ -1,0 +1,201 @@
+"""The queue of items and the labels on them, on each database."""
+
+import asyncio
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+
+from app.domain.errors import Conflict, NotFound
+from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
+from app.domain.scores import Criterion, Score
+from app.store.store import Store
+from tests.support.store_cases import START, MovableClock, group, record, using
+
+ENVIRONMENTS = ("gsm8k",)
+
+
+def lease(name: str, labeller: str, group_id: str, *, wanted: int = 1, second: bool = False) -> LabelLease:
+    draw = QueueDraw(lease_id=name, arm="random", probability=0.5, other_probability=0.5, population=4, second=second)
+    return LabelLease(
+        lease_id=name,
+        labeller=labeller,
+        group_id=group_id,
+        environment="gsm8k",
+        run="run",
+        draw=draw,
+        wanted=wanted,
+        state="live",
+        expires_at=START,
+    )
+
+
+def label(
+    name: str, labeller: str, group_id: str = "g0", kind: Literal["own_pick", "pair"] = "own_pick", **said: object
+) -> Label:
+    given = {"environment": "gsm8k", "run": "run", "order": ((f"{group_id}-0",), (f"{group_id}-1",)), **said}
+    return Label.model_validate(
+        {"label_id": name, "kind": kind, "labeller": labeller, "group_id": group_id, "created_at": START, **given}
+    )
+
+
+async def fill(store: Store, count: int = 3) -> None:
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"g{number}") for number in range(count)])
+
+
+async def left(store: Store, labeller: str) -> set[str]:
+    (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, labeller)
+    found = {one.group_id for one in await store.label_queue.draw_candidates(stratum, labeller, 99)}
+    assert len(found) == stratum.left
+    return found
+
+
+def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue = store.label_queue
+        claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
+        (holder,) = [one for one in claims if one is not None]
+        told: list[object] = [await left(store, "eve"), (await queue.list_strata(ENVIRONMENTS, "run", "eve"))[0].drawn]
+        clock.forward(61)
+        told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
+        taken = await queue.claim(lease("again", "eve", "g0"), 60)
+        assert taken is not None
+        told += [taken.expires_at - START]
+        with pytest.raises(Conflict, match="went to somebody else"):
+            await store.labels.put(label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False)
+        return [*told, await left(store, "bob")]
+
+    assert using(store_url, scenario, clock) == [
+        {"g1", "g2"},
+        {"random": 1},
+        {"g0", "g1", "g2"},
+        None,
+        timedelta(seconds=121),
+        {"g1", "g2"},
+    ]
+
+
+def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> Label:
+        await fill(store)
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        clock.forward(600)
+        return await store.labels.put(label("x", "ada"), "l", merge=False, show_judge=True)
+
+    made = using(store_url, scenario, clock)
+    assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
+
+
+def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_url: str) -> None:
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue, put = store.label_queue, store.labels.put
+        await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
+        first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
+        own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
+        waiting = await queue.find_awaiting_second("bob", ENVIRONMENTS, None)
+        assert waiting is not None
+        claims = [await queue.claim(lease(f"s{n}", n, "g0", wanted=2, second=True), 60) for n in ("bob", "cy")]
+        none = await queue.find_awaiting_second("dan", ENVIRONMENTS, None)
+        second = await put(label("two", "bob"), "sbob", merge=False, show_judge=True)
+        return [first.saw_judge, own, waiting.lease_id, [one is not None for one in claims], none, second.saw_judge]
+
+    assert using(store_url, scenario) == [False, None, "l1", [True, False], None, True]
+
+
+def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None:
+    said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
+    more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        put = store.labels.put
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
+        merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
+        with pytest.raises(NotFound):
+            await store.labels.withdraw("two", "eve", 60)
+        kept = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        await store.labels.withdraw("two", "ada", 60)
+        held = await store.label_queue.find_held("ada", ENVIRONMENTS, "run")
+        assert held is not None
+        skipped = await store.label_queue.skip("l", "ada")
+        arms = await store.label_queue.count_arms(ENVIRONMENTS, None)
+        mine, others = await left(store, "ada"), await left(store, "bob")
+        return [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
+
+    replies = {"g0-0": ReplyLabel(levels={"a": 1, "b": 2}, defect=True), "g0-1": ReplyLabel(defect=False)}
+    assert using(store_url, scenario) == [
+        replies,
+        5.0,
+        "queue",
+        ["two"],
+        "skipped",
+        1,
+        {"g1", "g2"},
+        {"g0", "g1", "g2"},
+    ]
+
+
+def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store_url: str) -> None:
+    def score(reward: float, **more: object) -> Score:
+        return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, **more})
+
+    plain = [score(0.2), score(0.6)]
+    cases = {
+        "capped": [score(0.2, cap=0.25), score(0.6)],
+        "gated": [Score.gated("refuses"), score(0.6)],
+        "disputed": [score(0.2, flags=("judges_disagree",)), score(0.6)],
+        "same": [score(0.2, flags=("low_signal",)), score(0.6, flags=("low_signal",))],
+        "best": [score(0.2), score(0.9)],
+    } | {f"plain{number}": plain for number in range(5)}
+
+    async def scenario(store: Store) -> dict[str, tuple[str, ...]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(name, scores) for name, scores in cases.items()])
+        (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
+        return {one.group_id: one.reasons for one in await store.label_queue.draw_candidates(stratum, "ada", 99)}
+
+    found = using(store_url, scenario)
+    assert {name: reasons for name, reasons in found.items() if reasons} == {
+        "capped": ("capped",),
+        "gated": ("gated",),
+        "disputed": ("judges_disagree",),
+        "same": ("low_signal",),
+        "best": ("top_reward",),
+    }
+    assert len(found) == len(cases)
+
+
+def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None:
+    scores = [
+        Score(
+            outcome="scored",
+            reward=reward,
+            gate=gate,
+            cap=cap,
+            absolute=reward,
+            judges=("j",),
+            criteria=(Criterion(name="voice", value=reward, weight=1.0),),
+        )
+        for reward, gate, cap in ((0.5, 1.0, None), (0.25, 1.0, 0.25), (0.0, 0.0, None))
+    ]
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group("g0", scores), group("g1", scores)])
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        await store.labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
+        await store.labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
+        (found,) = await store.labels.list_labelled("j", ENVIRONMENTS, "run")
+        others = await store.labels.list_labelled("other", ENVIRONMENTS, None)
+        return [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
+
+    rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
+    assert using(store_url, scenario) == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
