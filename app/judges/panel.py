@@ -39,7 +39,7 @@ from app.ports.judges import Judge, gives_rewards
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 8
+VERSION: Final = 9
 """Increase this when the same judgements would give different scores."""
 
 _Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
