@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.judging_tokens import Form, measure_tokens
+
 BUDGETS: Final = (3000, 8000, 16000)
 """Tokens of a group, prompts and answers together."""
 
@@ -20,7 +22,13 @@ class Cell:
     """Standard error of `r`."""
     calls: float
     most_calls: int
-    tokens: float
+    form: Form
+    shown: float
+    """How many replies all calls for a group show together."""
+
+    @property
+    def tokens(self) -> float:
+        return measure_tokens()[self.form].count(self.calls, self.shown)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Final, Literal
+from typing import Final
 
 from app.domain.judging import Case, Mode
 from app.judges.panel import JudgePanel
 from app.judges.ranks import mean
-from benchmarks.simulated_judges import RUBRIC, Faults, Reply, SimulatedJudge, perceive, start_call
-
-Form = Literal["ours", "short"]
-"""What a call asks for: our verdicts with evidence by criterion, or a score with a sentence as RULER asks for it."""
+from benchmarks.judging_tokens import Form
+from benchmarks.simulated_judges import CRITERION_NOISE, RUBRIC, Faults, Reply, SimulatedJudge, perceive, start_call
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,14 @@ def judge_with_panel(
     )
 
 
-def score_in_one_list(replies: Sequence[Reply], faults: Faults, *, calls: int = 1) -> Judged:
+def score_in_one_list(replies: Sequence[Reply], faults: Faults, *, calls: int = 1, noise: float = 0.0) -> Judged:
     """RULER's idea: the group in the order in which it came, a score from 0 to 1 for each. Repeats are answered anew,
-    as above temperature 0."""
+    as above temperature 0. `noise`: of the number itself, in levels of a criterion."""
     columns = []
     for vote in range(calls):
-        read = perceive(faults, "judge 0", replies, start_call("judge 0", "scores", vote, replies))
-        columns.append([_score_unit(value + read.leniency, faults) for value in read.values])
+        chance = start_call("judge 0", "scores", vote, replies)
+        read = perceive(faults, "judge 0", replies, chance)
+        columns.append([_score_unit(value + read.leniency, faults, chance.gauss(0.0, noise)) for value in read.values])
     return Judged(tuple(map(mean, zip(*columns, strict=True))), (len(replies),) * calls)
 
 
@@ -90,9 +89,9 @@ def score_one_by_one(replies: Sequence[Reply], faults: Faults, *, votes: int = 1
     return Judged(tuple(values), (1,) * (votes * len(replies)))
 
 
-def _score_unit(value: float, faults: Faults) -> float:
+def _score_unit(value: float, faults: Faults, noise: float) -> float:
     """In steps of 0.05, as models write such scores."""
-    return min(20, max(0, round(20 * (0.5 + faults.slope * value / 4)))) / 20
+    return min(20, max(0, round(20 * (0.5 + (faults.slope * value + noise) / 4)))) / 20
 
 
 IDEAS: Final[Mapping[str, tuple[Form, Idea]]] = {
@@ -105,6 +104,10 @@ IDEAS: Final[Mapping[str, tuple[Form, Idea]]] = {
     "ours, `pointwise`": ("ours", partial(judge_with_panel, mode="pointwise")),
     "ours, `pointwise`, 3 votes": ("ours", partial(judge_with_panel, mode="pointwise", votes=3)),
     "one call, fixed order (RULER's idea)": ("short", score_in_one_list),
+    "the same, its number as noisy as one of our criteria": (
+        "short",
+        partial(score_in_one_list, noise=CRITERION_NOISE),
+    ),
     "pairs in both orders": ("short", compare_pairs),
     "pairs in both orders, 3 votes (Atropos' idea)": ("short", partial(compare_pairs, votes=3)),
     "one by one, 1 to 10": ("short", score_one_by_one),

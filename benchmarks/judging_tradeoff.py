@@ -8,7 +8,7 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.judging_cells import BUDGETS, Cell
-from benchmarks.judging_ideas import IDEAS, LARGEST_FOR_PAIRS, Form, Idea, score_in_one_list
+from benchmarks.judging_ideas import IDEAS, LARGEST_FOR_PAIRS, Idea, score_in_one_list
+from benchmarks.judging_tokens import Form, measure_tokens
 from benchmarks.judging_tradeoff_page import write_page
 from benchmarks.simulated_judges import JUDGES, MILD, Faults, correlate, make_replies
 
-GROUPS: Final[Mapping[int, int]] = {2: 4000, 4: 1000, 8: 1000, 16: 300}
+GROUPS: Final[Mapping[int, int]] = {2: 4000, 4: 1000, 8: 1000, 16: 600}
+"""By size, before the mild judge."""
+GROUPS_OF_OTHERS: Final[Mapping[int, int]] = {2: 4000, 4: 500, 8: 250, 16: 150}
 FOR_EVERY_JUDGE: Final = frozenset(
     (
         "ours, at most 4 readings",
@@ -30,27 +33,6 @@ FOR_EVERY_JUDGE: Final = frozenset(
     )
 )
 """The other ideas meet the mild judge, some the weak one too."""
-
-
-@dataclass(frozen=True)
-class TokensPerCall:
-    """Counted once with the tokenizer of Qwen on a group of 8 of NPC Arena."""
-
-    shared: int
-    """Rules, rubric, sheet and scene."""
-    shown: int
-    """Of each reply in the prompt."""
-    answered: int
-    """Of each reply in the answer."""
-
-    def count(self, shown: Iterable[int]) -> int:
-        return sum(self.shared + size * (self.shown + self.answered) for size in shown)
-
-
-TOKENS: Final[Mapping[Form, TokensPerCall]] = {
-    "ours": TokensPerCall(shared=5714 - 575, shown=72, answered=153),
-    "short": TokensPerCall(shared=2542 - 575, shown=72, answered=44),
-}
 
 
 @dataclass(frozen=True)
@@ -70,13 +52,13 @@ class Plan:
 
 def measure(plan: Plan) -> Cell:
     """The mean over groups of Pearson's r within the group; a group whose rewards are all equal counts 0."""
-    found, calls, tokens = [], [], []
+    found, calls, shown = [], [], 0
     for number in range(plan.groups):
         replies = make_replies(plan.size, number)
         judged = plan.way(replies, plan.faults)
         found.append(correlate(judged.values, [reply.quality for reply in replies]))
         calls.append(len(judged.shown))
-        tokens.append(TOKENS[plan.form].count(judged.shown))
+        shown += sum(judged.shown)
     mean = math.fsum(found) / len(found)
     spread = math.fsum((each - mean) ** 2 for each in found) / max(1, len(found) - 1)
     return Cell(
@@ -88,24 +70,25 @@ def measure(plan: Plan) -> Cell:
         math.sqrt(spread / len(found)),
         sum(calls) / len(calls),
         max(calls),
-        sum(tokens) / len(tokens),
+        plan.form,
+        shown / len(found),
     )
 
 
 def list_plans(share: float = 1.0) -> list[Plan]:
     judges = {**JUDGES, "mild, 2 % false reports": replace(MILD, false_reports=0.02)}
     plans = [
-        Plan(judge, faults, idea, form, way, size, max(20, round(share * groups)))
-        for size, groups in GROUPS.items()
+        Plan(judge, faults, idea, form, way, size, _count_groups(judge, size, share))
+        for size in GROUPS
         for judge, faults in judges.items()
         for idea, (form, way) in IDEAS.items()
         if ("false" not in judge or idea == "ours, at most 4 readings")
         and (size <= LARGEST_FOR_PAIRS or "pair" not in idea)
         and (judge in ("mild", "weak") or idea in FOR_EVERY_JUDGE)
     ]
-    for size, groups in GROUPS.items():
+    for size in GROUPS:
         for budget in BUDGETS:
-            calls = budget // TOKENS["short"].count([size])
+            calls = int(budget // measure_tokens()["short"].count(1, size))
             plans += [
                 Plan(
                     judge,
@@ -114,7 +97,7 @@ def list_plans(share: float = 1.0) -> list[Plan]:
                     "short",
                     partial(score_in_one_list, calls=calls),
                     size,
-                    max(20, round(share * groups)),
+                    _count_groups(judge, size, share),
                 )
                 for judge in ("mild", "weak")
                 if calls
@@ -122,9 +105,15 @@ def list_plans(share: float = 1.0) -> list[Plan]:
     return sorted(plans, key=_rank_plan)
 
 
-def _rank_plan(plan: Plan) -> tuple[bool, bool]:
+def _count_groups(judge: str, size: int, share: float) -> int:
+    groups = (GROUPS if judge.startswith("mild") else GROUPS_OF_OTHERS)[size]
+    return max(20, round(share * groups))
+
+
+def _rank_plan(plan: Plan) -> tuple[bool, bool, bool]:
     """What the page is about comes first, so that a run that is broken off has it."""
-    return not plan.judge.startswith("mild"), plan.idea not in FOR_EVERY_JUDGE and "tokens" not in plan.idea
+    is_extra = plan.idea not in FOR_EVERY_JUDGE and "tokens" not in plan.idea
+    return not plan.judge.startswith("mild"), is_extra, plan.size == 2
 
 
 def measure_all(plans: Sequence[Plan], kept: Path | None) -> list[Cell]:

@@ -7,6 +7,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from benchmarks.judging_cells import BUDGETS, Cell
+from benchmarks.judging_tokens import measure_tokens
 from benchmarks.simulated_judges import JUDGES
 from docs.markdown import table
 
@@ -19,6 +20,12 @@ TARGETS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("mild, 2 % false reports", "ours, at most 4 readings", 8, 0.88),
 )
 _ONE_CALL: Final = "one call, fixed order (RULER's idea)"
+_NOISY: Final = "the same, its number as noisy as one of our criteria"
+_ONE_CALL_EXPLAINED: Final = (
+    "One call: places favour no quality, so a fixed order is as good as a turned one on average. The simulated judge "
+    "writes RULER's one number without noise, in steps of 0.05, and each of our six criteria as a whole number with "
+    "noise. Beside them a number that is as noisy as one of our criteria:"
+)
 _FOLDER: Final = Path(__file__).parent
 
 
@@ -26,13 +33,15 @@ def write_page(cells: Sequence[Cell], docs: Path) -> None:
     found = {(cell.judge, cell.idea, cell.size): cell for cell in cells}
     (docs / PICTURE).write_text(_draw([cell for cell in cells if (cell.judge, cell.size) == ("mild", 8)]), "utf-8")
     parts = [
-        (_FOLDER / "judging_tradeoff_head.md").read_text("utf-8"),
+        _write_head(),
         f"![Correlation by tokens, groups of 8, mild judge; simulated]({PICTURE})",
         "## What is wanted",
         _build_targets(found),
+        _ONE_CALL_EXPLAINED,
+        _build_one_call(found),
         "## At equal tokens",
-        "RULER's idea is asked as often as the budget buys. Beside it: the best of the panel's settings that costs no "
-        "more on average.",
+        "RULER's idea is asked of one judge, as often as the budget buys. Beside it: the best of the panel's settings "
+        "that costs no more on average; some of them have several judges.",
         _build_budgets(cells),
         *(part for size in sorted({cell.size for cell in cells}) for part in _build_size(cells, size)),
         "## The judges",
@@ -41,6 +50,11 @@ def write_page(cells: Sequence[Cell], docs: Path) -> None:
         (_FOLDER / "judging_tradeoff_defaults.md").read_text("utf-8"),
     ]
     (docs / "judging_tradeoff.md").write_text("\n\n".join(part.strip() for part in parts) + "\n", "utf-8")
+
+
+def _write_head() -> str:
+    counted: dict[str, str] = {form: tokens.tell() for form, tokens in measure_tokens().items()}
+    return (_FOLDER / "judging_tradeoff_head.md").read_text("utf-8").format(**counted)
 
 
 def _build_targets(found: Mapping[tuple[str, str, int], Cell]) -> str:
@@ -58,6 +72,16 @@ def _build_targets(found: Mapping[tuple[str, str, int], Cell]) -> str:
                 ("mild", "ours, 1 reading", str(size), f"at least {fixed.r:.3f}, RULER's idea", *_tell(cell), told)
             )
     return table(("judge", "way", "replies", "wanted", "r", "interval", "calls", "at most", ""), rows)
+
+
+def _build_one_call(found: Mapping[tuple[str, str, int], Cell]) -> str:
+    ideas = ("ours, 1 reading", _ONE_CALL, _NOISY)
+    rows = [
+        (str(size), *("" if cell is None else f"{cell.r:.3f} ± {1.96 * cell.error:.3f}" for cell in cells))
+        for size in sorted({size for _, _, size in found})
+        if any(cells := [found.get(("mild", idea, size)) for idea in ideas])
+    ]
+    return table(("replies", ideas[0], ideas[1], ideas[2]), rows)
 
 
 def _build_budgets(cells: Sequence[Cell]) -> str:
@@ -84,7 +108,11 @@ def _build_size(cells: Sequence[Cell], size: int) -> tuple[str, str]:
     own = [cell for cell in cells if cell.size == size and " tokens" not in cell.idea]
     rows = [(cell.judge, cell.idea, *_tell(cell), f"{cell.tokens:,.0f}") for cell in own]
     heads = ("judge", "way", "r", "interval", "calls", "at most", "tokens")
-    return f"## Groups of {size}: {own[0].groups:,} each", table(heads, rows)
+    groups = dict.fromkeys((cell.judge.partition(",")[0], cell.groups) for cell in own)
+    mild = max((count for judge, count in groups if judge == "mild"), default=0)
+    others = max((count for judge, count in groups if judge != "mild"), default=0)
+    counts = f"{mild:,} each" + (f", {others:,} before judges other than the mild one" if others != mild else "")
+    return f"## Groups of {size}: {counts}", table(heads, rows)
 
 
 def _build_judges() -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from app.domain.judging import Defect, DefectRule, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion, Verdict
 
 _TOP: Final = 4
-_CRITERION_NOISE: Final = 0.35
+CRITERION_NOISE: Final = 0.35
 """Of each criterion's number, in levels."""
 _LENGTH_SPREAD: Final = 0.5
 """Standard deviation of the replies' lengths, in doublings."""
@@ -178,7 +178,7 @@ class SimulatedJudge:
         return perceive(self.faults, self.name, shown, chance)
 
     def _score(self, value: float, chance: random.Random) -> float:
-        level = round(_TOP / 2 + self.faults.slope * value + chance.gauss(0.0, _CRITERION_NOISE))
+        level = round(_TOP / 2 + self.faults.slope * value + chance.gauss(0.0, CRITERION_NOISE))
         return min(_TOP, max(0, level)) / _TOP
 
     def _report(self, rubric: Rubric, reply: Reply, chance: random.Random) -> tuple[Defect, ...]:

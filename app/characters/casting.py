@@ -227,7 +227,6 @@ def build_case_document(
     as_of = now or staging.as_of
     lore = list_known_lore(passages)
     staged: dict[str, JsonValue] = {
-        "id": scene.id,
         "tests": scene.kind,
         "location": cast.location,
         "time": scene.time if now is None else format_game_time(now),
@@ -254,11 +253,17 @@ def build_case_document(
 
 
 def _leave_out_repeated(sheet: dict[str, JsonValue], scene: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The sheet without what the scene says again of its scenario."""
-    scenario = sheet["scenario"]
-    if not isinstance(scenario, dict):
+    """The sheet without what the scene says again of its scenario, and without ids of secrets that it names none of."""
+    scenario, secrets = sheet["scenario"], sheet["secrets"]
+    if not isinstance(scenario, dict) or not isinstance(secrets, list):
         return sheet
-    return {**sheet, "scenario": {name: value for name, value in scenario.items() if scene.get(name) != value}}
+    shown = {name: value for name, value in scenario.items() if scene.get(name) != value}
+    if scene["secrets_that_may_be_told"]:
+        return {**sheet, "scenario": shown}
+    unnamed = [
+        {name: value for name, value in each.items() if name != "id"} for each in secrets if isinstance(each, dict)
+    ]
+    return {**sheet, "scenario": shown, "secrets": [*unnamed]}
 
 
 def _describe_opening(scene: Scene) -> dict[str, JsonValue]:

@@ -9,7 +9,7 @@ from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgem
 from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
 from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
-from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value
+from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value, space_as_normal
 from app.judges.reliability import GroupSample, measure_reliability
 from app.judges.verdict_parsing import drop_unproven_defects
 from app.ports.judges import Judge
@@ -176,7 +176,7 @@ def build_view(
         absolutes=group.compute_absolutes(values),
         relative=None
         if standings is None
-        else tuple(NEUTRAL + reliability * (standing - NEUTRAL) for standing in standings),
+        else tuple(NEUTRAL + reliability * (standing - NEUTRAL) for standing in space_as_normal(standings)),
         follows_position=follows_position,
         is_complete=is_complete,
         reliability=reliability,
@@ -207,7 +207,7 @@ def _build_sample(group: CandidateGroup, read: Sequence[tuple[CandidateGroup, Us
     judges = {reading.judge for _, reading in read}
     alone = all(len(part.texts) == 1 for part, _ in read)
     return GroupSample(
-        standings=rank_by_value(absolutes) if alone else tuple(map(mean, standings)),
+        standings=space_as_normal(rank_by_value(absolutes) if alone else tuple(map(mean, standings))),
         absolutes=absolutes,
         places=tuple(map(mean, places)),
         judge=judges.pop() if len(judges) == 1 else "",

@@ -12,24 +12,20 @@ from app.judges.presentation_order import list_mirrored_orders
 from app.judges.questions import Question, ask_questions, list_judgements
 from app.ports.judges import Judge
 
-MANY_READINGS: Final = 4
 _ORDER: Final = 2
 """The number of the order in which divided replies are shown. The readings before have 0 and 1."""
 
 
 def collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defect]:
-    """By code, with the first quote, the defects that more than half of all judgements report. Where no further reading
-    is to be had, half of four is enough."""
-    readings = [reported for view in views for reported in view.list_defect_reports(place)]
-    half_is_enough = len(readings) >= MANY_READINGS and all(view.is_complete for view in views)
-    return _count_reported(readings, at_least=len(readings) / 2 if half_is_enough else (len(readings) + 1) / 2)
+    """By code, with the first quote, the defects that more than half of all judgements report."""
+    return _count_reported([reported for view in views for reported in view.list_defect_reports(place)])
 
 
-def _count_reported(readings: Sequence[Sequence[Defect]], at_least: float) -> Mapping[str, Defect]:
+def _count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):
-        if counts[defect.code] >= at_least:
+        if 2 * counts[defect.code] > len(readings):
             found.setdefault(defect.code, defect)
     return found
 
@@ -59,7 +55,7 @@ async def settle_divided_caps(
 def _is_divided(rubric: Rubric, view: JudgeView, place: int) -> bool:
     readings = view.list_defect_reports(place)
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
-    counted = _count_reported(readings, at_least=(len(readings) + 1) / 2)
+    counted = _count_reported(readings)
     cap = min((_get_cap(rule) for rule in rubric.defects if rule.code in counted), default=1.0)
     return any(_get_cap(rule) < cap and 2 * counts[rule.code] == len(readings) for rule in rubric.defects)
 

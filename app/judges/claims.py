@@ -22,8 +22,16 @@ def occurs_in(quote: str, said: str) -> bool:
     """Whether the normalised text `said` contains the quote."""
     sought = normalise_quote(quote).strip("\"' …") if quote else ""
     sought = sought.removesuffix("...").removeprefix("...").strip()
-    weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in sought if letter.isalnum())
-    return weight >= _LEAST_WEIGHT and sought in said
+    return sought in said and _is_long_enough(sought)
+
+
+def _is_long_enough(quote: str) -> bool:
+    weight = 0
+    for letter in filter(str.isalnum, quote):  # most quotes are long enough after three
+        weight += 2 if unicodedata.east_asian_width(letter) == "W" else 1
+        if weight >= _LEAST_WEIGHT:
+            return True
+    return False
 
 
 def shorten(value: object) -> str:

@@ -1,7 +1,7 @@
-"""JSON as plain lines for prompts: a field or record a line, without what is empty."""
+"""JSON as plain lines for prompts: a field or record a line, without what is empty; a table names its columns once."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -22,8 +22,10 @@ def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[
             yield f"{name}:"
             yield from render_lines(value, " ")
         elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-            yield f"{indent}{name}:"
-            yield from (f" - {_render_item(item)}" for item in value if not is_empty(item))
+            records = [item for item in map(_drop_empty, value) if not is_empty(item)]
+            columns = _find_columns(records)
+            yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
+            yield from (f" - {_render_item(item, named=not columns)}" for item in records)
         else:
             yield f"{indent}{name}: {_render_value(value)}"
 
@@ -47,17 +49,34 @@ def encode_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).translate(_BREAKS_LEFT_BY_JSON)
 
 
-def _render_item(item: JsonValue) -> str:
+def _drop_empty(item: JsonValue) -> JsonValue:
+    return {name: value for name, value in item.items() if not is_empty(value)} if isinstance(item, dict) else item
+
+
+def _find_columns(records: Sequence[JsonValue]) -> tuple[str, ...]:
+    """The fields of records that all have the same ones: they are named once, above. A list within would look like
+    further fields."""
+    fields = [item for item in records if isinstance(item, dict)]
+    names = {tuple(item) for item in fields}
+    if len(fields) < max(2, len(records)) or len(names) > 1:
+        return ()
+    flat = not any(isinstance(value, dict | list) for item in fields for value in item.values())
+    (columns,) = names
+    return columns if flat and len(columns) > 1 and columns not in _SAID else ()
+
+
+def _render_item(item: JsonValue, *, named: bool) -> str:
     """A record on one line. One that has only a text, or a text and its speaker, needs no names of fields."""
     if not isinstance(item, dict):
         return _render_value(item)
-    fields = {name: value for name, value in item.items() if not is_empty(value)}
-    if list(fields) == ["text"]:
-        return _render_value(fields["text"])
-    if tuple(fields) in _SAID:
-        speaker, text = map(_render_value, fields.values())
+    if list(item) == ["text"]:
+        return _render_value(item["text"])
+    if tuple(item) in _SAID:
+        speaker, text = map(_render_value, item.values())
         return f"{speaker}: {text}"
-    return _BETWEEN.join(f"{name}: {_render_value(value)}" for name, value in fields.items())
+    return _BETWEEN.join(
+        f"{name}: {_render_value(each)}" if named else _render_value(each) for name, each in item.items()
+    )
 
 
 def _render_value(value: JsonValue) -> str:

@@ -1,5 +1,6 @@
 """Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,7 @@ _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 _REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
 EVIDENCE_ASKED: Final = 3
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 """Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
     "listwise": "Read all candidates before you score any. Give equal scores only to equal replies.",
@@ -118,10 +119,20 @@ def _build_prefix(situation: _PrefixKey) -> str:
 
 
 def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The probes without words of the voice that the document has already."""
-    known = frozenset(iterate_texts(dict(document)))
+    """The probes without what the document has already: words of the voice, and facts whose words all stand in one
+    text."""
+    texts = [*iterate_texts(dict(document))]
+    words = [_list_words(text) for text in texts] if probes.facts else []
     shown: dict[str, JsonValue] = probes.model_dump(mode="json")
-    return {**shown, "voice": [word for word in probes.voice if word not in known]}
+    return {
+        **shown,
+        "voice": [word for word in probes.voice if word not in texts],
+        "facts": [fact for fact in probes.facts if not any(_list_words(fact) <= known for known in words)],
+    }
+
+
+def _list_words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))
 
 
 def _render_candidate(letter: str, candidate: Candidate) -> str:

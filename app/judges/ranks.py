@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from statistics import NormalDist
 from typing import Final
 
 NEUTRAL: Final = 0.5
+_NORMAL: Final = NormalDist()
 
 
 def normalise_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -18,6 +20,25 @@ def normalise_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
         standings.update(dict.fromkeys(tier, NEUTRAL if count == 1 else 1.0 - place / (count - 1)))
         above += len(tier)
     return standings
+
+
+def space_as_normal(standings: Sequence[float]) -> tuple[float, ...]:
+    """Means of normalised ranks, or win rates, as the normal distribution has its quantiles: places in the middle move
+    together, and the best and the last stand out. Ranks alone say that neighbours are equally far apart everywhere. 0,
+    0.5 and 1 stay what they are."""
+    count = len(standings)
+    if count < 3:
+        return tuple(standings)
+    widest = 2.0 * _find_distance(NEUTRAL, count)
+    return tuple(
+        NEUTRAL + math.copysign(_find_distance(abs(standing - NEUTRAL), count) / widest, standing - NEUTRAL)
+        for standing in standings
+    )
+
+
+def _find_distance(from_middle: float, count: int) -> float:
+    """In standard deviations. Half a place is kept free at either end, where the distribution has none."""
+    return -_NORMAL.inv_cdf(((NEUTRAL - from_middle) * (count - 1) + 0.5) / count)
 
 
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:

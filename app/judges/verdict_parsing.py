@@ -285,8 +285,9 @@ def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:
 def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
     listed = value[:_MOST_QUOTES] if isinstance(value, list) else []
     quotes = [quote for quote in listed if isinstance(quote, str)]
-    dropped += [f"the reply does not say {shorten(quote)}" for quote in quotes if not occurs_in(quote, said)]
-    return tuple(replace_surrogates(quote) for quote in quotes if occurs_in(quote, said))
+    found = {quote: occurs_in(quote, said) for quote in quotes}
+    dropped += [f"the reply does not say {shorten(quote)}" for quote in quotes if not found[quote]]
+    return tuple(replace_surrogates(quote) for quote in quotes if found[quote])
 
 
 def _parse_defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:

@@ -77,8 +77,8 @@ class RunRegistry:
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
         """Conflict naming the field when the run exists with other settings: only its budget, its health,
-        `min_agreement` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without prices, or a policy
-        without a limit."""
+        `min_agreement` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without
+        prices, or a policy without a limit."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
         if "lag_policy" in settings.model_fields_set and settings.lag_policy != "flag":

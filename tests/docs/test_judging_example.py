@@ -47,7 +47,7 @@ class ExampleJudge:
                         for n, score in zip(names, SCORES[letter][reading % 2], strict=True)
                     },
                     defects=(Defect(code="secret_leak", quote="hearth"),)
-                    if (letter, reading) in {("C", 0), ("C", 2)}
+                    if (letter, reading) in {("C", 0), ("C", 1), ("C", 2)}
                     else (),
                 )
                 for letter, name in ids.items()

@@ -130,8 +130,8 @@ def test_a_defect_needs_a_verbatim_quote_unless_it_is_an_omission(defect: Defect
     assert (score.reward, score.flags) == ((0.3, (defect.code,)) if counts else (1.0, ()))
 
 
-@pytest.mark.parametrize(("when", "flags"), [((3,), ()), ((0, 3), ("leak",))])
-def test_of_four_readings_two_make_a_cap(when: Sequence[int], flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("when", "flags"), [((3,), ()), ((0, 3), ()), ((0, 1, 3), ("leak",))])
+def test_of_four_readings_three_make_a_cap(when: Sequence[int], flags: tuple[str, ...]) -> None:
     """Nobody is asked a fifth time."""
 
     class Wavering(DefectJudge):

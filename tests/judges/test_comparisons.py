@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.judges.comparisons import Shares, compute_preference, compute_win_rates, list_pairings
-from app.judges.ranks import kendall_tau, normalise_ranks
+from app.judges.ranks import kendall_tau, normalise_ranks, space_as_normal
 
 COUNTS = st.integers(min_value=2, max_value=12)
 
@@ -97,3 +97,20 @@ def test_a_circle_is_near_the_order_of_a_consistent_judge(count: int, at_least: 
             kendall_tau(compute_win_rates(count, consistent(qualities)), [float(quality) for quality in qualities])
         )
     assert sum(taus) / len(taus) >= at_least
+
+
+def test_standings_are_spaced_as_in_a_normal_distribution() -> None:
+    """By tables of the normal distribution; ties stay ties, and few or equal ones as they are."""
+    spaced = space_as_normal([1.0, 0.75, 0.5, 0.25, 0.0])
+    assert spaced == pytest.approx([1.0, 0.5 + 0.5244005 / 2.5631031, 0.5, 0.5 - 0.5244005 / 2.5631031, 0.0])
+    assert space_as_normal([0.5, 0.9, 0.5]) == pytest.approx([0.5, 0.5 + 0.7279133 / 1.9348432, 0.5])
+    assert [space_as_normal(each) for each in ((0.5,), (1.0, 0.0), (0.75, 0.25))] == [(0.5,), (1.0, 0.0), (0.75, 0.25)]
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40))
+def test_spacing_keeps_order_range_and_mirror(standings: list[float]) -> None:
+    spaced = space_as_normal(standings)
+    ordered = [value for _, value in sorted(zip(standings, spaced, strict=True))]
+    assert ordered == sorted(spaced)
+    assert all(0.0 <= value <= 1.0 for value in spaced)
+    assert space_as_normal([1.0 - each for each in standings]) == pytest.approx([1.0 - each for each in spaced])

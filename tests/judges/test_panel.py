@@ -25,6 +25,7 @@ from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
 from app.judges.panel import JudgePanel
 from app.judges.presentation_order import derive_opaque_ids
+from app.judges.ranks import space_as_normal
 from app.judges.scripted import (
     Script,
     ScriptedJudge,
@@ -58,6 +59,7 @@ RUBRIC = Rubric(
 )
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 QUALITIES = dict(zip(FIVE, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))
+EVEN = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
 def case(*candidates: str, gates: GateFacts | None = None, key: str = "k") -> Case:
@@ -76,12 +78,13 @@ def rewards(result: PanelResult) -> list[float | None]:
 def test_a_score_is_made_of_its_parts() -> None:
     asked = case(*FIVE)
     score = judged(ScriptedJudge(score_by_text(QUALITIES)), asked).scores[3]
+    standing = space_as_normal(EVEN)[3]
     assert score == Score(
         outcome="scored",
-        reward=0.5 * 0.3 + 0.5 * 0.25,
+        reward=0.5 * 0.3 + 0.5 * standing,
         gate=1.0,
         absolute=0.75 * 0.4,
-        relative=0.25,
+        relative=standing,
         relative_weight=0.5,
         criteria=(
             Criterion(name="likeness", value=0.4, weight=0.75),
@@ -170,7 +173,8 @@ def test_standings_are_shrunk_by_what_changes_between_readings() -> None:
     scores = judged(ScriptedJudge(wavering), case(*FIVE[:3])).scores
     best, second, third = (score.relative or 0.0 for score in scores)
     assert 0.7 < best < 1.0
-    assert [second, third] == pytest.approx([(1.5 - best) / 2] * 2)
+    kept, (_, middle, _) = 2.0 * best - 1.0, space_as_normal([1.0, 0.25, 0.25])
+    assert [second, third] == pytest.approx([0.5 + kept * (middle - 0.5)] * 2)
 
 
 def test_doubt_is_worth_a_second_pair() -> None:
@@ -316,7 +320,7 @@ def test_a_judge_that_follows_position_does_not_water_down_another() -> None:
     scores = judged(
         (ScriptedJudge(score_by_text(QUALITIES), "fair"), ScriptedJudge(score_by_position, "lazy")), case(*FIVE)
     ).scores
-    assert [score.relative for score in scores] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    assert [score.relative for score in scores] == list(space_as_normal(EVEN))
     assert {"position_dominated" in score.flags for score in scores} == {True}
     assert {"low_signal" in score.flags for score in scores} == {False}
 

@@ -19,6 +19,8 @@ DOCUMENT: dict[str, JsonValue] = {
     },
     "withheld_events": [],
     "conversation": [{"speaker": "player", "text": "Ferry?"}, {"role": "user", "content": "Now?\nnpc: Aye."}],
+    "kin": [{"target": "Wren", "trust": 5, "type": ""}, {"target": "Vesk | Ruler", "trust": -5}],
+    "odd": [{"target": "Wren"}, {"target": "Vesk", "trust": -5}],
     "lore": [{"text": "The rope holds."}, {"text": "A bridge is planned.", "known": False}],
 }
 
@@ -35,6 +37,12 @@ def test_fields_and_records_have_a_line_each() -> None:
         "conversation:",
         " - player: Ferry?",
         ' - user: "Now?\\nnpc: Aye."',
+        "kin (target | trust):",
+        " - Wren | 5",
+        ' - "Vesk | Ruler" | -5',
+        "odd:",
+        " - target: Wren",
+        " - target: Vesk | trust: -5",
         "lore:",
         " - The rope holds.",
         " - text: A bridge is planned. | known: no",

@@ -67,9 +67,10 @@ class Provider:
         return (2.0 * plain + 0.5 * self.sum("cached") + 10.0 * self.sum("written")) / 1e6
 
 
-def arena_case(number: int = 0) -> Case:
+def arena_case(number: int = 0, character: int = 0) -> Case:
     """Eight replies to a scene that ships, before NPC Arena's own rubric."""
-    gold = load_packaged_specimens()[0]
+    first = {gold.cast.sheet.id: gold for gold in reversed(load_packaged_specimens())}
+    gold = [*first.values()][character]
     assert NpcArena.rubric is not None
     texts = tuple(f"{number}.{place}: {gold.clean}" for place in range(8))
     return Case(
@@ -101,6 +102,15 @@ def test_readings_find_their_prompts_in_the_cache(warms: bool, groups: int, leas
     share = provider.sum("cached") / provider.sum("read")
     assert len(provider.usages) == 2 * groups
     assert least <= share <= most
+
+
+def test_a_first_reading_of_another_character_finds_rules_and_rubric_in_the_cache() -> None:
+    """A character's very first group alone cannot have 45 %: its first reading finds nothing, and in the second the
+    replies, more than a tenth of the prompt, come in another order."""
+    provider = Provider()
+    with serving(provider.answer) as server:
+        asyncio.run(read(server.url, ReadingPace(), arena_case(), arena_case(1, character=1)))
+    assert provider.sum("cached") / provider.sum("read") >= 0.45
 
 
 def test_our_spend_is_the_providers_invoice() -> None:

@@ -18,9 +18,11 @@ GROUP = 8
 NOTE = "The right voice and the right facts, but it misses the moment."
 """Of twelve words, the most that a note may have."""
 SENTENCE = (
-    "It answers what was meant in words that only this character has, draws on the tide and the fare, and leaves the "
-    "player something to ask."
+    "It answers what was meant in words that only this character has, and leaves the player something to ask next."
 )
+"""Of twenty words, the most that a sentence of reason may have."""
+LONGEST_QUOTE = 8
+"""In words."""
 
 
 def iterate_requests() -> Iterator[JudgeRequest]:
@@ -64,6 +66,11 @@ def to_level(score: float | None) -> int | None:
     return None if score is None else round(4 * score)
 
 
+def shorten(quote: str) -> str:
+    """To the most words that a quote may have."""
+    return " ".join(quote.split()[:LONGEST_QUOTE])
+
+
 def write_short_answer(request: JudgeRequest) -> str:
     """A whole answer of the short form, with a sentence for the best, the worst and each with a defect."""
     judgement = judge_by_words(request)
@@ -80,12 +87,17 @@ def write_short_answer(request: JudgeRequest) -> str:
     return json.dumps(
         {
             "claims": [
-                {"candidate": letter, **claim.model_dump()}
+                {
+                    "candidate": letter,
+                    "quote": shorten(claim.quote),
+                    "source": claim.source,
+                    "source_quote": shorten(claim.source_quote),
+                }
                 for letter, verdict in verdicts.items()
                 for claim in verdict.claims
             ],
             "defects": [
-                {"candidate": letter, **defect.model_dump()}
+                {"candidate": letter, "code": defect.code, "quote": shorten(defect.quote)}
                 for letter, verdict in verdicts.items()
                 for defect in verdict.defects
             ],

@@ -103,7 +103,7 @@ class CastRoster:
 
 class NpcArena(Environment):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
     takes_rubric: ClassVar[bool] = True

@@ -175,7 +175,6 @@ def test_the_case_holds_all_that_a_judge_may_know() -> None:
     ]
     assert parts(case.document, "scene", "visible_events", "withheld_events", "conversation") == [
         {
-            "id": "cargo",
             "tests": "withheld_event",
             "location": SHEET.scenario.location,
             "time": "dawn",

@@ -88,7 +88,7 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
     stored = httpx.get(f"{arena.url}/tasks/{task.task_id}").raise_for_status().json()
     arena.score(task, "Water's up.", "Nay, the rope's gone and I splice it myself.")
     told = shown_to(arena.judge.received[-1]).context.splitlines()
-    events = told[told.index("visible_events:") : told.index("conversation:")]
+    events = told[told.index("visible_events (id | time | text):") : told.index("conversation:")]
     (prompt,) = prompts([task])
     assert {
         "stored": [(passage["id"], passage["text"]) for passage in stored["passages"]],
@@ -112,8 +112,8 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
         "now": True,
         "lore": ["lore: The chain bell has rung since the flood."],
         "judge": [
-            " - id: rope | time: 1312-04-03 06:00 | text: The ferry's rope broke at Reedgate.",
-            " - id: fair | time: 1312-04-03 08:00 | text: The spring fair was put off.",
+            " - rope | 1312-04-03 06:00 | The ferry's rope broke at Reedgate.",
+            " - fair | 1312-04-03 08:00 | The spring fair was put off.",
             "withheld_events:",
             f" - id: bridge | reason: not_visible | text: {SECRET} | leak_terms: toll bridge",
         ],
