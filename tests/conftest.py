@@ -16,6 +16,11 @@ from tests.support.tiers import register_tiers
 register_tiers()
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes are named by their number: what an archive holds depends on the time, and names must not."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What was imported and collected stays: looking through it for cycles after every few tests took a sixth of their

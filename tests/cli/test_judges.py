@@ -1,7 +1,6 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
 from app.judges.form_comparison import FormComparison
 from app.judges.meta_evaluation_report import CheckReport
+from app.judges.plain_lines import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
@@ -27,7 +27,8 @@ CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcAren
 Levels = Callable[[str, list[dict[str, str]]], list[int]]
 """Of the scene's id and the candidates as shown: a level of 0 to 4 for each."""
 
-CLEAN = {specimen.cast.scene.id: specimen.clean for specimen in shipped_specimens()}
+CLEAN = {"\n".join(render_lines(specimen.document)): specimen.clean for specimen in shipped_specimens()}
+"""The good reply, by what a judge is shown of its scene."""
 
 
 def good(scene: str, candidates: list[dict[str, str]]) -> list[int]:
@@ -48,9 +49,7 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
         shown = shown_to(received)
         candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
-        scene = re.search(r"^scene:\n id: (.*)$", shown.context, re.MULTILINE)
-        assert scene is not None
-        given = levels(scene[1], candidates)
+        given = levels(shown.context, candidates)
         verdicts = [
             {
                 "candidate": candidate["id"],
