@@ -172,7 +172,7 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "judges/test_judges.py",
     ),
     (
-        "judges/json_repair.py",
+        "judges/formats.py",
         "if len(found) < len(pairs):",
         "if pairs and not found:",
         "judges/test_verdict_parsing.py",

@@ -23,18 +23,19 @@ from app.judges.aggregation import (
     build_samples,
     build_view,
 )
-from app.judges.comparisons import (
+from app.judges.pacing import get_pace
+from app.judges.presentation_order import arrange_circle, choose_first, list_mirrored_orders
+from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
+from app.judges.ranks import (
     Pairings,
     Shares,
     compute_preference,
     compute_win_rates,
     list_pairings,
+    mean,
+    mean_kendall_tau,
     suffice_for_order,
 )
-from app.judges.pacing import get_pace
-from app.judges.presentation_order import arrange_circle, choose_first, list_mirrored_orders
-from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
-from app.judges.ranks import mean, mean_kendall_tau
 from app.judges.reliability import estimate_gain
 from app.ports.judges import Judge
 

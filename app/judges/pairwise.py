@@ -14,10 +14,9 @@ from app.judges.aggregation import (
     build_result,
     build_view,
 )
-from app.judges.comparisons import Pairings, compute_win_rates, list_pairings, suffice_for_order
 from app.judges.presentation_order import arrange_circle, build_mirrored_orders
 from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
-from app.judges.ranks import kendall_tau, mean
+from app.judges.ranks import Pairings, compute_win_rates, kendall_tau, list_pairings, mean, suffice_for_order
 from app.ports.judges import Judge
 
 

@@ -18,9 +18,15 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import VerdictForm
-from app.judges.json_repair import DECODER, drop_trailing_commas, is_trailing_comma, list_duplicates
+from app.judges.formats import (
+    DECODER,
+    drop_trailing_commas,
+    expand_short_answer,
+    is_short,
+    is_trailing_comma,
+    list_duplicates,
+)
 from app.judges.presentation_order import assign_letters
-from app.judges.short_answers import expand_short_answer, is_short
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
 HIGHEST: Final = 4.0

@@ -15,7 +15,7 @@ from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
 from app.judges.form_comparison import FormComparison
 from app.judges.meta_evaluation_report import CheckReport
-from app.judges.plain_lines import render_lines
+from app.judges.prompt import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.comparisons import Shares, compute_preference, compute_win_rates, list_pairings
-from app.judges.ranks import kendall_tau, normalise_ranks, space_as_normal
+from app.judges.ranks import (
+    Shares,
+    compute_preference,
+    compute_win_rates,
+    kendall_tau,
+    list_pairings,
+    normalise_ranks,
+    space_as_normal,
+)
 
 COUNTS = st.integers(min_value=2, max_value=12)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.judges.plain_lines import encode_text, render_lines
+from app.judges.prompt import encode_text, render_lines
 
 DOCUMENT: dict[str, JsonValue] = {
     "sheet": {

@@ -10,8 +10,8 @@ from app.domain.judging import Mode
 from app.domain.token_estimate import estimate_tokens
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.wire import Usage
-from app.judges.comparisons import list_pairings
 from app.judges.listwise import count_parts, count_readings
+from app.judges.ranks import list_pairings
 from app.ports.judges import DEFAULT_PACE
 from app.service.request_models import HandedOutTask
 
