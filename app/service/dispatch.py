@@ -31,7 +31,7 @@ from app.service.request_models import (
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
-from app.service.run_registry import RunRegistry, await_pace, refuse_held_run
+from app.service.run_registry import RunRegistry, await_pace
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache, build_record, build_tasks, place_context
 from app.service.task_selection import build_label_lookup, build_locator
@@ -217,12 +217,11 @@ class Dispatcher:
         if request.run is None:
             return None
         run = await self._runs.ensure(request.run)
-        refuse_held_run(run, request.purpose)
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
         judged = [hosted.name for hosted in members if hosted.environment.rubric is not None]
-        await self._runs.require_agreement(run, judged)
+        await self._runs.require_open(run, request.purpose, judged)
         return run
 
     async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[HandedOutTask, ...]:

@@ -213,8 +213,10 @@ class RunRegistry:
             agreement=None if self._agreement is None else await self._agreement.check(run),
         )
 
-    async def require_agreement(self, run: Run, environments: Sequence[str]) -> None:
-        """Conflict for a strict run whose judges are known to agree less with people than it asks for."""
+    async def require_open(self, run: Run, purpose: Purpose, environments: Sequence[str]) -> None:
+        """RunHeld while an alarm holds the run, but for evaluations. Conflict for a strict run whose judges of these
+        environments are known to agree less with people than it asks for."""
+        _refuse_held_run(run, purpose)
         if self._agreement is not None and run.min_agreement is not None:
             await self._agreement.require(run, environments)
 
@@ -265,8 +267,7 @@ async def await_pace(run: Run, step: int, wait_seconds: float, runs: RunRegistry
     return True
 
 
-def refuse_held_run(run: Run, purpose: Purpose) -> None:
-    """RunHeld while an alarm holds the run, but for evaluations."""
+def _refuse_held_run(run: Run, purpose: Purpose) -> None:
     if run.held is not None and purpose == "train":
         raise RunHeld(
             f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
