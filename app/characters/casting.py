@@ -27,7 +27,7 @@ OPENING = "opening"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 
 
-def _check_spoken_name(name: str) -> str:
+def _normalise_spoken_name(name: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
     spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
     if not spoken or not any(character.isalpha() for character in name):
@@ -82,7 +82,9 @@ class Staging(Frozen):
 
     reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
     """The prompt asks for at most this many words, or fewer where the sheet does."""
-    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_check_spoken_name)] | None = None
+    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_normalise_spoken_name)] | None = (
+        None
+    )
     """Letters, spaces, apostrophes, hyphens and full stops. Null: the character does not know the player's name."""
     as_of: AwareDatetime | None = None
     """Game time: lore that does not hold then is left out, and events after it are not retrieved."""

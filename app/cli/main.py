@@ -37,7 +37,8 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.",
         ),
         "rescore": CommandPlace(
-            "app.cli.rescore", "Rescore stored groups and report the agreement with the original rewards."
+            "app.cli.rescore",
+            "Score stored groups by another rule, and report what that changes: pairs, best replies, signs of advantages.",
         ),
         "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
         "tasks": CommandPlace("app.cli.prompt_export", "Export an environment's tasks as a prompt data set."),

@@ -63,7 +63,7 @@ def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSp
     """Changes a tool call or a number; without either, gives no answer."""
     calls = message.tool_calls
     if calls:
-        return _spoil_calls(luck, calls, words)
+        return _spoil_last_call(luck, calls, words)
     said = message.content or ""
     numbers = [*_NUMBER.finditer(said)]
     if numbers:
@@ -74,7 +74,7 @@ def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSp
     return _build_text_message(WRONG)
 
 
-def _spoil_calls(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequence[str]) -> Message:
+def _spoil_last_call(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequence[str]) -> Message:
     *before, last = calls  # the last is what the others prepare
     others = ((*calls, last), tuple(before), (*before, _change_call(luck, last, words)))
     (chosen,) = luck.choices(others, weights=(1, 2, 6))

@@ -202,7 +202,7 @@ def compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFig
 
 
 def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure, ...]:
-    heard = [_average_values(measured.both) for measured in evidence.pairs if measured.both is not None]
+    heard = [_average_known_values(measured.both) for measured in evidence.pairs if measured.both is not None]
     total = math.fsum(criterion.weight for criterion in evidence.rubric.criteria)
     found = []
     for criterion in evidence.rubric.criteria:
@@ -222,7 +222,7 @@ def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure,
     return tuple(found)
 
 
-def _average_values(both: tuple[PairRewards, PairRewards]) -> tuple[Values, Values]:
+def _average_known_values(both: tuple[PairRewards, PairRewards]) -> tuple[Values, Values]:
     """Of the clean and of the spoilt reply, over both orders."""
     return (
         average_values([heard.clean_values for heard in both]),

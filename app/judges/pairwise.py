@@ -64,7 +64,7 @@ async def read_pairwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> 
     duels = [_build_comparison(pair, answers[each * n : each * (n + 1)]) for n, pair in enumerate(pairs)]
     made = [duel for duel in duels if duel.votes]
     asked = list_judgements(answers)
-    if not suffice_for_order(_list_pairings(group, duels), _list_pairings(group, made)):
+    if not suffice_for_order(_list_index_pairs(group, duels), _list_index_pairs(group, made)):
         return build_failed_result(judge, asked)
     view = _aggregate_comparisons(group, made, lacks_readings=len(made) < len(duels))
     return build_result(judge, [judgement for _, judgement in asked], view)
@@ -77,7 +77,7 @@ def _build_questions(pair: CandidateGroup, votes: int) -> Iterator[Question]:
     )
 
 
-def _list_pairings(group: CandidateGroup, duels: Sequence[PairComparison]) -> Pairings:
+def _list_index_pairs(group: CandidateGroup, duels: Sequence[PairComparison]) -> Pairings:
     return tuple((low, high) for low, high in (group.locate_texts(duel.pair) for duel in duels))
 
 

@@ -52,7 +52,7 @@ class TrajectoryQueue(Protocol):
     async def get_lag(self, run: str) -> QueueLag:
         """How long the groups in the queue have waited, in the trainer's steps."""
 
-    async def get_latest_body(self, run: str) -> bytes | None:
+    async def get_newest_group_body(self, run: str) -> bytes | None:
         """The body of the newest group; None when the run had none."""
 
     async def reset(self, run: str) -> None:

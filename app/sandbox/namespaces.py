@@ -59,7 +59,7 @@ def enter_as_user(library: tuple[str, ...], processes: int) -> None:
         _build_tree(library)
 
 
-def enter_as_root(library: tuple[str, ...]) -> None:
+def enter_namespaces_as_root(library: tuple[str, ...]) -> None:
     """Enters namespaces with root's privileges, where user namespaces are not available."""
     call_kernel("unshare", NEWNS | OTHER_NAMESPACES)
     _hide_host_name()

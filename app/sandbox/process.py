@@ -129,11 +129,11 @@ class Worker:
                 return WorkerLost("output_bytes", "it said too much")
             return _ANSWER.validate_json(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
-            return await self._find_cause_of_death()
+            return await self._kill_and_find_cause()
         except ValidationError:
             return WorkerLost(None, "it answered what cannot be read")
 
-    async def _find_cause_of_death(self) -> WorkerLost:
+    async def _kill_and_find_cause(self) -> WorkerLost:
         """The cause of its end, after it closed its stream. If it is still running, it is killed here."""
         await self._reap()
         status = self._process.returncode or 0

@@ -177,7 +177,7 @@ def _enter_namespaces(wanted: str, library: tuple[str, ...], processes: int) -> 
     if wanted == "user":
         namespaces.enter_as_user(library, processes)
     elif wanted == "root":
-        namespaces.enter_as_root(library)
+        namespaces.enter_namespaces_as_root(library)
 
 
 def _continue_as_first(control: socket.socket) -> None:

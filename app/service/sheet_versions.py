@@ -72,7 +72,7 @@ class SheetVersions:
         """The version for each epoch: the one that the epoch began with in this run. The current one without a run, or
         if the number of tasks has changed, since positions then mean other tasks."""
         if epochs and present.environment.sheet_texts():
-            await self._store_version(present)
+            await self._store_character_sheets(present)
             if stream.run:
                 begun = await self._begin_epochs(stream, epochs, present.data_digest)
                 return {
@@ -87,7 +87,7 @@ class SheetVersions:
         sizes = {hosted.environment.size(stream.split, params) for hosted in (former, present)}
         return former if len(sizes) == 1 else present
 
-    async def _store_version(self, present: ServedEnvironment) -> None:
+    async def _store_character_sheets(self, present: ServedEnvironment) -> None:
         edition = (present.name, present.data_digest)
         if not self._kept.get_recent(edition):
             await self._sheets.keep(*edition, present.environment.sheet_texts())

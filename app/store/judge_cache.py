@@ -40,7 +40,7 @@ class SqlJudgeCache(JudgeCache):
         """Versions of judges that this process has stored."""
 
     async def get(self, reading: str) -> CachedJudgement | None:
-        oldest = self._compute_expiry()
+        oldest = self._compute_oldest_kept()
         return await self._database.read(lambda connection: _load_cached(connection, reading, oldest))
 
     async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
@@ -92,10 +92,10 @@ class SqlJudgeCache(JudgeCache):
             if len(self._versions) < _MOST_VERSIONS:
                 self._versions.add(version)
         if sweep:
-            _delete_expired(connection, self._compute_expiry(), self._keeping.entries)
+            _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
         return judge_budgets.record_spending(connection, judgement, hold, stamp, self._database.postgres)
 
-    def _compute_expiry(self) -> int | None:
+    def _compute_oldest_kept(self) -> int | None:
         return (
             None
             if self._keeping.days is None

@@ -42,7 +42,11 @@ def assign_slot(
     left = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
     if left is not None:
         return _reassign_slot(connection, left, held_until, begun)
-    if newest is not None and newest["state"] == "closed" and _awaits_missing(connection, newest, now, windows.late):
+    if (
+        newest is not None
+        and newest["state"] == "closed"
+        and _closed_group_awaits_completions(connection, newest, now, windows.late)
+    ):
         return _assign_late_slot(connection, database, newest, completion, now, held_until, begun)
     if newest is None or newest["state"] == "closed":
         generation = 0 if newest is None else newest["generation"] + 1
@@ -148,7 +152,7 @@ def _match_member(member: RowMapping) -> tuple[Any, ...]:
     return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
 
 
-def _awaits_missing(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
+def _closed_group_awaits_completions(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
     """Whether the closed group still waits for missing completions."""
     if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
         return False

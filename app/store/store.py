@@ -64,7 +64,7 @@ class SqlHealthCheck(HealthCheck):
     async def check(self) -> None:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
-                await self._database.write(_probe)
+                await self._database.write(_check_writable)
         except SQLAlchemyError as error:
             raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:
@@ -76,7 +76,7 @@ class SqlHealthCheck(HealthCheck):
             raise StoreUnavailable(reason) from error
 
 
-def _probe(connection: Connection) -> None:
+def _check_writable(connection: Connection) -> None:
     """A write that changes nothing, and a read, both in the writer's lane: readers may all be busy with long queries.
     SQLite reuses the space of its journal, so only a new file shows that the disk is full."""
     connection.execute(text("UPDATE alembic_version SET version_num = version_num"))

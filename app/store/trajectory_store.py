@@ -112,7 +112,7 @@ class SqlTrajectoryQueue(TrajectoryQueue):
     async def get_lag(self, run: str) -> QueueLag:
         return await self._database.read(lambda connection: load_lag(connection, run))
 
-    async def get_latest_body(self, run: str) -> bytes | None:
+    async def get_newest_group_body(self, run: str) -> bytes | None:
         newest = (
             select(bodies.c.body)
             .where(bodies.c.run == run, bodies.c.body.is_not(None))

@@ -200,11 +200,11 @@ def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url:
 def test_the_newest_group_is_the_latest_example_even_when_delivered(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         queue = store.trajectories
-        before = await queue.get_latest_body("run")
+        before = await queue.get_newest_group_body("run")
         await queued(store, "a", "b")
         await queue.take_batch("run", "life", [], form_batch)
         await queue.take_batch("run", "life", [1], form_batch)
-        return before, await queue.get_latest_body("run"), await queue.get_latest_body("other")
+        return before, await queue.get_newest_group_body("run"), await queue.get_newest_group_body("other")
 
     assert using(store_url, scenario) == (None, b"b", None)
 
@@ -270,7 +270,11 @@ def test_runs_do_not_see_one_another(store_url: str) -> None:
         await queue.register("blue", TRAINER)
         names = await queue.list_runs(10)
         await queue.reset("red")
-        gone = await queue.get_run("red", "life"), await queue.get_latest_body("red"), await queue.get_backlog("red")
+        gone = (
+            await queue.get_run("red", "life"),
+            await queue.get_newest_group_body("red"),
+            await queue.get_backlog("red"),
+        )
         red = await queue.take_batch("red", "life", [], form_batch)
         return names, gone[0].registration, gone[1:], red, seen(await queue.take_batch("blue", "life", [], form_batch))
 

@@ -52,7 +52,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "add": queue.add("r1", [packed("new")]),
         "take": queue.take_batch("r1", "life", [1], form_batch),
         "look": queue.get_run("r1", "life"),
-        "latest": queue.get_latest_body("r1"),
+        "latest": queue.get_newest_group_body("r1"),
         "seen": queue.record_heartbeat("r1", 0),
     }
     return await statements_made(calls)

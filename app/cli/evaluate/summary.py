@@ -36,9 +36,9 @@ def build_comparison_summary(comparison: Comparison) -> RenderableType:
     table = Table(title=f"{escape(comparison.before.model)} → {escape(comparison.after.model)}: {comparison.verdict}")
     for column in ("", "before", "after", "difference", "95 % interval", "p"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
-    table.add_row("mean reward", *_format_difference(comparison.overall, comparison.overall.p))
+    table.add_row("mean reward", *_format_before_and_after(comparison.overall, comparison.overall.p))
     for one in (*comparison.passes, *comparison.criteria, *comparison.labels):
-        table.add_row(escape(escape_invisible(one.name)), *_format_difference(one, one.adjusted_p))
+        table.add_row(escape(escape_invisible(one.name)), *_format_before_and_after(one, one.adjusted_p))
     moved = f"{comparison.improved:,} better, {comparison.declined:,} worse"
     lines = [f"{comparison.tasks:,} tasks with a score in both, {moved}"]
     lines += [f"{one.what}: {one.before} before, {one.after} after" for one in comparison.obstacles]
@@ -50,7 +50,7 @@ def _format_cells(estimate: MeanEstimate) -> tuple[str, str, str]:
     return _format_figure(estimate.value), _format_interval(estimate), str(estimate.tasks)
 
 
-def _format_difference(one: Difference, p: float) -> tuple[str, ...]:
+def _format_before_and_after(one: Difference, p: float) -> tuple[str, ...]:
     difference = one.difference
     signed = "–" if difference.value is None else f"{difference.value:+.3f}"
     return (

@@ -66,11 +66,11 @@ class _OpenRlhfFormat:
         logs = [_build_logs(reward, self._criteria) for reward in rewards]
         if self._single:
             (only,) = rewards
-            return _dump_json(Rewards(rewards=only.number, scores=only.absolute, extra_logs=logs[0]))
+            return _dump_json(Rewards(rewards=only.number, scores=only.gated_absolute, extra_logs=logs[0]))
         return _dump_json(
             Rewards(
                 rewards=tuple(one.number for one in rewards),
-                scores=tuple(one.absolute for one in rewards),
+                scores=tuple(one.gated_absolute for one in rewards),
                 extra_logs={name: tuple(one[name] for one in logs) for name in logs[0]} if logs else {},
             )
         )
@@ -89,7 +89,7 @@ def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, floa
     score = reward.score
     values = {criterion.name: criterion.value or 0.0 for criterion in score.criteria}
     return {
-        "absolute": reward.absolute,
+        "absolute": reward.gated_absolute,
         "gate": 1.0 if score.gate is None else score.gate,
         "flags": float(len(score.flags)),
         "unscored": float(score.reward is None),

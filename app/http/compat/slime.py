@@ -79,7 +79,7 @@ def _explain_reward(reward: SampleReward) -> ExplainedReward:
     score, reply = reward.score, reward.reply
     return ExplainedReward(
         reward=reward.number,
-        score=reward.absolute,
+        score=reward.gated_absolute,
         outcome=score.outcome,
         reason=score.reason,
         criteria={criterion.name: criterion.value for criterion in score.criteria},

@@ -109,14 +109,14 @@ def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     """Best first; completions without a reward last, in request order."""
     scores = group.scores
     advantages = compute_statistics(scores).advantages
-    order = sorted(range(len(scores)), key=lambda slot: _compute_sort_key(scores[slot]))
+    order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
     ranks = _compute_ranks([scores[slot] for slot in order])
     return tuple(
         _build_card(group.rollouts[slot], slot, rank, advantages[slot]) for slot, rank in zip(order, ranks, strict=True)
     )
 
 
-def _compute_sort_key(score: Score) -> float:
+def _compute_best_first_key(score: Score) -> float:
     return 1.0 if score.reward is None else -score.reward
 
 

@@ -30,7 +30,7 @@ from app.envs.instruction_following.constraints.letters import (
     DifferentStarts,
     LetterAtLeast,
     NoLetter,
-    SameInitial,
+    SameLetterSentences,
     ShortWords,
 )
 from app.envs.instruction_following.constraints.punctuation import (
@@ -68,7 +68,7 @@ _ALL: Final[tuple[type[Instruction], ...]] = (
     *(SentencesAtLeast, SentencesExactly, ShortSentences, RisingSentences),
     *(Paragraphs, StarredParagraphs, EvenParagraphs, ParagraphStart, LineCount, Sections, TwoAnswers),
     *(IncludedWords, WordTimes, WordsInOrder, ForbiddenWords, RationedWords),
-    *(NoLetter, LetterAtLeast, ShortWords, Acrostic, AlphabetSentences, SameInitial, DifferentStarts),
+    *(NoLetter, LetterAtLeast, ShortWords, Acrostic, AlphabetSentences, SameLetterSentences, DifferentStarts),
     *(StartsWith, FirstWord, Title, RepeatedRequest, EndsWith, LastWord, EndsWithEmoji, Postscript),
     *(Bullets, NumberedList, Quoted, JsonOnly, Palindrome),
     *(LowerCase, UpperCase, CapitalWords, AlternatingCase),

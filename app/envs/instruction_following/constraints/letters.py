@@ -122,7 +122,7 @@ class Acrostic(_SentenceStartInstruction):
         draft.sentences = (len(self.word), len(self.word))
 
 
-class SameInitial(_SentenceStartInstruction):
+class SameLetterSentences(_SentenceStartInstruction):
     kind: Literal["same_initial"] = "same_initial"
     letter: str
 

@@ -59,10 +59,12 @@ def find_prose_fault(reading: ParsedText, request: WritingRequest, prompt: str) 
     """Why the reply does not count as a text; empty if it does. `prompt` is all that could be copied from."""
     if len(reading.text) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS:,} characters"
-    return next(chain(_find_shortfalls(reading, request, parse_text(prompt).bare), _find_prose_faults(reading)), "")
+    return next(
+        chain(_find_missing_content(reading, request, parse_text(prompt).bare), _find_prose_faults(reading)), ""
+    )
 
 
-def _find_shortfalls(reading: ParsedText, request: WritingRequest, prompt: Sequence[str]) -> Iterator[str]:
+def _find_missing_content(reading: ParsedText, request: WritingRequest, prompt: Sequence[str]) -> Iterator[str]:
     bare, known = reading.bare, set(prompt)
     own = len(reading.words) - _count_copied_words(bare, prompt)
     if own < request.least:

@@ -104,7 +104,7 @@ def find_bare_words(folded: str) -> tuple[str, ...]:
     return tuple(_BARE.findall(folded))
 
 
-def is_sentence_end(word: str) -> bool:
+def ends_with_sentence_mark(word: str) -> bool:
     return word.rstrip(_CLOSING)[-1:] in tuple(ENDINGS)
 
 
@@ -112,7 +112,7 @@ def _split_sentences(line: str) -> list[str]:
     found: list[list[str]] = [[]]
     for word in line.split():
         found[-1].append(word)
-        if is_sentence_end(word):
+        if ends_with_sentence_mark(word):
             found.append([])
     said = (" ".join(words) for words in found)
     return [sentence for sentence in said if any(map(str.isalpha, sentence))]

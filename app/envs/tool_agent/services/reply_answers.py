@@ -44,7 +44,7 @@ class AnswerKind:
     def __init__(self, answer: str, held: JsonValue) -> None:
         self.answer = _normalise_value(answer)
         names = {answer, *_find_rivals(answer, held)}
-        patterns = [_write_form(one) if _DIGITS.search(one) else _write_name(one) for one in names]
+        patterns = [_build_digit_variant_pattern(one) if _DIGITS.search(one) else _write_name(one) for one in names]
         longest_first = sorted(set(patterns), key=lambda one: (-len(one), one))
         self._pattern = re.compile("|".join(longest_first))
 
@@ -118,7 +118,7 @@ def _find_ending(value: str) -> str:
     return ending if stem and dot and " " not in value else ""
 
 
-def _write_form(value: str) -> str:
+def _build_digit_variant_pattern(value: str) -> str:
     """A pattern of all texts that differ from the value in digits only; digits after the first ones are as many."""
     value = _normalise_value(value)
     first, *others = _DIGITS.split(value)

@@ -45,7 +45,7 @@ def inflate(body: bytes, limit: int) -> bytes:
     return bytes(whole)
 
 
-def create_inflating_route(limit: int) -> type[APIRoute]:
+def create_gzip_route(limit: int) -> type[APIRoute]:
     """A route class that decompresses request bodies to at most `limit` bytes and answers invalid gzip with Atropos'
     400."""
 

@@ -51,7 +51,7 @@ class GroupIngest:
             self._waiting.append(post)
             if not self._reading:
                 self._reading = True
-                self._start_task(self._drain_waiting())
+                self._start_task(self._parse_and_store_posts())
         return await post.count
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
@@ -59,7 +59,7 @@ class GroupIngest:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _drain_waiting(self) -> None:
+    async def _parse_and_store_posts(self) -> None:
         try:
             while self._waiting:
                 lot = [self._waiting.popleft() for _ in range(min(POSTS_PER_LOT, len(self._waiting)))]

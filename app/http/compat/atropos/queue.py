@@ -101,7 +101,7 @@ class AtroposQueue:
             await self.queue.record_heartbeat(run, env_id)
 
     async def read_latest_group(self, run: str) -> bytes | None:
-        body = await self.queue.get_latest_body(run)
+        body = await self.queue.get_newest_group_body(run)
         return None if body is None else unpack_group(body)
 
     async def reset_run(self, run: str) -> None:

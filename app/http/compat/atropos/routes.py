@@ -11,7 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.trajectories import EnvRegistration, TrainerRegistration
 from app.http.compat.atropos.addresses import PREFIX, parse_run_name
 from app.http.compat.atropos.batch_encoding import GZIP_FROM, compress_text
-from app.http.compat.atropos.decompression import create_inflating_route
+from app.http.compat.atropos.decompression import create_gzip_route
 from app.http.compat.atropos.queue import AtroposQueue, OutgoingBatch
 from app.http.compat.atropos.status import compute_env_status
 from app.http.compat.atropos.wire import (
@@ -49,7 +49,7 @@ Run = Annotated[str, Depends(read_run_name)]
 def create_atropos_router(desk: AtroposQueue, max_body_bytes: int) -> APIRouter:
     """`/compat/atropos` for the run `default`, `/compat/atropos/{run}` for others. `max_body_bytes` applies to bodies
     before and after decompression."""
-    router = APIRouter(tags=["atropos"], route_class=create_inflating_route(max_body_bytes))
+    router = APIRouter(tags=["atropos"], route_class=create_gzip_route(max_body_bytes))
     for prefix in (PREFIX, PREFIX + "/{run}"):
         _add_trainer_routes(router, prefix, desk)
         _add_environment_routes(router, prefix, desk)

@@ -39,7 +39,7 @@ class SampleReward:
         return self.reply.score
 
     @property
-    def absolute(self) -> float:
+    def gated_absolute(self) -> float:
         """Comparable across groups, in [0, 1]."""
         score = self.score
         if score.reward is None:
