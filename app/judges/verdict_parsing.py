@@ -33,10 +33,8 @@ HIGHEST: Final = 4.0
 PARSER_VERSION: Final = 9
 """Increase this when the same answer would be parsed differently."""
 
-_LONGEST_ANSWER: Final = 400_000
-"""Characters that are parsed, from the end."""
-_WORK_FACTOR: Final = 8
-"""Most decoded characters, as a multiple of the answer's length."""
+_LONGEST_ANSWER: Final = 400_000  # characters that are parsed, from the end
+_WORK_FACTOR: Final = 8  # most decoded characters, as a multiple of the answer's length
 _MOST_TRIES: Final = 5_000
 _OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
 _MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {

@@ -54,6 +54,8 @@ class RescoreRequest(Frozen):
     relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
+    calibration_share: Annotated[Unit, Field(strict=True)] | None = None
+    """Share of the groups that are read once more beside replies of known level."""
     rubric: OwnRubric | None = None
     """What judges score by this time."""
     wait_seconds: Annotated[

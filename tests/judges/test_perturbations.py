@@ -67,9 +67,7 @@ def knowing(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 
 def _exemplars(request: JudgeRequest) -> list[str]:
-    scene = request.document["scene"]
-    assert isinstance(scene, dict)
-    return [specimen.clean for specimen in found() if specimen.cast.scene.id == scene["id"]]
+    return [specimen.clean for specimen in found() if specimen.document == request.document]
 
 
 def obedient(request: JudgeRequest, count: int) -> Mapping[str, float]:

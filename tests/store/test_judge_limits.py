@@ -1,5 +1,6 @@
 """Slots of a judge that a dead process left behind are free at once, those of a process that may live are not."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def test_a_killed_process_is_gone_before_and_after_it_is_waited_for() -> None:
         holder = process.stdout.readline().strip()
         seen = [is_gone(holder)]
         process.kill()
-        process.stdout.read()  # until its end is closed
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is dead; nobody has waited for it
         seen.append(is_gone(holder))
     seen.append(is_gone(holder))
     assert seen == [False, True, True]

@@ -18,6 +18,7 @@ from app.domain.tasks import Completion, Message, Task, TaskKey
 from app.domain.values import Split
 from app.envs.rlaif.environment import GivenCriterion, Rlaif, RlaifDraft, RlaifParams, build_rubric
 from app.judges.panels import ConfiguredPanels
+from app.judges.ranks import mean, space_as_normal
 from app.judges.scripted import ScriptedJudge, fail_requests, score_by_text
 from app.ports.environment import Tools
 from app.service.identity import compute_task_id
@@ -363,7 +364,8 @@ def test_any_group_size_is_compared(size: int) -> None:
     texts = [f"answer number {number}" for number in range(size)]
     judge = ScriptedJudge(score_by_text({text: place / (size - 1) for place, text in enumerate(texts)}))
     rewards = [score.reward for score in judged(judge, texts)]
-    assert rewards == pytest.approx([place / (size - 1) for place in range(size)])
+    places = [place / (size - 1) for place in range(size)]
+    assert rewards == pytest.approx([mean(both) for both in zip(places, space_as_normal(places), strict=True)])
 
 
 def test_one_reply_is_scored_without_comparison() -> None:
