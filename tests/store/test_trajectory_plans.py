@@ -15,7 +15,7 @@ from tests.support.store_cases import using
 LINE = "ix_trajectory_groups_line"
 
 EXPECTED: Mapping[str, set[str]] = {
-    "add": {"ix_trajectory_bodies_digest"},
+    "add": {"ix_trajectory_bodies_digest", "pk_trajectory_runs"},
     "take": {
         "pk_trajectory_runs",
         "pk_trajectory_feeders",
