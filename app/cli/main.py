@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         ),
         "rescore": CommandPlace(
             "app.cli.rescore",
-            "Score stored groups by another rule, and report what that changes: pairs, best replies, signs of advantages.",
+            "Score stored groups by another rule, and report which pairs, best replies and advantages change.",
         ),
         "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
         "tasks": CommandPlace("app.cli.prompt_export", "Export an environment's tasks as a prompt data set."),

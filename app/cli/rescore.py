@@ -81,7 +81,7 @@ def rescore(
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score stored groups by another rule, and report what that changes: pairs, best replies, signs of advantages.
+    """Score stored groups by another rule, and report which pairs, best replies and advantages change.
 
     What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
     You can stop and resume at any time: groups that already have this scoring cost nothing."""

@@ -13,7 +13,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.values import Unit
 from app.ports.judges import CalibratingPanel, Panel, ReferenceStore
-from app.service.inflight import SingleFlight
+from app.service.identity import SingleFlight
 from app.service.run_budgets import GroupBudget
 
 log = logging.getLogger(__name__)

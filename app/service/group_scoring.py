@@ -10,7 +10,7 @@ from app.domain.groups import Group
 from app.domain.rewards import compute_statistics
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
-from app.service.inflight import SingleFlight
+from app.service.identity import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
 from app.service.request_models import GroupReply
 from app.service.score_validation import AcceptedGroup, ScoreValidator

@@ -22,7 +22,7 @@ from app.ports.runtime import Clock, Observer
 from app.ports.sandbox import Programs, Workers
 from app.ports.store import GroupStore, ScoringStore
 from app.service.catalogue import ServedEnvironment
-from app.service.inflight import SingleFlight
+from app.service.identity import SingleFlight
 from app.service.judging import (
     JudgedCompletions,
     Scorer,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.service.inflight import SingleFlight
+from app.service.identity import SingleFlight
 
 
 @pytest.fixture
