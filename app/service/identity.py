@@ -1,4 +1,4 @@
-"""Ids of tasks, groups and streams, as digests, and single-flight: concurrent requests for one id share one execution."""
+"""Ids of tasks, groups and streams, as digests, and single-flight: requests for one id share one execution."""
 
 import asyncio
 import logging
