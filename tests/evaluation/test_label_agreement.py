@@ -13,7 +13,7 @@ def pairs(accuracy: float, count: int, seed: int) -> list[JudgedLabels]:
     return [JudgedLabels((1.0, 0.0), (0.8, 0.3) if chance.random() < accuracy else (0.3, 0.8)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize("accuracy", [0.7, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.5, 0.95))])
 def test_a_known_accuracy_comes_back_in_nearly_all_intervals(accuracy: float) -> None:
     found = [measure_label_agreement(pairs(accuracy, 200, seed)).pair_accuracy for seed in range(40)]
     inside = sum((one.low or 0) <= accuracy <= (one.high or 0) for one in found)
