@@ -55,8 +55,8 @@ def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> d
 
 
 def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """Everything to judge by. Left out are fields for gates, for tests of judges, for listings and for retrieval, the
-    lorebook, whose activated entries are passed separately, and probes, which are passed with those of the scene."""
+    """Everything to judge by. Left out are fields for tests of judges, for listings and for retrieval, the lorebook,
+    whose activated entries are passed separately, and probes, which are passed with those of the scene."""
     shown: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude=_find_hidden_fields(sheet))
     shown["lore_facts"] = [fact.model_dump(mode="json", include=_get_shown_fields(fact)) for fact in sheet.lore_facts]
     if not sheet.actions.allowed:
@@ -82,7 +82,6 @@ def _get_shown_fields(fact: LoreFact) -> set[str]:
 _NOT_FOR_JUDGES: Final[Mapping[str, IncEx | bool]] = {
     "meta": set(Meta.model_fields) - {"genre", "notes"},
     "relationships": {"__all__": {"target_id"}},
-    "secrets": {"__all__": {"leak_terms"}},  # gates look for these, and judges read what is secret
     "lorebook": True,
     "scenario": {"greetings"},
     "probes": True,

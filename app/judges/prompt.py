@@ -1,7 +1,6 @@
 """Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -206,20 +205,10 @@ def _build_prefix(situation: _PrefixKey) -> str:
 
 
 def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The probes without what the document has already: words of the voice, and facts whose words all stand in one
-    text."""
-    texts = [*iterate_texts(dict(document))]
-    words = [_list_words(text) for text in texts] if probes.facts else []
+    """The probes without words of the voice that the document has already."""
+    known = frozenset(iterate_texts(dict(document)))
     shown: dict[str, JsonValue] = probes.model_dump(mode="json")
-    return {
-        **shown,
-        "voice": [word for word in probes.voice if word not in texts],
-        "facts": [fact for fact in probes.facts if not any(_list_words(fact) <= known for known in words)],
-    }
-
-
-def _list_words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", text.casefold()))
+    return {**shown, "voice": [word for word in probes.voice if word not in known]}
 
 
 def _render_candidate(letter: str, candidate: Candidate) -> str:

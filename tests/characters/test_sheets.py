@@ -102,17 +102,13 @@ def test_lore_that_the_character_does_not_know_is_for_judges() -> None:
     )
 
 
-def test_judges_see_the_sheet_without_the_words_of_gates_and_the_answers_that_judges_are_tested_with() -> None:
+def test_judges_see_the_sheet_without_the_answers_that_judges_are_tested_with() -> None:
     sheet = read_sheet(SHIPPED)
     shown = json.dumps(build_judge_view(sheet))
     assert (
         [exemplar.reply for exemplar in sheet.probes.exemplars if json.dumps(exemplar.reply) in shown],
-        [
-            each.id
-            for each in sheet.secrets
-            if json.dumps(each.leak_terms) in shown or json.dumps(each.text) not in shown
-        ],
-    ) == ([], [])
+        all(json.dumps(term) in shown for secret in sheet.secrets for term in secret.leak_terms),
+    ) == ([], True)
 
 
 def test_a_card_says_who_it_is_and_nothing_that_is_hidden() -> None:

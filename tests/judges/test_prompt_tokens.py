@@ -39,12 +39,10 @@ def stated(name: str) -> list[int]:
 
 
 def test_a_reading_of_eight_replies_takes_few_tokens() -> None:
-    """The median of the packaged characters does."""
-    requests = [*iterate_requests()]
-    answers = [*map(write_short_answer, requests)]
-    assert all(isinstance(parse_answer(*each), JudgeAnswer) for each in zip(answers, requests, strict=True))
-    assert statistics.median(map(count_prompt, requests)) <= 4200
-    assert statistics.median(map(count, answers)) <= 600
+    request = build_request(find_case(TERSE))
+    answer = write_short_answer(request)
+    assert isinstance(parse_answer(answer, request), JudgeAnswer)
+    assert (count_prompt(request) <= 4200, count(answer) <= 600) == (True, True)
 
 
 def test_the_trade_off_states_the_tokens_that_it_reckons_with() -> None:
