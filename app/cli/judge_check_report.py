@@ -6,8 +6,8 @@ import typer
 from rich.table import Table
 
 from app.cli.consoles import output_console
+from app.judges.check_report import CheckReport, Figure
 from app.judges.form_comparison import FormComparison
-from app.judges.meta_evaluation_report import CheckReport, Figure
 
 console = output_console()
 

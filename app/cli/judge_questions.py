@@ -11,8 +11,9 @@ from app.domain.judging import Rubric
 from app.domain.values import Split
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.degradation import build_ladders
+from app.judges.gold_cases import GoldCase
 from app.judges.meta_evaluation import CheckQuestions
-from app.judges.perturbations import MUTATIONS, GoldCase, Templates, load_packaged_templates
+from app.judges.perturbations import MUTATIONS, Templates, load_packaged_templates
 from app.judges.perturbed_pairs import build_gold_cases, build_pairs, sample_one_per_character, sample_seldom_pairs
 from app.toolkit.package_data import find_packaged_folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -60,7 +60,8 @@ def callback() -> None:
 @judges.command("list")
 def list_judges(as_json: AsJson = False) -> None:
     """List judges with their models, the environments that they score, and whether they are fit for training."""
-    lines = _build_lines(_build_panels(_read_settings()))
+    with stop_on_errors():
+        lines = _build_lines(build_panels(read_settings()))
     if as_json:
         typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
         return
@@ -95,8 +96,9 @@ def check(
 
     Exit code 1: below target. Exit code 2: a budget stopped the check.
     Costs count against the judge budgets in the configured database."""
-    settings = _read_settings()
-    panels = _build_panels(settings)
+    with stop_on_errors():
+        settings = read_settings()
+        panels = build_panels(settings)
     name = name or panels.build_panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
         near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
@@ -251,17 +253,3 @@ def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
         )
         for name, judge in sorted(panels.judges.items())
     )
-
-
-def _read_settings() -> Settings:
-    try:
-        return read_settings()
-    except (ValidationError, ValueError) as error:
-        stop(str(error))
-
-
-def _build_panels(settings: Settings) -> ConfiguredPanels:
-    try:
-        return build_panels(settings)
-    except ValueError as error:
-        stop(str(error))

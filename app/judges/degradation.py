@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.judging import JudgeRequest, Rubric
-from app.judges.perturbations import MUTATIONS, GoldCase, Mutation, PerturbationContext, Templates, build_check_request
+from app.judges.gold_cases import GoldCase, build_check_request
+from app.judges.perturbations import MUTATIONS, Mutation, PerturbationContext, Templates
 from app.judges.presentation_order import derive_opaque_ids
 
 STEPS: Final = 3

@@ -12,7 +12,8 @@ from app.domain.rewards import apply_bounds, build_criteria, combine, compute_ab
 from app.judges.aggregation import Values, average_values
 from app.judges.degradation import DegradationLadder
 from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
-from app.judges.perturbations import GoldCase, PerturbedPair, build_identical_request
+from app.judges.gold_cases import GoldCase, build_identical_request
+from app.judges.perturbations import PerturbedPair
 from app.judges.presentation_order import assign_letters
 from app.judges.ranks import mean, normalise_ranks
 from app.judges.text_normalisation import Reply

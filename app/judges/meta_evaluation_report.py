@@ -1,4 +1,4 @@
-"""The report of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets."""
+"""Figures of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,8 +6,8 @@ from typing import Final
 
 from app.domain.intervals import Proportion, compute_intraclass_correlation
 from app.domain.rubrics import RubricLabel
-from app.domain.values import FiniteNumber, Frozen
 from app.judges.aggregation import Values, average_values
+from app.judges.check_report import CheckReport, CriterionFigure, Figure, LetterFigure, MutationFigure
 from app.judges.meta_evaluation import (
     CheckEvidence,
     LetterReading,
@@ -32,82 +32,6 @@ ANSWERED_AT_LEAST: Final = 0.95
 _REPORTED_SEPARATELY: Final = ("padding", "injection")
 """Mutations that have their own figure."""
 _GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
-
-
-class Figure(Frozen):
-    """One number of a check. `passed` is null without a target."""
-
-    name: str
-    value: FiniteNumber | None
-    low: FiniteNumber | None = None
-    high: FiniteNumber | None = None
-    """The 95 % Wilson interval; null for values that are not shares."""
-    trials: int
-    target: str = ""
-    passed: bool | None = None
-
-
-class MutationFigure(Frozen):
-    """How often the clean reply was preferred over one kind of spoilt reply; a tie counts half."""
-
-    mutation: str
-    does: str
-    grade: str
-    decidable: bool
-    """Words alone decide; no model is needed."""
-    judge: Figure
-    """The judge alone, without gates."""
-    behind_gates: Figure
-    """With gates first, as groups are scored."""
-
-
-class LetterFigure(Frozen):
-    """Of equal replies: how often the one under this letter is the best, and its mean absolute score from 0 to 1. The
-    score's interval is that of a share, which is at least as wide as it need be."""
-
-    letter: str
-    first: Figure
-    score: Figure
-
-
-class CriterionFigure(Frozen):
-    """What a criterion says of clean and of spoilt replies, over the pairs to which it applies."""
-
-    criterion: str
-    weight: FiniteNumber
-    """Its share where every criterion applies."""
-    clean: FiniteNumber | None
-    spoilt: FiniteNumber | None
-    """Means of the values."""
-    higher: Figure
-    """How often the clean reply has the higher value; a tie counts half."""
-
-
-class CheckReport(Frozen):
-    short: bool = False
-    """Few questions: a figure then passes unless its whole interval is beyond the target, and one without measurements
-    counts for nothing."""
-    judge: str
-    model: str
-    rubric: RubricLabel
-    characters: int
-    pairs: int
-    questions: int
-    calls: int
-    cost_usd: FiniteNumber | None
-    figures: tuple[Figure, ...]
-    mutations: tuple[MutationFigure, ...]
-    criteria: tuple[CriterionFigure, ...]
-    """In the order of the rubric. None has a target: few faults touch every criterion."""
-    letters: tuple[LetterFigure, ...] = ()
-    failures: tuple[str, ...]
-    """The judge's errors, each kind once."""
-    stopped: str | None = None
-    """Why the check stopped early. Earlier answers are measured nevertheless."""
-
-    @property
-    def passed(self) -> bool:
-        return self.stopped is None and all(figure.passed is not False for figure in self.figures)
 
 
 def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool = False) -> CheckReport:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from app.characters.casting import (
     Cast,
 )
-from app.judges.perturbations import MUTATIONS, GoldCase, Mutation, PerturbationContext, PerturbedPair, Templates
+from app.judges.gold_cases import GoldCase
+from app.judges.perturbations import MUTATIONS, Mutation, PerturbationContext, PerturbedPair, Templates
 
 
 def build_gold_cases(prompts: Sequence[tuple[Cast, str]]) -> tuple[GoldCase, ...]:

@@ -16,6 +16,8 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.values import Described, Name
+from app.settings.judge_sections import JudgeSettings as JudgeSettings
+from app.settings.judge_sections import Positive
 from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
 from app.settings.mistakes import PREFIX as PREFIX
 from app.settings.mistakes import SettingsError as SettingsError
@@ -24,9 +26,7 @@ from app.settings.mistakes import find_where_set as find_where_set
 from app.settings.sections import CompatSettings as CompatSettings
 from app.settings.sections import EnvironmentSettings as EnvironmentSettings
 from app.settings.sections import HealthSettings as HealthSettings
-from app.settings.sections import JudgeSettings as JudgeSettings
 from app.settings.sections import PartSettings as PartSettings
-from app.settings.sections import Positive
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
 from app.settings.sections import RemoteSettings as RemoteSettings

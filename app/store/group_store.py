@@ -25,10 +25,11 @@ from app.store.group_rows import (
     summarise_scores,
 )
 from app.store.judge_tables import judgements
+from app.store.lease_tables import leases
 from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
 from app.store.run_costs import record_costs
-from app.store.tables import groups, idempotency_keys, leases, prompts, rollouts, scores, tasks
+from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 
 
 class SqlGroupStore(GroupStore):

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, lit
 
 from app.domain.runs import Slot, Stream
 from app.ports.store import SlotLocator
-from app.store.tables import leases, streams
+from app.store.lease_tables import leases, streams
 
 MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""

@@ -17,8 +17,9 @@ from app.store.lease_allocation import (
     match_held_leases,
     match_stream_row,
 )
+from app.store.lease_tables import leases, streams
 from app.store.rows import decode_json, from_micros
-from app.store.tables import leases, runs, streams
+from app.store.tables import runs
 
 
 def lease_slots(

@@ -15,10 +15,11 @@ from app.domain.run_health import HealthOptions, Hold
 from app.domain.runs import LagPolicy, Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
+from app.store.lease_tables import leases, streams
 from app.store.rollups import load_rollups
 from app.store.rows import decode, decode_json, encode, filter_storable, from_micros, to_micros
 from app.store.run_costs import load_ledger, reserve_cost, settle_hold
-from app.store.tables import leases, pins, runs, streams
+from app.store.tables import pins, runs
 
 _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
 

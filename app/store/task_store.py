@@ -12,8 +12,9 @@ from app.domain.tasks import Context, Message, TaskKey
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
 from app.store import leases
 from app.store.database import Database
+from app.store.lease_tables import contexts
 from app.store.rows import decode, decode_json, encode, encode_json, filter_storable
-from app.store.tables import contexts, prompts, tasks
+from app.store.tables import prompts, tasks
 
 TITLE_LENGTH = 120
 

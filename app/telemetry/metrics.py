@@ -20,14 +20,13 @@ from app.domain.judging import Judgement
 from app.domain.rewards import compute_statistics
 from app.domain.run_health import SeriesName
 from app.domain.scores import Score
-from app.telemetry.judge_gauges import JudgeGauges, Reports
+from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics, Reports
 
 PREFIX = "atropos_envs"
 
 _UNIT_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _STD_BUCKETS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-_JUDGE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
 _MAX_ENVIRONMENTS = 256
 """Requests for unknown environments must not grow the registry without limit."""
@@ -58,7 +57,7 @@ class PrometheusObserver:
         self._low_signal = self._create_counter(
             "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves.", "env"
         )
-        self._scoring = self._create_histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
+        self._scoring = self._create_histogram("group_scoring_seconds", "Time to score a group.", JUDGE_SECONDS, "env")
         self._refused = self._create_counter("groups_refused", "Groups rejected with a problem.", "env", "code")
         self._gathered = self._create_counter(
             "groups_gathered",
@@ -73,25 +72,7 @@ class PrometheusObserver:
         self._future = self._create_counter(
             "passages_future", "Passages withheld because they are later than the requested time."
         )
-        self._judgements = self._create_counter(
-            "judgements", "Judgements of a group: usable or failed.", "judge", "model", "outcome"
-        )
-        self._judge_requests = self._create_counter(
-            "judge_requests", "Requests sent to a judge's model, retries included.", "judge", "model"
-        )
-        self._judge_seconds = self._create_histogram(
-            "judge_seconds", "Time from a judge's request to its judgement.", _JUDGE_SECONDS, "judge", "model"
-        )
-        self._judge_tokens = self._create_counter(
-            "judge_tokens",
-            "Tokens read and written by judges. `cached_input` is part of `input`, `reasoning` of `output`.",
-            "judge",
-            "model",
-            "type",
-        )
-        self._judge_cost = self._create_counter(
-            "judge_cost_usd", "Cost of judges at configured prices, in US dollars.", "judge", "model"
-        )
+        self._judges = JudgeMetrics(PREFIX, self.registry)
         self._commit = self._create_histogram(
             "db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS
         )
@@ -169,17 +150,7 @@ class PrometheusObserver:
                 histogram.observe(value)
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None:
-        for judgement in judgements:
-            who = (judgement.judge, judgement.model)
-            self._judgements.labels(*who, "usable" if judgement.error is None else "failed").inc()
-            self._judge_requests.labels(*who).inc(judgement.calls)
-            self._judge_seconds.labels(*who).observe(judgement.latency_seconds)
-            self._judge_tokens.labels(*who, "input").inc(judgement.input_tokens)
-            self._judge_tokens.labels(*who, "output").inc(judgement.output_tokens)
-            self._judge_tokens.labels(*who, "cached_input").inc(judgement.cached_input_tokens)
-            self._judge_tokens.labels(*who, "reasoning").inc(judgement.reasoning_tokens)
-            if judgement.cost_usd is not None:
-                self._judge_cost.labels(*who).inc(max(0.0, judgement.cost_usd))
+        self._judges.record(judgements)
 
     def record_refusal(self, environment: str, code: str) -> None:
         self._refused.labels(self._limit_environment(environment), code).inc()

@@ -6,8 +6,8 @@ from functools import cache
 
 from app.domain.tasks import Completion, Task
 from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
-from app.envs.text_to_sql.tasks.query_ast import render_sql
 from app.envs.text_to_sql.tasks.query_execution import compute_right_results
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import SHAPES, SqlExercise, draw_exercise
 from app.ports.environment import Tools

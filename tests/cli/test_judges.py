@@ -13,8 +13,8 @@ from app.cli.judge_questions import build_packaged_questions
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
+from app.judges.check_report import CheckReport
 from app.judges.form_comparison import FormComparison
-from app.judges.meta_evaluation_report import CheckReport
 from app.judges.prompt import render_lines
 from app.main.application import create_app
 from app.settings import read_settings

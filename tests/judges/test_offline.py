@@ -22,10 +22,10 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
+from app.judges.gold_cases import GoldCase
 from app.judges.languages import LANGUAGES, detect_language, get_language
 from app.judges.lexical import get_answered_line, iterate_texts
 from app.judges.offline import OfflineJudge, compute_absolute_score, rank_candidates
-from app.judges.perturbations import GoldCase
 from tests.support.specimens import shipped_specimens
 
 ROOT = Path(__file__).parents[2]

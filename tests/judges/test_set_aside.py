@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.judges.meta_evaluation_report import CheckReport
+from app.judges.check_report import CheckReport
 from app.judges.perturbations import MUTATIONS
 from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
 

@@ -10,8 +10,8 @@ from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.ports.store import LeaseResult, StreamState
 from app.store.database import open_reader
 from app.store.lease_allocation import MAX_DEFERRED
+from app.store.lease_tables import leases
 from app.store.store import Store
-from app.store.tables import leases
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 

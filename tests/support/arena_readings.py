@@ -9,8 +9,9 @@ from app.cli.judge_questions import load_packaged_specimens
 from app.domain.judging import Case, Judgement, JudgeRequest
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.aggregation import CandidateGroup
+from app.judges.gold_cases import GoldCase
 from app.judges.offline import OfflineJudge
-from app.judges.perturbations import GoldCase, load_packaged_templates
+from app.judges.perturbations import load_packaged_templates
 from app.judges.perturbed_pairs import build_pairs
 from app.judges.presentation_order import build_mirrored_orders, name_places
 

@@ -3,7 +3,7 @@
 from functools import cache
 
 from app.cli.judge_questions import load_packaged_specimens
-from app.judges.perturbations import GoldCase
+from app.judges.gold_cases import GoldCase
 
 
 @cache

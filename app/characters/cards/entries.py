@@ -73,9 +73,7 @@ class EntryReader:
             "priority": None if entry.get_number("priority") is None else self._read_whole_number(entry, "priority", 0),
             "position": self._read_position(entry, extensions),
             "scan_depth": self._clamp_depth(extensions.get_number_or_none("scan_depth")),
-            "case_sensitive": _find_first_set(
-                entry.get_flag("case_sensitive"), extensions.get_flag_or_none("case_sensitive")
-            ),
+            "case_sensitive": _read_case_sensitivity(entry),
             "whole_words": extensions.get_flag_or_none("match_whole_words"),
             "probability": _read_probability(extensions),
             "prevent_recursion": extensions.get_flag_or_none("prevent_recursion") is True,
@@ -127,10 +125,7 @@ class EntryReader:
         """Escapes a plain key among patterns, with the entry's case setting."""
         if not key or _SLASHED.fullmatch(key):
             return key
-        cased = _find_first_set(
-            entry.get_flag("case_sensitive"), entry.get_part("extensions").get_flag_or_none("case_sensitive")
-        )
-        return ("" if cased else "(?i)") + re.escape(key)
+        return ("" if _read_case_sensitivity(entry) else "(?i)") + re.escape(key)
 
     def _is_usable(self, key: str, pattern: bool) -> bool:
         if not key:
@@ -257,8 +252,9 @@ _MAPPED: Final = {
 _ENTRY_FIELDS: Final = {*_MAPPED, "comment", "selective", "extensions"}
 
 
-def _find_first_set(*flags: bool | None) -> bool | None:
-    return next((flag for flag in flags if flag is not None), None)
+def _read_case_sensitivity(entry: JsonFields) -> bool | None:
+    own = entry.get_flag("case_sensitive")
+    return entry.get_part("extensions").get_flag_or_none("case_sensitive") if own is None else own
 
 
 def _read_probability(extensions: JsonFields) -> float:

@@ -28,7 +28,7 @@ from app.envs.instruction_following.constraints.prose_checks import (
     FUNCTION_WORDS,
     find_prose_fault,
 )
-from app.envs.instruction_following.constraints.text_synthesis import PROSE
+from app.envs.instruction_following.constraints.text_plan import PROSE
 from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools

@@ -23,8 +23,8 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
 from app.envs.text_to_sql.tasks import database_domains, question_builder
-from app.envs.text_to_sql.tasks.query_ast import render_sql
 from app.envs.text_to_sql.tasks.query_execution import find_query_fault
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
 from app.envs.text_to_sql.tasks.table_samples import write_samples

@@ -27,11 +27,9 @@ UNFINISHED = "its arithmetic is not finished"
 
 def describe_undone(answer: ExpressionNode, gold: ExpressionNode, form: Form) -> str:
     """What is left to be done, in words of ours; empty when it is in the form."""
-    if any(_is_unfinished(node) for node in _iter_nodes(answer)):
-        return UNFINISHED
     known = {node.name for node in _iter_nodes(gold) if node.kind == "call"}
     known |= _LOGARITHMS if known & _LOGARITHMS else set()
-    if any(map(_is_rational_logarithm, _iter_nodes(answer))):
+    if any(_is_unfinished(node) or _is_rational_logarithm(node) for node in _iter_nodes(answer)):
         return UNFINISHED
     if any(node.kind == "call" and not node.symbols and node.name not in known for node in _iter_nodes(answer)):
         return UNFINISHED
@@ -94,10 +92,8 @@ def _is_bare_number(node: ExpressionNode) -> bool:
 
 
 def _is_unfinished(node: ExpressionNode) -> bool:
-    rational = sum(1 for part in node.parts if _is_rational(part) and not _is_minus_one(part))
-    if node.kind == "sum":
-        return rational > 1 or any(part.kind == "number" and not part.value for part in node.parts)
-    if node.kind == "product":
+    rational = sum(1 for part in node.parts if _is_rational(part) and part.value != -1)
+    if node.kind in ("sum", "product"):
         return rational > 1 or any(part.kind == "number" and not part.value for part in node.parts)
     if node.kind == "power":
         base, exponent = node.parts
@@ -108,10 +104,6 @@ def _is_unfinished(node: ExpressionNode) -> bool:
         index, inner = node.parts
         return _is_rational(inner) and (not _is_bare_number(inner) or _is_perfect_power(inner, int(index.value)))
     return node.kind == "quotient" and _is_rational(node) and not _is_bare_number(node)
-
-
-def _is_minus_one(node: ExpressionNode) -> bool:
-    return node.kind == "number" and node.value == -1
 
 
 def _can_be_raised(base: ExpressionNode) -> bool:

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from app.characters.scenes import SceneSet
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.offline import OfflineJudge
-from app.judges.perturbations import GoldCase, build_check_request
 from tests.support.specimens import shipped_specimens
 
 MANY = 6

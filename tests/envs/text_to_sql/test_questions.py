@@ -25,10 +25,10 @@ from app.envs.text_to_sql.tasks.query_ast import (
     SelectQuery,
     SetOperation,
     TableSource,
-    render_sql,
 )
 from app.envs.text_to_sql.tasks.query_execution import compute_right_results, find_query_fault, open_database, run_query
 from app.envs.text_to_sql.tasks.query_mutants import list_mutants
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.question_builder import QUESTION_TEXTS, QuestionBuilder, UnsuitableSchema
 from app.envs.text_to_sql.tasks.result_comparison import is_same_result
 from app.envs.text_to_sql.tasks.row_generation import HIDDEN, generate_rows

@@ -13,7 +13,7 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
-from app.envs.text_to_sql.tasks.query_ast import render_sql
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.sql_exercises import draw_exercise
 from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports.environment import Tools

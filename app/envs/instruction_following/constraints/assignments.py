@@ -7,7 +7,8 @@ from app.domain.values import Frozen
 from app.envs.instruction_following.constraints.instruction import Instruction, is_conflict
 from app.envs.instruction_following.constraints.instruction_kinds import KINDS, AnyInstruction
 from app.envs.instruction_following.constraints.prose_checks import find_prose_fault
-from app.envs.instruction_following.constraints.text_synthesis import TextPlan
+from app.envs.instruction_following.constraints.text_plan import TextPlan
+from app.envs.instruction_following.constraints.text_synthesis import write_text
 from app.envs.instruction_following.constraints.text_units import ParsedText, parse_text
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest, draw_request
 from app.toolkit.seeded import SeededRandom
@@ -49,7 +50,7 @@ def add_gold(assignment: Assignment, draws: SeededRandom, prompt: str) -> Assign
         draft = TextPlan(request, words=(request.least + 12, request.least + ROOM))
         for instruction in assignment.instructions:
             instruction.apply_to(draft)
-        reading = parse_text(draft.write(draws))
+        reading = parse_text(write_text(draft, draws))
         if not find_prose_fault(reading, request, prompt) and not any(find_faults(reading, assignment.instructions)):
             return assignment.model_copy(update={"gold": reading.raw})
     return None

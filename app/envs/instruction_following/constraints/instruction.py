@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Self
 from pydantic import TypeAdapter
 
 from app.domain.values import Frozen
-from app.envs.instruction_following.constraints.text_synthesis import TextPlan
+from app.envs.instruction_following.constraints.text_plan import TextPlan
 from app.envs.instruction_following.constraints.text_units import ParsedText
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.toolkit.package_data import read_packaged_data

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal, Self
 
 from app.envs.instruction_following.constraints.instruction import Instruction, format_count
-from app.envs.instruction_following.constraints.text_synthesis import PROSE, TextPlan
+from app.envs.instruction_following.constraints.text_plan import PROSE, TextPlan
 from app.envs.instruction_following.constraints.text_units import ParsedText
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.toolkit.seeded import SeededRandom

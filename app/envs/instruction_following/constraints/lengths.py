@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal, Self
 
 from app.envs.instruction_following.constraints.instruction import Instruction, format_count
-from app.envs.instruction_following.constraints.text_synthesis import TextPlan
+from app.envs.instruction_following.constraints.text_plan import TextPlan
 from app.envs.instruction_following.constraints.text_units import ParsedText, split_words
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.toolkit.seeded import SeededRandom

@@ -5,7 +5,7 @@ from functools import partial
 from typing import ClassVar, Final, Literal, Self
 
 from app.envs.instruction_following.constraints.instruction import Instruction, format_count
-from app.envs.instruction_following.constraints.text_synthesis import PROSE, TextPlan
+from app.envs.instruction_following.constraints.text_plan import PROSE, TextPlan
 from app.envs.instruction_following.constraints.text_units import ParsedText, find_bare_words
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.toolkit.seeded import SeededRandom

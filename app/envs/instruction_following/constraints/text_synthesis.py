@@ -1,104 +1,26 @@
-"""Gold texts: what a text should be like, and a generator that writes one, to prove that instructions can be combined.
+"""A generator of gold texts, which prove that instructions can be combined.
 
 The texts are assembled from parts and make little sense. No model ever sees them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
-
-from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.text_plan import PROSE, TextPlan
 from app.envs.instruction_following.constraints.text_units import split_words
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest, add_article
-from app.toolkit.package_data import read_packaged_data
 from app.toolkit.seeded import SeededRandom
 
 _FITTINGS: Final = 120
 """Most exchanges of sentences to reach the right number of words."""
 _USUAL_LENGTH: Final = 9
-
-
-class _Prose(Frozen):
-    cores: tuple[str, ...]
-    openers: Mapping[str, tuple[str, ...]]
-    tails: tuple[str, ...]
-    about: tuple[str, ...]
-    counted: tuple[str, ...]
-    keywords: tuple[str, ...]
-    forbidden: tuple[str, ...]
-    first_words: tuple[str, ...]
-    last_words: tuple[str, ...]
-    beginnings: tuple[str, ...]
-    endings: tuple[str, ...]
-    emoji: tuple[str, ...]
-    palindromes: tuple[str, ...]
-    acrostics: tuple[str, ...]
-    numbers: tuple[str, ...]
-
-
-PROSE: Final = read_packaged_data(Path(__file__).with_name("prose.yaml"), TypeAdapter(_Prose))
 _OPENERS: Final = tuple(opener for openers in PROSE.openers.values() for opener in openers)
 
 
-@dataclass
-class TextPlan:
-    """Properties that the text should have; each instruction adds its own."""
-
-    request: WritingRequest
-    words: tuple[int, int]
-    """Fewest and most, of the whole text."""
-    sentences: tuple[int, int] = (4, 60)
-    groups: int = 1
-    """Paragraphs, lines, sections …: `separator` stands between them."""
-    separator: str = "\n\n"
-    each: int = 0
-    """Sentences of each group; 0: as it comes."""
-    headings: tuple[str, ...] = ()
-    first_words: dict[int, str] = field(default_factory=dict)
-    """Of groups, by place."""
-    initials: str = ""
-    """Of the sentences, one after the other."""
-    different_starts: bool = False
-    longest_sentence: int = 30
-    rising: bool = False
-    beginning: str = ""
-    ending: str = ""
-    last_word: str = ""
-    said: list[str] = field(default_factory=list)
-    """Clauses that must occur, in this order."""
-    avoided: set[str] = field(default_factory=set)
-    """Letters."""
-    favoured: str = ""
-    """A letter that should occur often."""
-    forbidden: set[str] = field(default_factory=set)
-    longest_word: int = 40
-    marks: dict[str, int] = field(default_factory=dict)
-    """How many sentences end with something else than a full stop."""
-    items: tuple[str, ...] = ()
-    """What a list's lines begin with."""
-    above: list[str] = field(default_factory=list)
-    below: list[str] = field(default_factory=list)
-    wraps: list[Callable[[str], str]] = field(default_factory=list)
-    """Each is done to one word."""
-    finishes: list[Callable[[str], str]] = field(default_factory=list)
-    """Done to the whole text, in this order."""
-
-    def write(self, draws: SeededRandom) -> str:
-        """A text with most of these properties, not always all: the caller has to check it."""
-        return _TextWriter(self, draws).write()
-
-    def permits(self, sentence: str) -> bool:
-        """`sentence` is in lower case, without punctuation, words separated by blanks."""
-        words = sentence.split()
-        return (
-            not (self.avoided & set(sentence))
-            and not self.forbidden.intersection(words)
-            and max(map(len, words)) <= self.longest_word
-            and len(words) <= self.longest_sentence
-        )
+def write_text(plan: TextPlan, draws: SeededRandom) -> str:
+    """A text with most of the plan's properties, not always all: the caller has to check it."""
+    return _TextWriter(plan, draws).write()
 
 
 @dataclass

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level
-from app.envs.text_to_sql.tasks.query_ast import is_ordered, render_sql
+from app.envs.text_to_sql.tasks.query_ast import is_ordered
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
 from app.envs.text_to_sql.tasks.row_generation import Cell, Rows
 from app.envs.text_to_sql.tasks.sql_exercises import draw_exercise

@@ -57,7 +57,6 @@ ONCE_SHARE = 40
 FEW_YEARS = 6
 
 Slots = dict[str, str | int]
-
 ItemT = TypeVar("ItemT")
 
 
@@ -257,6 +256,5 @@ def choose_pronoun(table: SchemaTable) -> str:
 
 def order_by_label(table: SchemaTable) -> tuple[OrderBy, str]:
     """Tie-breaker by label. Numbers go downwards, since rows are stored upwards."""
-    if table.named:
-        return OrderBy(make_label_ref(table)), "in alphabetical order"
-    return OrderBy(make_label_ref(table), down=True), "from the highest down"
+    said = "in alphabetical order" if table.named else "from the highest down"
+    return OrderBy(make_label_ref(table), down=not table.named), said

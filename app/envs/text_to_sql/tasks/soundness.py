@@ -6,9 +6,10 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import pairwise
 
-from app.envs.text_to_sql.tasks.query_ast import ColumnRef, Query, SetOperation, is_ordered, render_sql
+from app.envs.text_to_sql.tasks.query_ast import ColumnRef, Query, SetOperation, is_ordered
 from app.envs.text_to_sql.tasks.query_execution import MOST_ROWS, MOST_STEPS, QueryRefused, open_database, run_query
 from app.envs.text_to_sql.tasks.query_mutants import UNROUNDED, list_mutants
+from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
 from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from app.envs.text_to_sql.tasks import aggregate_questions, set_questions, single_table_questions, two_table_questions
+from app.envs.text_to_sql.tasks import (
+    aggregate_questions,
+    set_questions,
+    single_table_questions,
+    three_table_questions,
+    two_table_questions,
+)
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level, draw_schema
 from app.envs.text_to_sql.tasks.question_builder import QuestionBuilder, SqlQuestion, UnsuitableSchema
 from app.envs.text_to_sql.tasks.row_generation import HIDDEN, SHOWN, Rows, generate_rows, list_wanted_values
@@ -55,7 +61,7 @@ SHAPES: Final[dict[Level, Sequence[QuestionShape]]] = {
         two_table_questions.known_figures,
     ),
     "hard": (
-        aggregate_questions.partners,
+        three_table_questions.partners,
         set_questions.partners_at_least,
         set_questions.partners_of_rows,
         set_questions.partners_of_rows,
@@ -75,7 +81,7 @@ SHAPES: Final[dict[Level, Sequence[QuestionShape]]] = {
         aggregate_questions.two_counts,
         set_questions.pairs,
         aggregate_questions.spread,
-        aggregate_questions.grandchildren,
+        three_table_questions.grandchildren,
     ),
 }
 MOST_ATTEMPTS = 500

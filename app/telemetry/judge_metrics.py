@@ -1,13 +1,16 @@
-"""Gauges of the judges' state, read at every scrape."""
+"""Metrics of judges: counted with their judgements, and gauges of their state, read at every scrape."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from app.domain.judging import JudgeReport
+from app.domain.judging import Judgement, JudgeReport
+
+JUDGE_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
 Reports = Callable[[], Mapping[str, JudgeReport]]
 """By judge."""
@@ -35,6 +38,43 @@ _GAUGES: Final[Mapping[str, tuple[str, Callable[[JudgeReport], float | None]]]] 
         lambda report: report.budget_left_tokens,
     ),
 }
+
+
+class JudgeMetrics:
+    """What judges did, by judge and model."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        def create_counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"{prefix}_{name}", documentation, ("judge", "model", *labels), registry=registry)
+
+        self._judgements = create_counter("judgements", "Judgements of a group: usable or failed.", "outcome")
+        self._requests = create_counter("judge_requests", "Requests sent to a judge's model, retries included.")
+        self._seconds = Histogram(
+            f"{prefix}_judge_seconds",
+            "Time from a judge's request to its judgement.",
+            ("judge", "model"),
+            registry=registry,
+            buckets=JUDGE_SECONDS,
+        )
+        self._tokens = create_counter(
+            "judge_tokens",
+            "Tokens read and written by judges. `cached_input` is part of `input`, `reasoning` of `output`.",
+            "type",
+        )
+        self._cost = create_counter("judge_cost_usd", "Cost of judges at configured prices, in US dollars.")
+
+    def record(self, judgements: Sequence[Judgement]) -> None:
+        for judgement in judgements:
+            who = (judgement.judge, judgement.model)
+            self._judgements.labels(*who, "usable" if judgement.error is None else "failed").inc()
+            self._requests.labels(*who).inc(judgement.calls)
+            self._seconds.labels(*who).observe(judgement.latency_seconds)
+            self._tokens.labels(*who, "input").inc(judgement.input_tokens)
+            self._tokens.labels(*who, "output").inc(judgement.output_tokens)
+            self._tokens.labels(*who, "cached_input").inc(judgement.cached_input_tokens)
+            self._tokens.labels(*who, "reasoning").inc(judgement.reasoning_tokens)
+            if judgement.cost_usd is not None:
+                self._cost.labels(*who).inc(max(0.0, judgement.cost_usd))
 
 
 class JudgeGauges(Collector):
