@@ -161,8 +161,8 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "judges/claims.py",
-        "return weight >= _LEAST_WEIGHT and sought",
-        "return weight >= 0 and sought",
+        "if weight >= _LEAST_WEIGHT:",
+        "if weight >= 0:",
         "judges/test_verdict_parsing.py",
     ),
     (

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fault_table import FAULTS
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("app", "benchmarks", "docs", "examples", "migrations", "tests")
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
@@ -188,6 +190,11 @@ def test_files_are_short() -> None:
     limits = {path: MAX_APP_LINES if path.startswith("app/") else MAX_LINES for path in sources()}
     long = {path: line_count(path) for path, limit in limits.items() if line_count(path) > limit}
     assert long.keys() == LONGER.keys(), long
+
+
+def test_every_seeded_fault_applies_to_this_code() -> None:
+    counts = {fault.name: (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) for fault in FAULTS}
+    assert (len(counts), {name: count for name, count in counts.items() if count != 1}) == (60, {})
 
 
 def test_every_runtime_dependency_says_why() -> None:
