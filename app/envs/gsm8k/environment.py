@@ -11,7 +11,9 @@ reply that says 26 without committing to it, an answer inside the thinking. `app
 has the whole rule; values are compared exactly, without `eval`.
 
 With a data set configured, its rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
-which are not GSM8K; their metadata says so.
+which are not GSM8K; their metadata says so. Four of five are composed: a beginning, one to four changes, a question,
+and sentences with numbers that do not matter; of 5,000 some 4,000 differ when names and numbers are masked. No text
+shows its answer as a number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ from app.toolkit.answers.committed import map_completions
 from app.toolkit.answers.number_extraction import grade_number, read_number
 
 STORIES = Path(__file__).with_name("stories.yaml")
+CHAINS = Path(__file__).with_name("chains.yaml")
 GENERATED = "arithmetic_word"
 
 INSTRUCTION = (
@@ -58,7 +61,7 @@ class Gsm8kRow(BaseModel):
 
 class Gsm8k(Environment):
     name: ClassVar[str] = "gsm8k"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     chance: ClassVar[float] = 0.01
 
     def __init__(self, source: Dataset[Gsm8kRow] | WordProblems) -> None:
@@ -67,7 +70,7 @@ class Gsm8k(Environment):
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         configured = datasets.rows(cls.name, Gsm8kRow, config="main")
-        return cls(WordProblems.read(STORIES) if configured is None else configured)
+        return cls(WordProblems.read(STORIES, CHAINS) if configured is None else configured)
 
     @property
     def origin(self) -> str:

@@ -1,16 +1,17 @@
-"""Arithmetic word problems made from story templates: endless for training, a fixed set apart from them for testing."""
+"""Arithmetic word problems of stories, written or composed: endless for training, a fixed set apart for testing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from string import Formatter
 from threading import Lock
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from app.domain.values import Frozen, Name, Split
+from app.domain.values import Frozen, Split
+from app.envs.gsm8k.stories import Story
+from app.envs.gsm8k.story_chains import StoryChains
 from app.toolkit.package_data import read_yaml
 from app.toolkit.seeded import SeededRandom, is_held_out
 
@@ -21,46 +22,17 @@ TEST_SHARE = 10
 MOST_DRAWS = 20_000
 """Far more attempts than a usable story needs."""
 
+DRAWS_OF_ONE_STORY = 1_000
+COMPOSED_SHARE = 80
+"""Percent of the problems whose stories are composed of parts."""
+
 _OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
-
-Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
-"""Evaluated from left to right; sums and products are never mixed, so there is only one reading."""
-
-Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
-"""Lowest, highest, and the step between."""
-
-
-class SolutionStep(Frozen):
-    """One line of the worked solution: what is found, and the formula that finds it."""
-
-    says: str
-    does: Formula
-
-
-class Story(Frozen):
-    name: Name
-    numbers: dict[str, Range]
-    words: dict[str, tuple[str, ...]] = {}
-    given: tuple[Formula, ...] = ()
-    text: str
-    steps: Annotated[tuple[SolutionStep, ...], Field(min_length=2)]
-
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
-        shown = [*"ABC", *self.words, *self.numbers, *(formula.split()[0] for formula in self.given)]
-        found = [step.does.split()[0] for step in self.steps]
-        if len({*shown, *found}) < len(shown) + len(found):
-            raise ValueError(f"{self.name} uses a name twice")
-        if not {name for _, name, _, _ in Formatter().parse(self.text) if name} <= {*shown}:
-            raise ValueError(f"the text of {self.name} uses a number that only the solution computes")
-        if found[-1] != "answer":
-            raise ValueError(f"the last step of {self.name} must compute `answer`")
-        return self
 
 
 class StoryBook(Frozen):
     names: Annotated[tuple[str, ...], Field(min_length=3)]
     stories: Annotated[tuple[Story, ...], Field(min_length=1)]
+    chains: StoryChains | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +54,10 @@ class WordProblems:
         """By question, as far as any was asked for: making all of them takes a tenth of a second."""
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """pydantic.ValidationError when the file is not a story book."""
-        return cls(StoryBook.model_validate(read_yaml(path)))
+    def read(cls, stories: Path, chains: Path) -> Self:
+        """pydantic.ValidationError when a file is not what it should be."""
+        composed = StoryChains.model_validate(read_yaml(chains))
+        return cls(StoryBook.model_validate(read_yaml(stories)).model_copy(update={"chains": composed}))
 
     def problem(self, split: Split, index: int) -> WordProblem:
         """`index` is any non-negative integer for train and below TEST_SIZE for test. ValueError if the stories yield
@@ -104,14 +77,26 @@ class WordProblems:
             return next(islice(self._test_problems.values(), index, None))
 
     def _draw_problem(self, split: Split, index: int) -> WordProblem:
-        story = self.book.stories[SeededRandom(f"{split} {index}").below(len(self.book.stories))]
-        spans = {name: range(span[0], span[1] + 1, *span[2:]) for name, span in story.numbers.items()}
         for attempt in range(MOST_DRAWS):
+            if attempt % DRAWS_OF_ONE_STORY == 0:
+                story = self._choose_story(f"{split} {index}", attempt // DRAWS_OF_ONE_STORY)
+                spans = {name: range(span[0], span[1] + 1, *span[2:]) for name, span in story.numbers.items()}
             draws = SeededRandom(f"{split} {index} {attempt}")
             numbers = {name: draws.one(span) for name, span in spans.items()}
-            if _choose_split(story, numbers) == split and _solve_story(story, numbers):
+            if (
+                _choose_split(story, numbers) == split
+                and _solve_story(story, numbers)
+                and not _gives_away(story, numbers)
+            ):
                 return _write_problem(story, numbers, self._draw_words(story, draws))
         raise ValueError(f"no numbers of story {story.name} give positive whole results")
+
+    def _choose_story(self, seed: str, again: int) -> Story:
+        """A written story stays the same; a composed one, for which no numbers fit, makes way for another."""
+        draws = SeededRandom(seed)
+        if self.book.chains is not None and draws.chance(COMPOSED_SHARE):
+            return self.book.chains.compose(SeededRandom(f"{seed} chain {again}"))
+        return draws.one(self.book.stories)
 
     def _draw_words(self, story: Story, draws: SeededRandom) -> dict[str, str]:
         names = list(self.book.names)
@@ -139,6 +124,11 @@ def _solve_story(story: Story, numbers: dict[str, int]) -> bool:
             return False
         numbers[name] = value
     return True
+
+
+def _gives_away(story: Story, numbers: Mapping[str, int]) -> bool:
+    """Whether the answer is one of the numbers in the text."""
+    return numbers["answer"] in [numbers[name] for name in story.slots if name in numbers]
 
 
 def _parse_operand(word: str, numbers: Mapping[str, int]) -> int:
