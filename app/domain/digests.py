@@ -2,8 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from typing import Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
+
+_PIECE: Final = 256 * 1024
+"""Characters, written in a few milliseconds."""
 
 
 def canonical_json(value: object) -> str:
@@ -18,6 +23,34 @@ def digest_of_text(text: str) -> str:
 
 def digest(value: object) -> str:
     return digest_of_text(canonical_json(value))
+
+
+def digest_in_pieces(value: JsonValue) -> str:
+    """As `digest`, for long texts: other threads run between the pieces."""
+    hasher = hashlib.sha256()
+    for piece in _iterate_canonical_json(value):
+        hasher.update(piece.encode("ascii"))
+    return hasher.hexdigest()[:32]
+
+
+def _iterate_canonical_json(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), _PIECE):
+            yield canonical_json(value[start : start + _PIECE])[1:-1]
+        yield '"'
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield "," if place else "["
+            yield from _iterate_canonical_json(item)
+        yield "]" if value else "[]"
+    elif isinstance(value, dict):
+        for place, name in enumerate(sorted(value)):
+            yield f"{',' if place else '{'}{canonical_json(name)}:"
+            yield from _iterate_canonical_json(value[name])
+        yield "}" if value else "{}"
+    else:
+        yield canonical_json(value)
 
 
 def digest_of_model(model: BaseModel) -> str:

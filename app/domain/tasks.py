@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
+from app.domain.digests import digest, digest_in_pieces
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber, is_absent
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -198,6 +199,10 @@ class Completion(Frozen):
         if self.text is not None:
             return [self.text, self.finish_reason]
         return [[message.model_dump(mode="json") for message in self.messages or ()], self.finish_reason]
+
+    @property
+    def identity_digest(self) -> str:
+        return (digest_in_pieces if are_large([self]) else digest)(self.identity)
 
     @property
     def truncated(self) -> bool:

@@ -92,8 +92,8 @@ class Lexicon:
             facts=self._measure_facts(reply, present),
             focus=self._measure_focus(reply, present),
             answers=self._measure_uptake(reply, present),
-            hook=self._measure_hook(sentences),
-            idle=_measure_idle_share(sentences),
+            hook=sentences.hook,
+            idle=sentences.idle_share,
             assistant=_measure_assistant_tone(reply),
             repetition=_measure_repetition(reply),
             banned=tuple(
@@ -139,45 +139,45 @@ class Lexicon:
             return self._measure_focus(reply, present)
         return min(1.0, len(self.line_stems & present) / min(2, len(self.line_stems)))
 
-    def _analyse_sentences(self, reply: Reply) -> tuple["_Sentence", ...]:
+    def _analyse_sentences(self, reply: Reply) -> "_SentenceCounts":
+        """Of a long reply few objects are kept at a time: a search for garbage stops the service while it lasts."""
         found = [match.group() for match in _SENTENCE.finditer(reply.folded)]
-        subjects = [self.world.intersection(self.language.extract_stems(sentence)) for sentence in found]
+        subjects = [tuple(self.world.intersection(self.language.extract_stems(sentence))) for sentence in found]
         counts = Counter(stem for stems in subjects for stem in stems)
-        return tuple(
-            _Sentence(
-                words=split_words(sentence),
-                asks="?" in sentence or "？" in sentence,
-                to_you=not self.language.you.isdisjoint(split_words(sentence)),
-                says_something=any(counts[stem] == 1 for stem in stems),
-            )
-            for sentence, stems in zip(found, subjects, strict=True)
-        )
-
-    def _measure_hook(self, sentences: Sequence["_Sentence"]) -> float:
-        """A question or an address to the player about this world."""
-        telling = [sentence for sentence in sentences if sentence.says_something]
-        if any(sentence.asks for sentence in telling):
-            return 1.0
-        return 0.7 if any(sentence.to_you for sentence in telling) else 0.0
+        telling, idle, asks, to_you = 0, 0, False, False
+        for sentence, stems in zip(found, subjects, strict=True):
+            if any(counts[stem] == 1 for stem in stems):
+                telling += 1
+                asks = asks or "?" in sentence or "？" in sentence
+                to_you = to_you or not self.language.you.isdisjoint(split_words(sentence))
+            elif len(split_words(sentence)) >= _SHORT_SENTENCE:
+                idle += 1
+        return _SentenceCounts(telling, idle, asks, to_you)
 
     def _count_world_stems(self, sentence: str) -> int:
         return len(self.world.intersection(self.language.extract_stems(sentence)))
 
 
 @dataclass(frozen=True)
-class _Sentence:
-    words: tuple[str, ...]
+class _SentenceCounts:
+    telling: int
+    """Sentences with a word of this world that no other sentence of the reply has."""
+    idle: int
+    """Others that are not short."""
     asks: bool
+    """A telling sentence is a question."""
     to_you: bool
-    says_something: bool
-    """Has a word of this world that no other sentence of the reply has."""
+    """A telling sentence addresses the player."""
 
+    @property
+    def hook(self) -> float:
+        """A question or an address to the player about this world."""
+        return 1.0 if self.asks else 0.7 if self.to_you else 0.0
 
-def _measure_idle_share(sentences: Sequence[_Sentence]) -> float:
-    """Short sentences do not count. Words added to a sentence never lower the share."""
-    telling = sum(sentence.says_something for sentence in sentences)
-    idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT_SENTENCE for sentence in sentences)
-    return idle / (telling + idle) if idle else 0.0
+    @property
+    def idle_share(self) -> float:
+        """Words added to a sentence never lower it."""
+        return self.idle / (self.telling + self.idle) if self.idle else 0.0
 
 
 def split_sentences(text: str) -> tuple[str, ...]:

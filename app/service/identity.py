@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.digests import canonical_json, digest
+from app.domain.digests import canonical_json, digest, digest_in_pieces
 from app.domain.errors import GatewayError
 from app.domain.groups import Group
 from app.domain.runs import Policy, Purpose, Stream
-from app.domain.tasks import Completion, TaskKey
+from app.domain.tasks import Completion, TaskKey, are_large
 from app.domain.values import Split
 
 log = logging.getLogger(__name__)
@@ -101,9 +101,9 @@ def compute_group_id(
     task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]
 ) -> str:
     """The id that identifies retries of a group. `holder` is the lease, else the run, else empty."""
-    return "group_" + digest(
-        [task, holder, _list_policy_parts(policy), purpose, [completion.identity for completion in completions]]
-    )
+    compute = digest_in_pieces if are_large(completions) else digest
+    shared: list[JsonValue] = [task, holder, _list_policy_parts(policy), purpose]
+    return "group_" + compute([*shared, [completion.identity for completion in completions]])
 
 
 def compute_part_group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, key: str) -> str:
@@ -117,5 +117,5 @@ def compute_scope(group: Group, key: str, size: int) -> str:
     return digest(["sample", *shared, key, size])
 
 
-def _list_policy_parts(policy: Policy | None) -> list[str | int | None] | None:
+def _list_policy_parts(policy: Policy | None) -> list[JsonValue] | None:
     return None if policy is None else [policy.model, policy.step]

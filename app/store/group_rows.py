@@ -17,7 +17,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
-from app.store.rows import decode, encode, encode_json, from_micros, to_micros
+from app.store.rows import decode, encode, encode_completion, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
 Rows = list[dict[str, str | int | float | None]]
@@ -86,7 +86,7 @@ def build_rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[st
         "group_sequence": sequence,
         "position": position,
         "rollout_id": rollout.rollout_id,
-        "completion": encode(rollout.completion),
+        "completion": encode_completion(rollout.completion),
         **build_score_columns(rollout.score),
     }
 

@@ -8,7 +8,6 @@ from typing import Final
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.digests import digest
 from app.domain.errors import NotFound
 from app.domain.groups import Group
 from app.domain.parts import Member, PendingGroup
@@ -18,7 +17,7 @@ from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.group_store import add_groups
 from app.store.part_tables import part_members, parts
-from app.store.rows import decode, decode_json, encode, encode_json, from_micros
+from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros
 from app.store.tables import groups
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000
@@ -108,8 +107,8 @@ def insert_members(
             "group_id": row["group_id"],
             "place": member.place,
             "scope": row["scope"],
-            "said": digest(member.completion.identity),
-            "completion": None if own_group else encode(member.completion),
+            "said": member.completion.identity_digest,
+            "completion": None if own_group else encode_completion(member.completion),
             "own_group": own_group,
             "state": "answered" if held_until is None else "held",
             "holder": holder,

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
 
-from app.domain.digests import digest
 from app.domain.groups import Group
 from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows
 from app.domain.tasks import Completion
@@ -125,7 +124,7 @@ def _find_abandoned_member(
         select(part_members)
         .where(
             part_members.c.scope == cohort.scope,
-            part_members.c.said == digest(completion.identity),
+            part_members.c.said == completion.identity_digest,
             part_members.c.state != "answered",
             gone,
             part_members.c.held_until > now - round(seconds * MICROSECONDS_PER_SECOND),

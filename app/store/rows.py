@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import itemgetter
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import Connection, Table, insert, make_url
 from sqlalchemy.engine.default import DefaultDialect
 
+from app.domain.tasks import Completion, are_large
 from app.domain.values import is_encodable
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_PIECE: Final = 256 * 1024
+"""Characters, encoded in a few milliseconds."""
 
 
 def encode(value: BaseModel, exclude: set[str] | None = None) -> str:
@@ -27,6 +30,36 @@ def encode(value: BaseModel, exclude: set[str] | None = None) -> str:
         return value.__pydantic_serializer__.to_json(value, exclude=exclude, exclude_defaults=True).decode()
     except PydanticSerializationError:  # a lone surrogate, which UTF-8 cannot hold but an ASCII escape can
         return json.dumps(value.model_dump(mode="json", exclude=exclude, exclude_defaults=True))
+
+
+def encode_completion(completion: Completion) -> str:
+    """As `encode`. Long texts are encoded in pieces, between which other threads run."""
+    if not are_large([completion]):
+        return encode(completion)
+    if completion.text is not None:
+        return _encode_text_first(completion, "text")
+    messages = ",".join(_encode_text_first(message, "content") for message in completion.messages or ())
+    return _put_first(f'"messages":[{messages}]', encode(completion, exclude={"messages"}))
+
+
+def _encode_text_first(value: BaseModel, field: str) -> str:
+    text: str | None = getattr(value, field)
+    if text is None:
+        return encode(value)
+    pieces = (_encode_text(text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
+    return _put_first(f'"{field}":"{"".join(pieces)}"', encode(value, exclude={field}))
+
+
+def _encode_text(text: str) -> str:
+    try:
+        return to_json(text).decode()[1:-1]
+    except PydanticSerializationError:
+        return json.dumps(text)[1:-1]
+
+
+def _put_first(member: str, rest: str) -> str:
+    """`rest` is a JSON object."""
+    return f"{{{member}}}" if rest == "{}" else f"{{{member},{rest[1:]}"
 
 
 def decode(model: type[ModelT], text: str) -> ModelT:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
+from app.domain.digests import digest, digest_in_pieces
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson, FiniteNumber, Frozen, Name, Unit, WholeNumber
 
 JSON = TypeAdapter[JsonValue](FiniteJson)
@@ -132,3 +133,15 @@ def test_nothing_unknown_is_accepted_and_nothing_changes() -> None:
     bounded: BaseModel = Bounded(share=0)
     with pytest.raises(ValidationError, match="frozen"):
         bounded.share = 1  # type: ignore[attr-defined]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_a_digest_in_pieces_is_the_digest(value: JsonValue) -> None:
+    long = ["旅人\ud83d" * 100_000, value]
+    assert (digest_in_pieces(value), digest_in_pieces(list(long))) == (digest(value), digest(long))

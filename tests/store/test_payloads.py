@@ -8,7 +8,16 @@ from hypothesis import strategies as some
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
-from app.store.rows import decode, decode_json, encode, encode_json, filter_storable, from_micros, to_micros
+from app.store.rows import (
+    decode,
+    decode_json,
+    encode,
+    encode_completion,
+    encode_json,
+    filter_storable,
+    from_micros,
+    to_micros,
+)
 from app.store.task_store import TITLE_LENGTH, build_title
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=()), max_size=40)
@@ -29,6 +38,20 @@ def test_models_come_back_whatever_text_they_hold(raw: str, note: str) -> None:
     judgement = Judgement(judge="j", model=note, order=(raw,), raw=raw, verdicts=(Verdict(candidate=note, scores={}),))
     written = encode(judgement)
     assert (decode(Judgement, written), fits(written)) == (judgement, True)
+
+
+@pytest.mark.parametrize("text", ['ab\x00\n"\\', "旅人\ud83d", "", "z"])
+def test_long_texts_come_back_as_short_ones_do(text: str) -> None:
+    """A lone surrogate in one piece does not change how the others are written."""
+    long = text + "é" * 300_000 + text
+    spoken = (Message(role="assistant", content=long, reasoning_content=text), Message(role="tool", tool_call_id="c"))
+    completions = [
+        Completion(text=long),
+        Completion(text=long, finish_reason="stop", extra={"a": 1}),
+        Completion(messages=spoken, finish_reason="length"),
+    ]
+    written = [*map(encode_completion, completions)]
+    assert ([decode(Completion, each) for each in written], [*map(fits, written)]) == (completions, [True] * 3)
 
 
 @given(JSON)

@@ -15,6 +15,7 @@ of the turn count for nothing. A number that is merely mentioned, even alone, is
 """
 
 import re
+from array import array
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -113,18 +114,25 @@ def _read_boxes(text: str) -> NumberAnswer | None:
 
 def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
     """The contents of closed boxes that are in no other closed box, each cut off one character beyond `most`."""
-    opened: list[tuple[int, bool]] = []
+    starts, outside = array("q"), array("q")
+    """Of the open boxes: where the content begins, and how many other braces were open before it."""
+    depth = 0
     closed: list[tuple[int, int]] = []
     for brace in iterate_matches(_BRACE, text, _LONGEST_BRACE):
         mark = brace[0]
-        if mark == "}":
-            start, is_box = opened.pop() if opened else (0, False)
-            if is_box:
-                while closed and closed[-1][0] > start:
-                    closed.pop()
-                closed.append((start, brace.start()))
-        elif mark == "{" or mark[1] not in "{}":
-            opened.append((brace.end(), mark != "{"))
+        if mark == "{":
+            depth += 1
+        elif mark == "}" and depth:
+            depth -= 1
+        elif mark == "}" and starts:
+            start, depth = starts.pop(), outside.pop()
+            while closed and closed[-1][0] > start:
+                closed.pop()
+            closed.append((start, brace.start()))
+        elif mark[1:] not in ("", "{", "}"):
+            starts.append(brace.end())
+            outside.append(depth)
+            depth = 0
     return [text[start : min(end, start + most + 1)] for start, end in closed]
 
 
