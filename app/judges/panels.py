@@ -10,16 +10,18 @@ from app.domain.rubrics import OwnRubric
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.judges.caching_judge import FreshJudge
 from app.judges.deadline import JUDGING_SECONDS
+from app.judges.listwise import MOST_READINGS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.judges.rubric_files import build_sound_rubric, require_sound_rubric
 from app.ports.judges import Judge, Panel, Panels, RepeatingJudge, ReportingJudge
 
-DEFAULTS: Final = PanelOptions(
-    mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5, calibration_share=0.025
-)
+DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Used where neither the run nor the settings set an option."""
+
+CALIBRATION_SHARES: Final[Mapping[int, float]] = {1: 0.01, 2: 0.02, 4: 0.025}
+"""By readings, where neither sets a share: a reading beside references takes a hundredth of what readings take."""
 
 PANELS_KEPT: Final = 1000
 
@@ -59,20 +61,19 @@ class ConfiguredPanels:
         return self._judges
 
     def resolve_options(self, environment: str, options: ScoringOptions) -> PanelOptions:
-        chosen = self._fallback
+        chosen, share = self._fallback, None
         for said in (self._defaults.get(environment, ScoringOptions()), options):
+            share = share if said.calibration_share is None else said.calibration_share
             chosen = PanelOptions(
                 mode=said.mode or chosen.mode,
                 votes=said.votes or chosen.votes,
                 judges=said.judges or chosen.judges,
                 readings=said.readings or chosen.readings,
                 relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
-                calibration_share=chosen.calibration_share
-                if said.calibration_share is None
-                else said.calibration_share,
                 rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
             )
-        return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})
+        share = CALIBRATION_SHARES[chosen.readings or MOST_READINGS] if share is None else share
+        return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges)), "calibration_share": share})
 
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         return self._made(environment, options)

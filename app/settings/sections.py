@@ -34,8 +34,8 @@ class EnvironmentSettings(Frozen):
     """Share of the standing within the group in a judged reward; 0.5 by default."""
     calibration_share: Unit | None = None
     """Share of the tasks whose groups are read once more, beside replies of known level, so that `calibrated` means the
-    same throughout a run; 0.025 by default, which costs about one hundredth more, and 0 for none. No reward depends
-    on it."""
+    same throughout a run; by default 0.01, 0.02 or 0.025 with 1, 2 or 4 readings, which costs about one hundredth
+    more, and 0 for none. No reward depends on it."""
     rubric: Path | None = None
     """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
     `atropos-envs rubrics write` makes one to start from. It is read at the start."""

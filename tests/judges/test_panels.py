@@ -39,6 +39,9 @@ def test_chooses(environment: str, options: ScoringOptions, judges: tuple[str, .
     ("environment", "said", "expected"),
     [
         ("rlaif", {}, {}),
+        ("rlaif", {"readings": 1}, {"readings": 1, "calibration_share": 0.01}),
+        ("rlaif", {"readings": 2}, {"readings": 2, "calibration_share": 0.02}),
+        ("rlaif", {"readings": 1, "calibration_share": 0.5}, {"readings": 1, "calibration_share": 0.5}),
         ("npc_arena", {}, {"mode": "pairwise", "judges": ("big", "small"), "relative_weight": 0.25}),
         (
             "npc_arena",
@@ -56,7 +59,7 @@ def test_the_settings_fill_in_what_a_run_leaves_open(
     environment: str, said: dict[str, object], expected: dict[str, object]
 ) -> None:
     assert PANELS.resolve_options(environment, ScoringOptions.model_validate(said)) == DEFAULTS.model_copy(
-        update=expected
+        update={"calibration_share": 0.025, **expected}
     )
 
 
