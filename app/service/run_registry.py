@@ -263,15 +263,17 @@ async def stays_connected() -> bool:
 
 async def await_pace(run: Run, request: BatchOptions, runs: RunRegistry, tasks: TaskStore, has_left: HasLeft) -> bool:
     """Whether tasks may be handed out at the request's training step, after waiting while a lease that is still out
-    would be stale. The run is looked at again each time, since its limit may change meanwhile. A client that leaves
-    while it waits gets nothing: nobody would answer its leases."""
+    would be stale. The run is looked at again each time, since its limit may change meanwhile: RunHeld once an
+    alarm holds it. A client that leaves while it waits gets nothing: nobody would answer its leases."""
     due = asyncio.get_running_loop().time() + request.wait_seconds
     early = await _is_too_early(run, request.policy_step, tasks)
     while early:
         if (left := due - asyncio.get_running_loop().time()) <= 0:
             return False
         await asyncio.sleep(min(left, PACE_POLL_SECONDS))
-        early = await _is_too_early(await runs.ensure(run.name), request.policy_step, tasks)
+        run = await runs.ensure(run.name)
+        _refuse_held_run(run, request.purpose)
+        early = await _is_too_early(run, request.policy_step, tasks)
         if await has_left():
             return False
     return True

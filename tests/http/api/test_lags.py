@@ -4,6 +4,7 @@ docs/semantics.md."""
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -13,8 +14,22 @@ import pytest
 from pydantic import JsonValue
 from starlette.types import Message
 
+from app.domain.run_health import Alarm, Hold
 from tests.support.playground import World, gateway
+from tests.support.store_cases import opened
 
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ALARM = Alarm(
+    alarm_id="alarm_1",
+    series="length",
+    since_group=1,
+    noticed_group=2,
+    effect=0.1,
+    statistic=6.0,
+    limit=4.8,
+    evidence="replies are longer",
+    raised_at=NOW,
+)
 LIMIT: JsonValue = {"max_lag": 0, "lag_policy": "pace"}
 NEXT = "/envs/toy/next-batch"
 
@@ -63,6 +78,24 @@ def test_a_limit_that_is_lifted_ends_the_wait(tmp_path: Path, migrated_file: Pat
             return len((await asyncio.wait_for(waiting, 20)).json()["tasks"])
 
     assert asyncio.run(scenario()) == 1
+
+
+def test_a_run_that_an_alarm_holds_ends_the_wait(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+
+    async def scenario() -> tuple[int, str]:
+        async with gateway(World(), path) as client, opened(f"sqlite:///{path}") as store:
+            await client.put("/runs/a", json=LIMIT)
+            await client.post(NEXT, json=ask(1, 0))
+            waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
+            await asyncio.sleep(0.1)
+            await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW))
+            await client.put("/runs/a", json={"lag_policy": "flag"})
+            refused = await asyncio.wait_for(waiting, 20)
+            return refused.status_code, refused.json().get("code")
+
+    assert asyncio.run(scenario()) == (409, "run_held")
 
 
 async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, body: JsonValue, seconds: float) -> None:
