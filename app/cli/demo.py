@@ -9,6 +9,7 @@ from typing import Annotated
 
 import httpx
 import typer
+from pydantic import JsonValue
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -135,7 +136,8 @@ def _print_results(results: DemoResults, url: str) -> None:
 async def _run_step(
     gateway: GatewayClient, solver: Catalogue, plan: DemoPlan, environment: str, step: int
 ) -> Sequence[GroupReply]:
-    batch = await gateway.fetch_next_batch({"run": plan.run, "batch_size": plan.batch_size}, environment)
+    ask: dict[str, JsonValue] = {"run": plan.run, "batch_size": plan.batch_size, "policy": {"step": step}}
+    batch = await gateway.fetch_next_batch(ask, environment)
     luck = random.Random(f"{plan.seed}:{environment}:{step}")  # noqa: S311  # a toy policy
     skill = 0.15 + 0.7 * step / max(1, plan.steps - 1)
     groups = []

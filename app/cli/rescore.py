@@ -27,7 +27,12 @@ from app.service.rescoring import RescoreReply, RescoreRequest
 PAGE = 100
 WAIT_SECONDS = 60.0
 GIVE_UP_SECONDS = 10.0
-"""How long an unreachable or overloaded gateway is asked again."""
+"""How long a gateway that is unreachable or overloaded at the beginning is asked again."""
+RESTART_SECONDS = 120.0
+"""The same in the middle, where it may be starting again."""
+RESUME = "run the same command again to resume"
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 GROUPS_ESTIMATED = 24
 """Groups that the estimate looks at, spread over all."""
 
@@ -101,16 +106,16 @@ def rescore(
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     tally = RescoreTally()
-    failure = None
+    failure, code = "", 0
     try:
         asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
     except KeyboardInterrupt:
-        errors.print("stopped; run the same command again to resume", style="yellow")
+        failure, code = f"stopped; {RESUME}", STOPPED
     except GatewayError as error:
-        failure = describe_error(error)
+        failure, code = describe_error(error) + (f"; {RESUME}" if tally.groups else ""), 1
     _print_results(tally, as_json=as_json)
-    if failure is not None:
-        stop(failure, 1)
+    if failure:
+        stop(failure, code)
 
 
 def _summarise(tally: RescoreTally) -> RescoreSummary:
@@ -172,10 +177,11 @@ async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary],
     if not some:
         return
     scale, missing = len(groups) / count, sum(not one.stored for one in some)
+    basis = "" if count == len(groups) else f", by an estimate from {count} of them"
     prices = [one.cost_usd for one in some if one.cost_usd is not None]
     usd = scale * sum(prices) if len(prices) == len(some) else None
     errors.print(
-        f"{len(groups):,} groups, of which about {scale * missing:,.0f} are not scored so yet: at most about "
+        f"{len(groups):,} groups, of which {scale * missing:,.0f} are not scored so yet{basis}: at most "
         f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
         f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
         highlight=False,
@@ -209,7 +215,7 @@ async def _iter_groups(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIter
 async def _rescore_group(gateway: GatewayClient, group_id: str, request: RescoreRequest) -> RescoreReply:
     ask = partial(gateway.rescore, group_id, request)
     while True:
-        reply = await _new_retrier().retry_until_answered(group_id, ask)
+        reply = await Retrier(ends_after=RESTART_SECONDS).retry_until_answered(group_id, ask)
         if reply.scoring.outcome != "pending":
             return reply
 

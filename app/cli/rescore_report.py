@@ -9,6 +9,7 @@ from app.cli.consoles import output_console
 from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.resampling import MeanEstimate
 from app.evaluation.scoring_flips import FlipFigures, FlipReport
+from app.toolkit.display import escape_invisible
 
 
 class RescoreSummary(Frozen):
@@ -59,7 +60,7 @@ def _build_table(title: str, rows: Sequence[FlipFigures]) -> Table:
         shares = (row.flipped_share, row.best_changed, row.signs_flipped)
         figures = (row.mean_shift, row.rank_correlation)
         table.add_row(
-            escape(row.name),
+            escape(escape_invisible(row.name)),
             str(row.groups),
             *(_format_share(share) for share in shares),
             *(_format_estimate(figure) for figure in figures),

@@ -31,7 +31,7 @@ from app.service.request_models import (
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
-from app.service.run_registry import RunRegistry, await_pace
+from app.service.run_registry import HasLeft, RunRegistry, await_pace, stays_connected
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache, build_record, build_tasks, place_context
 from app.service.task_selection import build_label_lookup, build_locator
@@ -84,13 +84,13 @@ class Dispatcher:
         self._panels = panels
         self._observer = observer
 
-    async def next_batch(self, environment: str, request: NextBatch) -> TaskBatch:
+    async def next_batch(self, environment: str, request: NextBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
         hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_contradictions(request)
         _refuse_unleased_target(request)
         run = await self._ensure_run(request, [hosted])
         source = _build_source(hosted, run, request)
-        if run is not None and not await self._await_pace(run, request):
+        if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return PACED
         source = await self._apply_target(source, request, run)
         if run is not None and request.cursor is None:
@@ -107,12 +107,8 @@ class Dispatcher:
         return TaskBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
-        step = None if request.policy is None else request.policy.step
+        step = request.policy_step
         return await self._tasks.lease(source.stream, count, request.lease_seconds, source.locate, step)
-
-    async def _await_pace(self, run: Run, request: BatchOptions) -> bool:
-        step = None if request.policy is None else request.policy.step
-        return step is None or await await_pace(run, step, request.wait_seconds, self._runs, self._tasks)
 
     @asynccontextmanager
     async def _return_leases_on_failure(
@@ -146,13 +142,13 @@ class Dispatcher:
         ready = await asyncio.to_thread(memoise_slots, locate, front.position, request.batch_size + 1)
         return replace(source, locate=ready)
 
-    async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
+    async def next_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
         run = await self._ensure_run(request, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
-        if run is not None and not await self._await_pace(run, request):
+        if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return PACED
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(build_mix_stream(run.name, request.mix), request.batch_size)
@@ -271,8 +267,7 @@ class Dispatcher:
 def _refuse_contradictions(request: NextBatch | NextMixedBatch) -> None:
     if request.purpose == "eval" and request.cursor is None:
         raise InvalidRequest("evaluation requests need a cursor; start with 0", field="cursor")
-    step = None if request.policy is None else request.policy.step
-    if step is not None and (request.run is None or request.cursor is not None):
+    if request.policy_step is not None and (request.run is None or request.cursor is not None):
         raise InvalidRequest("the step is kept with leases, so it needs a run and no cursor", field="policy.step")
 
 

@@ -62,6 +62,10 @@ class BatchOptions(Frozen):
         ),
     ] = 10.0
 
+    @property
+    def policy_step(self) -> int | None:
+        return None if self.policy is None else self.policy.step
+
 
 class TaskSelection(Frozen):
     """Filters tasks by their public metadata: for each key, the allowed values."""

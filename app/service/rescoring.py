@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from app.domain.calibration import LEVELS, ReferencePlan, is_drawn
 from app.domain.digests import digest
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Scoring, TaskRecord
-from app.domain.judging import Judgement, Mode
+from app.domain.judging import Case, Judgement, Mode
 from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import OwnRubric, RubricLabel
 from app.domain.runs import Readings, ScoringOptions, Votes
@@ -168,6 +169,11 @@ class Rescorer:
         await score_completions(hosted.environment, task, missing, options, asked, *work, what=f"estimate, {group_id}")
         chosen = self._panels.resolve_options(hosted.name, options)
         bounds = [bound_judging(case, chosen, self._panels) for case in asked.cases]
+        further = chosen.model_copy(update={"mode": "listwise", "readings": 1})
+        for case in asked.cases:
+            drawn = is_drawn(case.key, chosen.calibration_share)
+            plan = hosted.environment.references(task) if drawn else None
+            bounds += [bound_judging(one, further, self._panels) for one in _list_calibrations(case, plan)]
         prices = [bound.usd for bound in bounds if bound.usd is not None]
         return RescoreEstimate(
             stored=False,
@@ -274,6 +280,15 @@ def _list_missing(group: Group, before: Scoring) -> list[Completion]:
     """Completions without a score in this scoring."""
     both = zip(group.rollouts, before.scores, strict=True)
     return [rollout.completion for rollout, score in both if score.outcome != "scored"]
+
+
+def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:
+    """What calibrating a drawn group asks: one more reading, and one question more where a judge writes references.
+    They are taken to be as long as what the judge is told of the scene."""
+    if plan is None or plan.opted_out:
+        return []
+    told = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
+    return [told] if plan.given.keys() >= LEVELS.keys() else [told, told]
 
 
 def _build_unscored(count: int, reason: Reason, detail: str) -> JudgedCompletions:

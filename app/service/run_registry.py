@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
 from app.ports.runtime import Clock
 from app.ports.store import RunStore, TaskStore
+from app.service.request_models import BatchOptions
 from app.service.run_agreement import AgreementCheck, RunAgreement
 from app.service.run_budgets import GroupBudget, find_unpriced
 from app.service.store_memory import StoreMemory
@@ -27,6 +28,9 @@ REMEMBERED_RUNS = 10_000
 PACE_POLL_SECONDS = 0.2
 NEAR_RUNS = 500
 """Among so many runs the one is looked for that somebody may have meant."""
+
+HasLeft: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether the client that asks has disconnected."""
 
 
 class RunSettings(Frozen):
@@ -252,19 +256,35 @@ class RunRegistry:
         return run
 
 
-async def await_pace(run: Run, step: int, wait_seconds: float, runs: RunRegistry, tasks: TaskStore) -> bool:
-    """Whether tasks may be handed out at this training step, after waiting while a lease that is still out would be
-    stale. The run is looked at again each time, since its limit may change meanwhile."""
-    due = asyncio.get_running_loop().time() + wait_seconds
-    while run.lag_policy == "pace" and run.max_lag is not None:
-        oldest = await tasks.get_oldest_step(run.name)
-        if oldest is None or not run.is_stale(step - oldest):
-            return True
+async def stays_connected() -> bool:
+    """For callers that cannot leave."""
+    return False
+
+
+async def await_pace(run: Run, request: BatchOptions, runs: RunRegistry, tasks: TaskStore, has_left: HasLeft) -> bool:
+    """Whether tasks may be handed out at the request's training step, after waiting while a lease that is still out
+    would be stale. The run is looked at again each time, since its limit may change meanwhile: RunHeld once an
+    alarm holds it. A client that leaves while it waits gets nothing: nobody would answer its leases."""
+    due = asyncio.get_running_loop().time() + request.wait_seconds
+    early = await _is_too_early(run, request.policy_step, tasks)
+    while early:
         if (left := due - asyncio.get_running_loop().time()) <= 0:
             return False
         await asyncio.sleep(min(left, PACE_POLL_SECONDS))
         run = await runs.ensure(run.name)
+        _refuse_held_run(run, request.purpose)
+        early = await _is_too_early(run, request.policy_step, tasks)
+        if await has_left():
+            return False
     return True
+
+
+async def _is_too_early(run: Run, step: int | None, tasks: TaskStore) -> bool:
+    """Whether a lease of the run that is still out would be stale at this step."""
+    if step is None or run.lag_policy != "pace":
+        return False
+    oldest = await tasks.get_oldest_step(run.name)
+    return oldest is not None and run.is_stale(step - oldest)
 
 
 def _refuse_held_run(run: Run, purpose: Purpose) -> None:

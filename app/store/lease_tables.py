@@ -52,6 +52,9 @@ class LeaseTable(TableRecord, table=True):
         build_partial_index(
             "ix_leases_live_task", "run", "environment", "split", "params_digest", "index", where="state = 'live'"
         ),
+        build_partial_index(
+            "ix_leases_live_step", "run", "expires_at", "step", where="state = 'live' AND step IS NOT NULL"
+        ),
         build_partial_index("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
     )
     lease_id: str = Field(primary_key=True)

@@ -77,8 +77,9 @@ def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, H
 
 
 def load_oldest_step(connection: Connection, database: Database, run: str) -> int | None:
-    live = leases.c.run == run, IS_LIVE, leases.c.expires_at > database.read_lease_clock(connection)
-    return connection.execute(select(func.min(leases.c.step)).where(*live)).scalar()
+    """Reads the entries of leases that are out, and no row: every paced holder asks again and again."""
+    out = leases.c.run == run, IS_LIVE, leases.c.expires_at > database.read_lease_clock(connection)
+    return connection.execute(select(func.min(leases.c.step)).where(*out, leases.c.step.is_not(None))).scalar()
 
 
 def load_leasing_runs(connection: Connection, key: TaskKey) -> frozenset[str]:

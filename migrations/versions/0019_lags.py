@@ -24,9 +24,13 @@ def upgrade() -> None:
         op.add_column(table, sa.Column(name, kind, nullable=True))
     op.add_column("groups", sa.Column("stale", sa.Integer(), nullable=False, server_default=sa.text("0")))
     op.add_column("runs", sa.Column("lag_policy", sa.String(), nullable=False, server_default="flag"))
+    out = sa.text("state = 'live' AND step IS NOT NULL")
+    columns = ["run", "expires_at", "step"]
+    op.create_index("ix_leases_live_step", "leases", columns, sqlite_where=out, postgresql_where=out)
 
 
 def downgrade() -> None:
+    op.drop_index("ix_leases_live_step", "leases")
     removed: dict[str, list[str]] = {"groups": ["stale"], "runs": ["lag_policy"]}
     for table, name, _ in _COLUMNS:
         removed.setdefault(table, []).append(name)

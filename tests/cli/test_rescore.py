@@ -47,7 +47,7 @@ def test_groups_are_scored_anew_once(served: Served) -> None:
     assert [len(view["scorings"]) for view in group_views(served)] == [1, 1, 1]
     for figure in ("Spearman of rewards", "best completion changed", "completions compared │ 9", "0, $0.0000"):
         assert figure in everything[1][1]
-    assert "3 groups, of which about 0 are not scored so yet: at most about 0 calls" in everything[1][1]
+    assert "3 groups, of which 0 are not scored so yet: at most 0 calls" in everything[1][1]
 
 
 def test_nothing_to_score_is_no_error(served: Served) -> None:

@@ -1,9 +1,11 @@
 """A whole run scored by another judge: the report by hand, the cost before it, and a command that is killed."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 from app.cli.gateway_client import GatewayClient
 from app.cli.main import cli
 from app.cli.rescore import RescoreSpec, RescoreTally, rescore_groups
+from app.cli.rescore_report import RescoreSummary, print_summary
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Judgement, JudgeRequest
 from app.evaluation.scoring_flips import RescoredGroup, report_flips
@@ -30,7 +33,7 @@ from tests.support.chat_server import serving as judge_serving
 from tests.support.playground import World, by_number, gateway
 from tests.support.preferring import preferring
 from tests.support.rescored import BY_HAND, GROUPS, OTHER_JUDGE, figures_of
-from tests.support.serving import ROOT, serving
+from tests.support.serving import ROOT, free_port, serving
 
 
 def differing(request: JudgeRequest, count: int) -> Mapping[str, float]:
@@ -122,6 +125,22 @@ def test_an_estimate_is_a_bound_and_asks_nobody(tmp_path: Path, migrated_file: P
     assert tally.cost_usd <= 4 * (bound.cost_usd or 0)
 
 
+def test_a_label_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    group = RescoredGroup("a", (0.1, 0.9), (0.9, 0.1), label="\x1b[2J[red]")
+    print_summary(RescoreSummary(groups=1, unscored=0, calls=0, cost_usd=0.0, report=report_flips([group])))
+    shown = capsys.readouterr().out
+    assert ("⟨U+001B⟩[2J[red]" in shown, "\x1b" in shown) == (True, False)
+
+
+def test_ctrl_c_is_told_from_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.cli.rescore._rescore_all", interrupt)
+    ran = CliRunner().invoke(cli, ["rescore", "--url", "http://127.0.0.1:9"])
+    assert (ran.exit_code, "run the same command again to resume" in ran.output) == (130, True)
+
+
 @pytest.mark.slow
 def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
@@ -131,16 +150,9 @@ def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path)
         return Reply(preferring(number, received).body, seconds=0.3)
 
     with judge_serving(judge) as server:
-        known = {"base_url": server.url, "model": "counter"}
-        config = {"judges": {"slow": known}, "environments": {"rlaif": {"judges": ["offline"]}}}
-        (tmp_path / "gateway.yaml").write_text(json.dumps(config), encoding="utf-8")
+        write_settings(tmp_path, server.url)
         with serving(tmp_path) as served:
-            batch = {"run": "a", "batch_size": 16}
-            tasks = httpx.post(f"{served.url}/envs/rlaif/next-batch", json=batch, timeout=60).json()["tasks"]
-            texts = [{"text": "Yes."}, {"text": "Yes, of course, why not, if you like."}]
-            groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": texts} for one in tasks]
-            told = httpx.post(f"{served.url}/score", json={"groups": groups}, timeout=60).json()["groups"]
-            rewarded = sum(any(reward is not None for reward in group["rewards"]) for group in told)
+            rewarded = store_sixteen(served.url)
             options = ["rescore", "--url", served.url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
             command = [sys.executable, "-m", "app.cli", *options, "--yes"]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -158,3 +170,58 @@ def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path)
     assert 0 < found["calls"] < len(asked)
     assert set(asked.values()) == {1}
     assert (again["calls"], again["report"]) == (0, found["report"])
+
+
+@pytest.mark.slow
+def test_a_gateway_that_is_killed_goes_on_and_counts_nothing_twice(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    def judge(number: int, received: Received) -> Reply:
+        asked[json.dumps(received.body["messages"])] += 1
+        return Reply(preferring(number, received).body, seconds=0.3)
+
+    with judge_serving(judge) as server:
+        write_settings(tmp_path, server.url)
+        port = free_port()
+        with serving(tmp_path, port=port) as served:
+            rewarded = store_sixteen(served.url)
+            options = ["rescore", "--url", served.url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
+            command = [sys.executable, "-m", "app.cli", *options, "--yes"]
+            working = subprocess.Popen(
+                command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+            )
+            due = time.monotonic() + 120
+            while len(asked) < 6 and working.poll() is None and time.monotonic() < due:
+                time.sleep(0.01)
+            served.kill()
+        lost = sum(asked.values()) - count_rows(served.database, "judge_cache")
+        with serving(tmp_path, port=port):
+            found = json.loads(working.communicate(timeout=180)[0])
+            again = json.loads(CliRunner().invoke(cli, options).stdout)
+    twice = sum(asked.values()) - len(asked)
+    assert (working.returncode, found["groups"], found["unscored"]) == (0, rewarded, 0)
+    assert count_rows(served.database, "scorings") == rewarded
+    assert 0 <= twice <= lost < len(asked)
+    assert found["calls"] <= sum(asked.values())
+    assert (again["calls"], again["report"]) == (0, found["report"])
+
+
+def count_rows(database: Path, table: str) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+    return count
+
+
+def write_settings(folder: Path, judge_url: str) -> None:
+    known = {"base_url": judge_url, "model": "counter"}
+    config = {"judges": {"slow": known}, "environments": {"rlaif": {"judges": ["offline"]}}}
+    (folder / "gateway.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+
+def store_sixteen(url: str) -> int:
+    """The groups that have a reward."""
+    tasks = httpx.post(f"{url}/envs/rlaif/next-batch", json={"run": "a", "batch_size": 16}, timeout=60).json()["tasks"]
+    texts = [{"text": "Yes."}, {"text": "Yes, of course, why not, if you like."}]
+    groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": texts} for one in tasks]
+    told = httpx.post(f"{url}/score", json={"groups": groups}, timeout=60).json()["groups"]
+    return sum(any(reward is not None for reward in group["rewards"]) for group in told)

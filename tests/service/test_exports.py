@@ -69,6 +69,7 @@ def stored(
                 for place, (completion, (_, score)) in enumerate(zip(completions, said, strict=True))
             ),
             created_at=START,
+            hand_out_step=1,
         ),
         task=TaskRecord(
             task_id="t",
@@ -135,6 +136,7 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
         "run": "",
         "policy": "m",
         "step": 3,
+        "lag": 2,
         "created_at": "2026-01-02T03:04:05.678901+00:00",
         "rollout_id": "g1-0",
         "index": 0,

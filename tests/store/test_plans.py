@@ -44,6 +44,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "contexts": {"pk_contexts"},
     "edition": {"pk_editions", "pk_sheets"},
     "epochs": {"pk_epochs"},
+    "oldest step": {"ix_leases_live_step"},
     "front": {"pk_streams", "ix_leases_live_task"},
     "outcomes": {"ix_groups_run", "pk_groups", "pk_tasks"},
     "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
@@ -93,6 +94,7 @@ def lease_filler(n: int) -> dict[str, str | int | None]:
         "expires_at": 2**60 + n,
         "created_at": 0,
         "group_id": None,
+        "step": n,
     }
 
 
@@ -163,6 +165,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "contexts": store.tasks.get_frozen_contexts(stream(), [(0, 1), (0, 2)]),
         "edition": store.sheets.get("npc_arena", "e1"),
         "epochs": store.sheets.begin_epochs(stream(), [0, 1], "e1"),
+        "oldest step": store.tasks.get_oldest_step("run"),
         "front": store.tasks.get_stream_state(stream()),
         "outcomes": store.outcomes.list_since(of_run, GROUPS // 2, 5_000, [1, 2]),
         "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),

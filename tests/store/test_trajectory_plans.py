@@ -29,6 +29,7 @@ EXPECTED: Mapping[str, set[str]] = {
         LINE,
     },
     "look": {"pk_trajectory_runs", "pk_trajectory_feeders", "pk_trajectory_batches", LINE},
+    "lag": {"pk_trajectory_runs", LINE},
     "latest": {"ix_trajectory_bodies_kept"},
     "seen": {"pk_trajectory_feeders"},
 }
@@ -52,6 +53,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "add": queue.add("r1", [packed("new")]),
         "take": queue.take_batch("r1", "life", [1], form_batch),
         "look": queue.get_run("r1", "life"),
+        "lag": queue.get_lag("r1"),
         "latest": queue.get_newest_group_body("r1"),
         "seen": queue.record_heartbeat("r1", 0),
     }

@@ -44,6 +44,8 @@ class ProcessPlan:
     def build_request(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
         """The body of `POST /next-batch`."""
         how: dict[str, JsonValue] = {"lease_seconds": self.lease_seconds} if cursor is None else {"cursor": cursor}
+        if cursor is None and self.setup.step is not None:
+            how["policy"] = {"step": self.setup.step}
         mix: list[JsonValue] = [member.model_dump(mode="json") for member in self.setup.mix]
         return {"mix": mix, "run": self.setup.run, "batch_size": batch_size, **how}
 

@@ -5,7 +5,7 @@ import json
 from functools import cache
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from app.domain.digests import canonical_json, digest_of_text
@@ -53,11 +53,11 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
-    async def next_batch(request: BatchOptions) -> TaskBatch:
-        return await gateway.dispatcher.next_batch(name, _to_next_batch(request))
+    async def next_batch(request: BatchOptions, client: Request) -> TaskBatch:
+        return await gateway.dispatcher.next_batch(name, _to_next_batch(request), client.is_disconnected)
 
-    async def next_batch_by_query(query: Annotated[BatchQuery, Query()]) -> TaskBatch:
-        return await gateway.dispatcher.next_batch(name, _parse_query(query))
+    async def next_batch_by_query(query: Annotated[BatchQuery, Query()], client: Request) -> TaskBatch:
+        return await gateway.dispatcher.next_batch(name, _parse_query(query), client.is_disconnected)
 
     async def step(request: StepRequest) -> Turn:
         return await gateway.stepper.step(name, request)

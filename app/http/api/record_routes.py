@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupFilter, StatisticsBreakdown
@@ -29,8 +29,8 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
     @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
-    async def next_mixed_batch(request: NextMixedBatch) -> TaskBatch:
-        return await gateway.dispatcher.next_mixed_batch(request)
+    async def next_mixed_batch(request: NextMixedBatch, client: Request) -> TaskBatch:
+        return await gateway.dispatcher.next_mixed_batch(request, client.is_disconnected)
 
     @router.post("/score", summary="Score groups of any environments", responses=refusals)
     async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:

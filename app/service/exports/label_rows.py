@@ -15,8 +15,10 @@ from app.service.exports.row_models import RowOrigin, build_origin, export_compl
 from app.service.task_cache import TaskCache
 
 _LABELS_A_PAGE: Final = 64
-_NOWHERE: Final = {
-    name: "" for name in ("group_id", "task_id", "environment", "version", "split", "task_label", "run", "policy")
+_NOWHERE: Final[dict[str, object]] = {
+    **dict.fromkeys(("group_id", "task_id", "environment", "version", "split", "task_label", "run", "policy"), ""),
+    "step": None,
+    "lag": None,
 }
 
 
@@ -132,7 +134,7 @@ def _describe_reply(side: str, said: ReplyLabel) -> dict[str, object]:
 def _build_imported_rows(label: Label) -> Iterator[LabelRow]:
     choice = label.choice
     assert choice is not None  # noqa: S101
-    origin = _NOWHERE | {"step": None, "tools": "[]", "chosen_id": "", "rejected_id": ""} | _describe_label(label)
+    origin = _NOWHERE | {"tools": "[]", "chosen_id": "", "rejected_id": ""} | _describe_label(label)
     origin |= {"source": choice.source, "chosen_model": choice.chosen_model, "may_be_edited": choice.may_be_edited}
     origin |= _describe_reply("chosen", ReplyLabel()) | _describe_reply("rejected", ReplyLabel())
     models = choice.rejected_models or ("",) * len(choice.rejected)

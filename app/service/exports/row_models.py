@@ -30,6 +30,9 @@ class RowOrigin(Frozen):
     """Name of the trained model."""
     step: int | None
     """Training step of the model."""
+    lag: int | None
+    """Training steps since the task was handed out; nothing where a step is not known. Negative after a return to an
+    older checkpoint."""
     created_at: str
     """ISO 8601, UTC."""
 
@@ -141,6 +144,7 @@ def build_origin(stored: StoredGroup) -> RowOrigin:
         run=group.run or "",
         policy=group.policy.model if group.policy else "",
         step=group.policy.step if group.policy else None,
+        lag=group.lag,
         created_at=group.created_at.isoformat(),
     )
 

@@ -11,7 +11,7 @@ from app.cli.prices import PolicyPrices
 from app.cli.process.atropos_groups import GroupLine, SampledCompletion, build_group_line
 from app.cli.process.meter import ProcessMeter
 from app.cli.process.outputs import open_jsonl_output
-from app.cli.process.plan import parse_mix
+from app.cli.process.plan import ProcessPlan, ProcessSetup, parse_mix
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.inference.token_sequences import TokenSequence
 from app.inference.wire import Usage
@@ -138,3 +138,21 @@ def test_the_meter_counts_rewards_tokens_and_money() -> None:
         3.0,
         None,
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "cursor", "how"),
+    [
+        (None, None, {"lease_seconds": 600.0}),
+        (12, None, {"lease_seconds": 600.0, "policy": {"step": 12}}),
+        (12, 8, {"cursor": 8}),
+    ],
+)
+def test_leases_are_asked_for_at_the_step_of_the_policy(
+    step: int | None, cursor: int | None, how: dict[str, JsonValue]
+) -> None:
+    mix = parse_mix("gsm8k", None, "train", None)
+    setup = ProcessSetup(mix=mix, run="a", by_cursor=cursor is not None, model="m", step=step, group_size=2, to="jsonl")
+    plan = ProcessPlan(setup, limit=None, batch_size=4, hands=4, lease_seconds=600.0, first_cursor=0)
+    mixture: JsonValue = [{"env": "gsm8k", "weight": 1.0, "split": "train", "params": {}}]
+    assert plan.build_request(4, cursor) == {"mix": mixture, "run": "a", "batch_size": 4, **how}

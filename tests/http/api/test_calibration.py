@@ -138,6 +138,19 @@ def test_a_drawn_group_has_values_on_the_line_through_the_references(tmp_path: P
     assert (grader.answers, calls) == (calls, sum(one["calls"] for one in detail["judgements"]))
 
 
+def test_what_rescoring_a_drawn_group_may_cost_counts_its_calibration(tmp_path: Path) -> None:
+    grader = Grader()
+    with serving(grader) as server, gateway(tmp_path / "a.db", server.url, 0.0) as client:
+        (body,) = bodies(client, 1)
+        path = f"/groups/{score(client, body)['group_id']}/rescore"
+        asked = {share: {"readings": 1, "calibration_share": share} for share in (0.0, 1.0)}
+        plain, drawn = (client.post(f"{path}/estimate", json=asked[share]).json() for share in asked)
+        scored = client.post(path, json=asked[1.0]).json()
+    assert (plain["calls"], drawn["calls"]) == (1, 3)
+    assert 1 < scored["calls"] <= 3
+    assert scored["cost_usd"] <= drawn["cost_usd"]
+
+
 def test_no_part_of_a_reward_depends_on_it(tmp_path: Path) -> None:
     found = []
     with serving(Grader()) as server:

@@ -2,21 +2,39 @@
 docs/semantics.md."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 import httpx
 import pytest
 from pydantic import JsonValue
+from starlette.types import Message
 
+from app.domain.run_health import Alarm, Hold
 from tests.support.playground import World, gateway
+from tests.support.store_cases import opened
 
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ALARM = Alarm(
+    alarm_id="alarm_1",
+    series="length",
+    since_group=1,
+    noticed_group=2,
+    effect=0.1,
+    statistic=6.0,
+    limit=4.8,
+    evidence="replies are longer",
+    raised_at=NOW,
+)
 LIMIT: JsonValue = {"max_lag": 0, "lag_policy": "pace"}
 NEXT = "/envs/toy/next-batch"
 
 
-def ask(step: int, wait_seconds: float) -> JsonValue:
+def ask(step: int, wait_seconds: float) -> dict[str, JsonValue]:
     return {"run": "a", "batch_size": 1, "policy": {"step": step}, "wait_seconds": wait_seconds}
 
 
@@ -60,6 +78,79 @@ def test_a_limit_that_is_lifted_ends_the_wait(tmp_path: Path, migrated_file: Pat
             return len((await asyncio.wait_for(waiting, 20)).json()["tasks"])
 
     assert asyncio.run(scenario()) == 1
+
+
+def test_a_run_that_an_alarm_holds_ends_the_wait(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+
+    async def scenario() -> tuple[int, str]:
+        async with gateway(World(), path) as client, opened(f"sqlite:///{path}") as store:
+            await client.put("/runs/a", json=LIMIT)
+            await client.post(NEXT, json=ask(1, 0))
+            waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
+            await asyncio.sleep(0.1)
+            await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW))
+            await client.put("/runs/a", json={"lag_policy": "flag"})
+            refused = await asyncio.wait_for(waiting, 20)
+            return refused.status_code, refused.json().get("code")
+
+    assert asyncio.run(scenario()) == (409, "run_held")
+
+
+async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, body: JsonValue, seconds: float) -> None:
+    """Asks as uvicorn does it for a client that closes its connection after so long. Returns when the service has
+    noticed."""
+    sent = [{"type": "http.request", "body": json.dumps(body).encode() if body else b"", "more_body": False}]
+
+    async def receive() -> Message:
+        left = leaves_at - monotonic()
+        if sent and left > 0:
+            return sent.pop()
+        if left > 0:
+            await asyncio.sleep(left)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        pass
+
+    leaves_at = monotonic() + seconds
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+    }
+    await asyncio.wait_for(cast(httpx.ASGITransport, client._transport).app(scope, receive, send), 20)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "body"),
+    [
+        ("POST", NEXT, "", ask(2, 60)),
+        ("GET", NEXT, "run=a&batch_size=1&step=2&wait_seconds=60", None),
+        ("POST", "/next-batch", "", {**ask(2, 60), "mix": [{"env": "toy"}]}),
+    ],
+)
+def test_a_client_that_leaves_while_it_waits_gets_no_leases(
+    method: str, path: str, query: str, body: JsonValue, tmp_path: Path, migrated_file: Path
+) -> None:
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+
+    async def scenario() -> int:
+        async with gateway(World(), store) as client:
+            await client.put("/runs/a", json=LIMIT)
+            await client.post(NEXT, json=ask(1, 0))
+            waiting = asyncio.ensure_future(leave(client, method, path, query, body, 0.1))
+            await asyncio.sleep(0.15)
+            await client.put("/runs/a", json={"lag_policy": "flag"})
+            await waiting
+            return len((await client.post(NEXT, json={"run": "a", "batch_size": 4})).json()["tasks"])
+
+    assert asyncio.run(scenario()) == 3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.domain.groups import TaskPrompt
+from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
@@ -58,6 +59,16 @@ def test_the_newest_group_comes_first(client: TestClient) -> None:
     outline = page(client.get("/"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
     assert groups == [path_of(number) for number in (7, 6, 5, 4, 3, 2, 1)]
+
+
+@pytest.mark.parametrize(("step", "told"), [(None, []), (4, ["0 steps"]), (3, ["1 step"]), (9, ["-5 steps"])])
+def test_a_group_shows_its_lag_where_that_is_known(step: int | None, told: list[str]) -> None:
+    detail = gsm8k_group(1)
+    policy = Policy(model="m", step=4)
+    group = detail.group.model_copy(update={"policy": policy, "hand_out_step": step})
+    shown = viewer_app([detail.model_copy(update={"group": group})])
+    words = page(TestClient(shown).get(path_of(1))).words()
+    assert re.findall(r"Lag (\S+ steps?)", words) == told
 
 
 @pytest.mark.parametrize(
