@@ -1,7 +1,8 @@
 """`python -m benchmarks.judging_tradeoff`: calls, tokens and accuracy of ways to judge, before simulated judges.
 
-Writes docs/judging_tradeoff.md and its picture. A cell that is in the file given with `--cells` is not measured again.
-`--share 0.05` takes that share of the groups, to try it.
+Writes docs/judging_tradeoff.md and its picture. A cell that is in the file given with `--cells` is not measured again,
+unless the panel's version, or the calls that a budget buys, are others now. `--share 0.05` takes that share of the
+groups, to try it.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from app.judges.panel import VERSION
 from benchmarks.judging_cells import BUDGETS, Cell
 from benchmarks.judging_ideas import IDEAS, LARGEST_FOR_PAIRS, Idea, score_in_one_list
 from benchmarks.judging_tokens import Form, measure_tokens
@@ -44,10 +46,13 @@ class Plan:
     way: Idea
     size: int
     groups: int
+    calls: int | None = None
+    """Where a budget decides it."""
 
     @property
     def name(self) -> str:
-        return f"{self.judge} | {self.idea} | {self.size} | {self.groups}"
+        made_by = f"panel {VERSION}" if self.form == "ours" else f"{self.calls or 'own'} calls"
+        return f"{self.judge} | {self.idea} | {self.size} | {self.groups} | {made_by}"
 
 
 def measure(plan: Plan) -> Cell:
@@ -98,6 +103,7 @@ def list_plans(share: float = 1.0) -> list[Plan]:
                     partial(score_in_one_list, calls=calls),
                     size,
                     _count_groups(judge, size, share),
+                    calls,
                 )
                 for judge in ("mild", "weak")
                 if calls

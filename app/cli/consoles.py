@@ -1,6 +1,7 @@
 """Where commands print, and how they end with an error."""
 
 import contextlib
+import dis
 import sys
 from collections.abc import Iterator
 from typing import Annotated, NoReturn
@@ -41,7 +42,7 @@ def stop(message: str, code: int = 2) -> NoReturn:
 @contextlib.contextmanager
 def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterator[None]:
     """Ends the command with a message where the block fails because of what it was given, or of the world around it.
-    `also` is one more kind of error whose words are meant for people."""
+    A mistake of ours keeps its traceback. `also` is one more kind of error whose words are meant for people."""
     try:
         yield
     except ValidationError as error:
@@ -49,5 +50,18 @@ def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterato
         stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed), code)
     except GatewayError as error:
         stop(describe_error(error), code)
-    except (ValueError, OSError, also) as error:
+    except (OSError, also) as error:
         stop(str(error), code)
+    except ValueError as error:
+        if not (isinstance(error, UnicodeDecodeError) or _was_raised(error)):
+            raise
+        stop(str(error), code)
+
+
+def _was_raised(error: ValueError) -> bool:
+    """Whether a `raise` statement chose the words. Otherwise a built-in function failed, such as `zip(strict=True)`,
+    and the words are about its arguments."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"

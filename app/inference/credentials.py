@@ -2,7 +2,8 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,20 @@ def clean_key(key: SecretStr) -> SecretStr:
     if not _HEADER_VALUE.fullmatch(value):
         raise ValueError("holds no key" if not value else "holds a key with spaces or characters outside of ASCII")
     return SecretStr(value)
+
+
+@lru_cache(maxsize=256)
+def _match_escaped(secret: str) -> re.Pattern[str]:
+    """The secret as a JSON string may hold it, within other JSON strings too: any character as its number, any after
+    backslashes. Linear time."""
+    return re.compile(r"(?<!\\)" + "".join(map(_match_escaped_character, secret)))
+
+
+def _match_escaped_character(character: str) -> str:
+    number = rf"u(?i:{ord(character):04x})"
+    if character == "\\":
+        return rf"\\++(?:{number})?"
+    return rf"\\*+(?:{number}|{re.escape(character)})"
 
 
 class KeyFile:
@@ -68,12 +83,16 @@ class Credentials:
             return dict(self._headers)
         return {key_header: f"Bearer {key}" if key_header == "authorization" else key, **self._headers}
 
-    def redact(self, words: str) -> str:
-        """Without the secrets."""
+    def redact(self, words: str, asked: Sequence[str] = ()) -> str:
+        """Without the secrets, also where JSON spells their characters in another way. What was `asked` is kept: a
+        header may be a word of it, which the answer quotes."""
         self._get_key()
         secrets = {secret for secret in (*self._keys, *self._headers.values()) if len(secret) >= _SHORTEST_SECRET}
+        secrets = {secret for secret in secrets if not any(secret in text for text in asked)}
         for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
             words = words.replace(secret, _HIDDEN)
+            if "\\" in words:
+                words = _match_escaped(secret).sub(_HIDDEN, words)
         return words
 
     def _get_key(self) -> str | None:

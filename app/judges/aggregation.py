@@ -276,10 +276,9 @@ def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
 def drop_uneven_criteria(values: Sequence[Values]) -> tuple[Values, ...]:
     """Keeps only criteria that have a value for every text. Whether a criterion applies depends on the situation, which
     all texts share; with different criteria per text rewards would not be comparable."""
-    return tuple(
-        {name: value if all(other.get(name) is not None for other in values) else None for name, value in each.items()}
-        for each in values
-    )
+    names = set(chain.from_iterable(values))
+    uneven = {name for name in names if any(each.get(name) is None for each in values)}
+    return tuple({name: None if name in uneven else value for name, value in each.items()} for each in values)
 
 
 def average_values(values: Sequence[Values]) -> Values:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -131,7 +132,21 @@ class JudgeClient:
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, form: RequestForm
     ) -> ServerCall:
         body = build_body(form, messages, request, self._config)
-        return ServerCall(CHAT_PATH, body, [said["content"] for said in messages], parse_response, form.most_tokens)
+        texts = [said["content"] for said in messages]
+        return ServerCall(CHAT_PATH, body, texts, partial(self._parse_answer, texts), form.most_tokens)
+
+    def _parse_answer(self, texts: Sequence[str], body: bytes) -> ChatResponse:
+        """Without the secrets that were sent: what a server repeats of them must not be stored."""
+        reply = parse_response(body)
+        redact = self._connection.endpoint.credentials.redact
+        text = redact(reply.text, texts)
+        return replace(
+            reply,
+            text=text,
+            tokens=reply.tokens if text == reply.text else (),  # whose places were others
+            model=redact(reply.model),
+            system_fingerprint=redact(reply.system_fingerprint),
+        )
 
     async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
         """One call, after waiting for all limits."""
@@ -190,16 +205,11 @@ class JudgeClient:
             raise build_call_failure(error) from None
         return require_success(reply)
 
-    async def _parse_body(self, call: ServerCall, body: bytes) -> ChatResponse:
-        """Without the secrets that were sent: what a server repeats of them must not be stored."""
+    @staticmethod
+    async def _parse_body(call: ServerCall, body: bytes) -> ChatResponse:
         if len(body) > _MOST_PARSED_ON_LOOP:
-            return await asyncio.to_thread(self._parse_redacted, call, body)
-        return self._parse_redacted(call, body)
-
-    def _parse_redacted(self, call: ServerCall, body: bytes) -> ChatResponse:
-        reply = call.parse(body)
-        text = self._connection.endpoint.credentials.redact(reply.text)
-        return reply if text == reply.text else replace(reply, text=text, tokens=())  # whose places were others
+            return await asyncio.to_thread(call.parse, body)
+        return call.parse(body)
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,8 @@ from app.judges.circuit_breaker import CircuitBreaker
 from app.judges.failures import ReadingFailed
 from app.judges.limits import CallSlots, RateCredit
 from app.ports.judges import JudgeCache
+
+log = logging.getLogger(__name__)
 
 EXCHANGE_SECONDS: Final = 1.0
 """Time between exchanges while there are calls."""
@@ -137,13 +140,19 @@ class LimitsLease:
         try:
             self._apply(await self._memory.exchange_limits(asked), asked, at)
         except StoreUnavailable as error:
-            self.trouble = error.detail
-            self._feedback = asked.feedback + self._feedback
-            self._breaker.news = self._breaker.news or asked.news
+            self._keep_for_later(asked, error.detail)
+        except Exception:  # who waits for a slot must not wait for an exchange that nobody makes
+            log.exception("the limits of judge %s could not be exchanged", self._judge)
+            self._keep_for_later(asked, "an unexpected error, which is in this process's log")
         finally:
             for place in answered:
                 if not place.done():
                     place.set_result(None)
+
+    def _keep_for_later(self, asked: LimitsExchange, trouble: str) -> None:
+        self.trouble = trouble
+        self._feedback = asked.feedback + self._feedback
+        self._breaker.news = self._breaker.news or asked.news
 
     def _build_exchange(self) -> LimitsExchange:
         """Until the answer this process keeps within what it says here, since the rest may go to others."""

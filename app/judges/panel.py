@@ -86,7 +86,6 @@ class JudgePanel:
                 "judges": [[judge.name, judge.digest] for judge in judges],
                 "relative_weight": relative_weight,
                 **({} if rubric is None else {"rubric": digest_of_model(rubric)}),
-                **({} if readings is None else {"readings": readings}),
             }
         )
 

@@ -59,11 +59,16 @@ def exchange(connection: Connection, database: Database, asked: LimitsExchange) 
         connection.execute(database.insert_new(judge_limits), fresh)
         body = connection.execute(locked).scalar_one()
     now = database.read_lease_clock(connection)
-    own = identify_process()
-    named = asked if own is None else replace(asked, holder=own.name_holder(asked.holder))
+    named = replace(asked, holder=name_holder(asked.holder) or asked.holder)
     state, grant = exchange_limits(decode(SharedLimits, body), named, now, is_gone)
     connection.execute(update(judge_limits).where(mine).values(body=encode(state)))
     return grant
+
+
+def name_holder(holder: str) -> str | None:
+    """The name of a holder in this process; None where the system does not say enough to tell it from others."""
+    own = identify_process()
+    return None if own is None else own.name_holder(holder)
 
 
 def is_gone(holder: str) -> bool:

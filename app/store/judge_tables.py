@@ -129,6 +129,8 @@ class RunHoldTable(TableRecord, table=True):
     usd: float
     settled: bool
     until: int = Field(sa_type=BigInteger)
+    holder: str | None
+    """The process that judges the group; null where the system does not tell it from others."""
 
 
 judgements = get_table(JudgementTable)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Insert, case, delete, exists, func, literal, select, update
@@ -19,6 +19,7 @@ from app.domain.run_costs import (
     admit_group,
 )
 from app.store.database import Database
+from app.store.judge_limits import is_gone, name_holder
 from app.store.judge_tables import judgements, run_costs, run_holds
 from app.store.rows import from_micros
 from app.store.tables import groups, runs
@@ -171,14 +172,27 @@ def reserve_cost(
     known = {each.environment: each.spent for each in _load_spending(connection, run)}
     here = known.get(environment, RunSpending())
     expected = here.usd_at_most / here.groups if here.groups >= GROUPS_FOR_MEAN else estimate_usd
-    answer = admit_group(
+    admit = partial(
+        admit_group,
         budget_usd=budget,
         spent_usd=settled + sum(each.usd_at_most for each in known.values()),
-        held_usd=held,
         expected_usd=expected,
     )
+    answer = admit(held_usd=held)
+    if answer == "later" and _release_holds_of_the_dead(connection, run):
+        answer = admit(held_usd=_load_holds(connection, run, now, without=group_id)[0])
     release_holds(connection, [group_id])
     if answer == "now":
         hold = {"group_id": group_id, "run": run, "usd": expected, "until": now + int(seconds * 1e6), "settled": False}
-        connection.execute(database.insert_new(run_holds), hold)
+        connection.execute(database.insert_new(run_holds), hold | {"holder": name_holder("run")})
     return answer
+
+
+def _release_holds_of_the_dead(connection: Connection, run: str) -> bool:
+    """Whether anything was put aside for groups that nobody judges any longer. What judged groups cost stays."""
+    is_open = (run_holds.c.run == run, run_holds.c.settled.is_(False))
+    holders = connection.execute(select(run_holds.c.holder).where(*is_open, run_holds.c.holder.is_not(None)).distinct())
+    gone = [holder for holder in holders.scalars() if is_gone(holder)]
+    if gone:
+        connection.execute(delete(run_holds).where(*is_open, run_holds.c.holder.in_(gone)))
+    return bool(gone)

@@ -1,5 +1,8 @@
 """Errors that a command's user can do something about end it with a message, all others with a traceback."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import typer
 from pydantic import TypeAdapter
@@ -39,6 +42,23 @@ def test_it_names_every_wrong_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert [f"{name}: Input should be a valid integer" in said for name in "ab"] == [True, True]
 
 
-def test_a_mistake_of_ours_is_not_hidden() -> None:
-    with pytest.raises(KeyError), stop_on_errors():
-        raise_error(KeyError("x"))
+@pytest.mark.parametrize(
+    "err",
+    [
+        lambda: raise_error(KeyError("x")),
+        lambda: dict(zip("ab", "a", strict=True)),
+        lambda: ["a"].index("x"),
+        lambda: int("x"),
+    ],
+    ids=["KeyError", "zip", "index", "int"],
+)
+def test_a_mistake_of_ours_is_not_hidden(err: Callable[[], object]) -> None:
+    with pytest.raises((KeyError, ValueError)), stop_on_errors():
+        err()
+
+
+def test_a_file_that_is_no_text_is_a_mistake_of_its_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(typer.Exit), stop_on_errors():
+        (tmp_path / "file").read_text(encoding="utf-8")
+    assert "invalid start byte" in capsys.readouterr().err

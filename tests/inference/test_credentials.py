@@ -1,6 +1,9 @@
 """Keys and headers that go to one server alone."""
 
+import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,35 @@ def test_a_key_that_no_header_can_hold(key: str, problem: str) -> None:
         clean_key(SecretStr(key))
     assert str(caught.value) == problem
     assert clean_key(SecretStr(" key\r\n")).get_secret_value() == "key"
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        json.dumps,
+        lambda key: json.dumps(json.dumps(key)),
+        lambda key: json.dumps(key).replace("/", "\\/"),
+        lambda key: f"\\u{ord(key[0]):04X}{key[1:]}",
+        lambda key: json.dumps("".join(f"\\u{ord(letter):04x}" for letter in key)),
+    ],
+    ids=["quoted", "quoted twice", "slashes escaped", "one letter as its number", "all letters, quoted"],
+)
+def test_a_key_is_hidden_however_json_spells_it(spell: Callable[[str], str]) -> None:
+    key = 'sk-u/a+"\\b'
+    assert Credentials(SecretStr(key)).redact(f"before {spell(key)} after").strip('\\"') in (
+        "before … after",
+        'before "…" after',
+        'before "\\"…\\"" after',
+    )
+
+
+@pytest.mark.parametrize("text", ["\\" * 400_000, "sk-\\" * 100_000, ("sk-" + "\\" * 50) * 8000])
+def test_hiding_takes_linear_time(text: str) -> None:
+    began = time.process_time()
+    assert Credentials(SecretStr("sk-\\-key")).redact(text) == text
+    assert time.process_time() - began < 1.0
+
+
+def test_what_was_asked_is_no_secret() -> None:
+    credentials = Credentials(SecretStr("the-key"), {"X-Title": SecretStr("dragon")})
+    assert credentials.redact("the dragon has the-key", ["a dragon"]) == "the dragon has …"

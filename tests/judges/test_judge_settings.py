@@ -132,10 +132,21 @@ def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, m
     def echo(number: int, received: Received) -> Reply:
         quoted = [*dict(received.headers).values()]
         evidence = answer(verdict("A", evidence=quoted), verdict("B", evidence=quoted), verdict("C", evidence=quoted))
-        return completion(evidence if usable else f"You sent {quoted}.")
+        reply = completion(evidence if usable else f"You sent {quoted}.")
+        named = {**json.loads(reply.body), "model": "for mounted-key", "system_fingerprint": "secret-token"}
+        return Reply(json.dumps(named).encode())
 
     with serving(echo) as server:
         _, judgement = judged(configured(tmp_path, server.url, monkeypatch))
         told = judgement.model_dump_json() + json.dumps([one.body for one in server.received])
     assert (judgement.error is None, "…" in judgement.raw) == (usable, True)
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
+
+
+def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
+    """The key of the answer, and what a judge quotes of a reply."""
+    headers = {"X-Title": SecretStr("verdicts"), "X-Game": SecretStr("The ferry")}
+    with serving(always(completion(GOOD))) as server:
+        _, plain = judged(config(server.url))
+        _, named = judged(config(server.url, extra_headers=headers, verdict_form="long"))
+    assert (named.error, named.verdicts, named.raw) == (None, plain.verdicts, GOOD)

@@ -194,6 +194,36 @@ def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pyte
     assert with_lease(Failing(), scene) == [False, "gone", 0]
 
 
+@dataclass
+class Stumbling(InProcessMemory):
+    """What it holds cannot be read once, as where a newer version wrote it."""
+
+    exchanges: "count[int]" = field(default_factory=count)
+    told: list[LimitsExchange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(lambda: datetime.now(UTC))
+
+    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
+        if not next(self.exchanges):
+            raise ValueError("unreadable")
+        self.told.append(asked)
+        return await super().exchange_limits(asked)
+
+
+def test_an_unexpected_error_ends_no_lease_and_loses_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
+    memory = Stumbling()
+
+    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+        lease.record(CallFeedback(rate_limited=True))
+        async with asyncio.timeout(5.0):
+            await lease.slots.acquire()
+        return [memory.told[0].feedback, lease.trouble]
+
+    assert with_lease(memory, scene) == [CallFeedback(rate_limited=True), ""]
+
+
 def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
     memory = InProcessMemory(lambda: datetime.now(UTC))

@@ -92,7 +92,8 @@ async def read(url: str, pace: ReadingPace, *cases: Case) -> tuple[list[PanelRes
 
 
 @pytest.mark.parametrize(
-    ("warms", "groups", "least", "most"), [(False, 1, 0.0, 0.0), (True, 1, 0.4, 0.5), (True, 2, 0.45, 0.75)]
+    ("warms", "groups", "least", "most"),
+    [(False, 1, 0.0, 0.0), (True, 1, 0.42, 0.46), (True, 2, 0.64, 0.68), (True, 4, 0.75, 0.79)],
 )
 def test_readings_find_their_prompts_in_the_cache(warms: bool, groups: int, least: float, most: float) -> None:
     """The second reading of a group does, and the first one of the next group of the same character."""

@@ -9,6 +9,7 @@ from app.domain.judging import JudgeRequest
 from app.judges.prompt import build_prompt
 from app.judges.verdict_parsing import JudgeAnswer, parse_answer
 from benchmarks.judging_tokens import measure_tokens
+from benchmarks.judging_tradeoff import GROUPS
 from tests.support.arena_readings import (
     build_request,
     find_case,
@@ -48,6 +49,8 @@ def test_a_reading_of_eight_replies_takes_few_tokens() -> None:
 def test_the_trade_off_states_the_tokens_that_it_reckons_with() -> None:
     page = (ROOT / "docs" / "judging_tradeoff.md").read_text(encoding="utf-8")
     assert [form for form, tokens in measure_tokens().items() if tokens.tell() not in page] == []
+    stated = re.findall(r"^\| mild \| ours, 1 reading \| .* \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert stated == [f"{measure_tokens()['ours'].count(1, size):,.0f}" for size in GROUPS]
 
 
 def test_the_page_states_what_readings_take() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from app.domain.judging import Case, PanelResult, Rubric
 from app.domain.tasks import Message
@@ -208,6 +209,17 @@ def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Pa
     true = sorted(range(len(TEXTS)), key=lambda place: score(TEXTS[place]))
     assert (by_reward, by_relative) == (true, true)
     assert [[one.name for one in score_.criteria] for score_ in judged.scores] == [["reward_model"]] * len(TEXTS)
+
+
+def test_a_reward_is_kept_though_a_header_holds_the_same_digits(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<bos>"}', encoding="utf-8")
+    with serving(lambda number, received: Reply(b'{"rewards": [0.2024]}')) as server:
+        headers = {"X-Version": SecretStr("2024")}
+        asked = config(server.url.removesuffix("/v1"), name="rm", max_output_tokens=0, extra_headers=headers)
+        chosen = RewardModelConfig(asked, "openrlhf", ChatTemplate.read(tmp_path))
+        judged = judge_group(build_reward_judges([chosen], None)["rm"], texts=TEXTS[:1])
+    assert [one.verdicts[0].reward for one in judged.judgements] == [0.2024]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from app.domain.judging import Judgement
 from app.domain.run_costs import RunCost, RunSpending, build_run_cost
 from app.domain.runs import Run, ScoringOptions
 from app.domain.scores import Score
+from app.store.judge_limits import identify_process
 from app.store.store import Store
 from tests.support.store_cases import START, MovableClock, group, record, using
 from tests.support.tiers import examples
@@ -172,6 +175,32 @@ def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(store_ur
         "now",
         "now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "answers"),
+    [({}, ["later", "later"]), ({"started": 1}, ["now", "later"]), ({"host": "b", "started": 1}, ["later", "later"])],
+    ids=["alive", "dead", "of another host"],
+)
+def test_what_a_dead_process_put_aside_is_free_at_once_but_not_what_a_judged_group_cost(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], answers: list[str]
+) -> None:
+    own = identify_process()
+    assert own is not None
+
+    async def scenario(store: Store) -> list[str]:
+        async def ask(name: str) -> str:
+            return await store.runs.reserve_cost("run", "gsm8k", name, 1.0, 60)
+
+        await store.runs.create(run(2.5))
+        with monkeypatch.context() as patched:
+            patched.setattr("app.store.judge_limits.identify_process", lambda: replace(own, **changed))
+            await ask("judged")
+            await ask("open")
+        await store.runs.settle_cost("judged", 1.0)
+        return [await ask("a"), await ask("b")]
+
+    assert using(store_url, scenario) == answers
 
 
 def test_groups_to_come_are_expected_to_cost_what_those_before_did(store_url: str) -> None:
