@@ -7,26 +7,15 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pydantic import SecretStr
 
-from app.domain.run_health import Alarm
 from app.telemetry.alarm_webhook import SIGNATURE_HEADER, AlarmWebhook
+from tests.support.store_cases import alarm
 
-ALARM = Alarm(
-    alarm_id="alarm_1",
-    series="length",
-    since_group=900,
-    noticed_group=940,
-    effect=0.1,
-    statistic=6.0,
-    limit=4.8,
-    evidence="longer",
-    raised_at=datetime(2026, 1, 1, tzinfo=UTC),
-)
+ALARM = alarm()
 
 
 class Receiver(ThreadingHTTPServer):
