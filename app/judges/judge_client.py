@@ -197,8 +197,9 @@ class JudgeClient:
         return self._parse_redacted(call, body)
 
     def _parse_redacted(self, call: ServerCall, body: bytes) -> ChatResponse:
-        reply = call.parse(body)
-        text = self._connection.endpoint.credentials.redact(reply.text)
+        reply, redact = call.parse(body), self._connection.endpoint.credentials.redact
+        text = redact(reply.text)
+        reply = replace(reply, model=redact(reply.model), system_fingerprint=redact(reply.system_fingerprint))
         return reply if text == reply.text else replace(reply, text=text, tokens=())  # whose places were others
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
