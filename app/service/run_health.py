@@ -136,12 +136,12 @@ class RunHealthService:
     async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
         cells = await self._health.load_cells(run.name, state)
         since = dict(state.since)
-        for rule, change in find_trend_changes(cells, since, state.judge_since):
+        for rule, change in await asyncio.to_thread(find_trend_changes, cells, since, state.judge_since):
             if change is not None and is_alarm(rule, change):
                 noticed = describe_trend_change(rule, change, state.newest)
                 groups = state.count_groups_before(change.bucket)
                 await self._raise(run, noticed.at(groups, state.groups))
-                since[rule.name] = change.bucket
+                since[rule.name] = change.followed_from
         return state.model_copy(update={"since": since})
 
     async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
@@ -251,11 +251,13 @@ class RunHealthService:
         cells = await self._health.load_cells(name, state)
         alarms = tuple(await self._health.list_alarms(name, ALARMS_SHOWN))
         standing = {alarm.series for alarm in alarms if alarm.released_at is None}
-        leniency = follow_readings(await self._health.list_readings(name, state.anchors_after))
+        readings = await self._health.list_readings(name, state.anchors_after)
+        leniency = await asyncio.to_thread(follow_readings, readings)
         tokens = await self._health.get_tokens(name)
+        found = await asyncio.to_thread(find_trend_changes, cells, state.since, state.judge_since)
         figures = [
             summarise_trend(rule, cells.get(rule.name, ()), change, rule.name in standing, state.newest)
-            for rule, change in find_trend_changes(cells, state.since, state.judge_since)
+            for rule, change in found
         ]
         return RunHealth(
             run=name,
