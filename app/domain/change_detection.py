@@ -18,7 +18,7 @@ LEAST_PLAIN: Final = 2.5
 """How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """`count` groups of one stratum in one bucket of a run's groups, with the sum of their values."""
 
@@ -40,7 +40,7 @@ class Change:
     followed_from: int
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sums:
     """Weighted sums of one stratum: of 1, time, value, and their products."""
 

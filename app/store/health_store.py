@@ -187,10 +187,10 @@ def _load_readings(connection: Connection, run: str, after: int) -> list[HealthR
     ]
     newest = select(table.sequence).where(*mine).order_by(table.sequence.desc()).limit(READINGS_KEPT)
     kept = {sequence for chosen in (*first, newest) for sequence in connection.execute(chosen).scalars()}
-    rows = connection.execute(select(health_readings).where(table.sequence.in_(kept)).order_by(table.sequence))
-    return [
-        decode(HealthReading, row["body"]).model_copy(update={"sequence": row["sequence"]}) for row in rows.mappings()
-    ]
+    rows = connection.execute(
+        select(table.sequence, table.body).where(table.sequence.in_(kept)).order_by(table.sequence)
+    )
+    return [decode(HealthReading, body).model_copy(update={"sequence": sequence}) for sequence, body in rows]
 
 
 def _add_reading(
