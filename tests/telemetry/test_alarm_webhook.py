@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,3 +75,9 @@ def test_nobody_there_is_no_error_and_no_secret_no_signature() -> None:
         [""],
         False,
     )
+
+
+def test_who_never_answers_has_not_taken_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        webhook = AlarmWebhook(f"http://127.0.0.1:{silent.getsockname()[1]}/hook", timeout_seconds=0.05)
+        assert asyncio.run(webhook.send("a", ALARM)) is False
