@@ -181,16 +181,16 @@ def _load_readings(connection: Connection, run: str, after: int) -> list[HealthR
     table = health_readings.c
     mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
     anchors = select(groups.c.group_id).join(run_anchors, run_anchors.c.group_sequence == groups.c.sequence)
+    chosen = select(table.sequence, table.body).where(*mine)
     first = [
-        select(table.sequence).where(*mine, table.group_id == anchor).order_by(table.sequence).limit(1)
+        chosen.where(table.group_id == anchor).order_by(table.sequence).limit(1)
         for anchor in connection.execute(anchors.where(run_anchors.c.run == run)).scalars()
     ]
-    newest = select(table.sequence).where(*mine).order_by(table.sequence.desc()).limit(READINGS_KEPT)
-    kept = {sequence for chosen in (*first, newest) for sequence in connection.execute(chosen).scalars()}
-    rows = connection.execute(
-        select(table.sequence, table.body).where(table.sequence.in_(kept)).order_by(table.sequence)
-    )
-    return [decode(HealthReading, body).model_copy(update={"sequence": sequence}) for sequence, body in rows]
+    newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
+    kept = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
+    return [
+        decode(HealthReading, body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())
+    ]
 
 
 def _add_reading(
