@@ -91,7 +91,7 @@ class Watch:
                 self.largest[rule.name] = max(self.largest.get(rule.name, 0.0), abs(change.z))
             if change is not None and is_alarm(rule, change):
                 self.said.append(describe_trend_change(rule, change, bucket))
-                self.since[rule.name] = change.bucket
+                self.since[rule.name] = change.followed_from
 
     def look_at_anchors(self) -> None:
         self.leniency = follow_anchors(self.readings)
@@ -266,6 +266,33 @@ def measure_month(title: str, course: Course, seeds: Sequence[int]) -> None:
     print(f"  alarms before anything happened: {sum(each.early for each in months)}")
 
 
+def build_padded_run(begin: int, groups_for_a_tenth: int) -> Course:
+    """Nothing happens but that replies grow with each group from `begin` on."""
+    return Course(
+        Policy(
+            quality=lambda group: learn(group, 1500),
+            length=lambda group: 1.1 ** (max(0, group - begin) / groups_for_a_tenth),
+        ),
+        Judge(),
+        begin + max(600, 4 * groups_for_a_tenth),
+    )
+
+
+def measure_padding(begin: int, groups_for_a_tenth: int, seeds: Sequence[int]) -> None:
+    """Delays are counted from when replies are 10 % longer; negative before that."""
+    longer, delays = begin + groups_for_a_tenth, list[int]()
+    for seed in seeds:
+        said = follow(build_padded_run(begin, groups_for_a_tenth), seed).said
+        fits = [each.noticed_group - longer for each in said if each.series == "length" and each.noticed_group > begin]
+        delays.append(min(fits, default=NEVER))
+    delays.sort()
+    within = sum(delay <= WITHIN for delay in delays)
+    print(
+        f"padded by 10 % in {groups_for_a_tenth} groups from {begin}: median {delays[len(delays) // 2]}, "
+        f"longest {delays[-1]} after they are 10 % longer, within {WITHIN}: {within} of {len(delays)}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--months", type=int, default=20)
@@ -278,6 +305,9 @@ def main() -> None:
     measure_month("the same, lengths differ by .14", build_month(blocks=1, length_spread=0.14), seeds)
     measure_month("a judge that repeats itself", build_month(judge=Judge(text_noise=0, call_noise=0)), seeds)
     measure_month("a noisier judge", build_month(judge=Judge(text_noise=0.3, call_noise=0.15)), seeds)
+    for begin in (0, 900):
+        for groups_for_a_tenth in (50, 100, 200, 400):
+            measure_padding(begin, groups_for_a_tenth, seeds)
     quiet = [follow(build_quiet_run(number), 10_000 + given.seed + number) for number in range(given.quiet)]
     alarms = [each for watch in quiet for each in watch.said]
     print(f"{given.quiet} quiet runs of 5,000 groups: {len(alarms)} alarms")

@@ -20,14 +20,16 @@ import httpx
 from sqlalchemy import Connection, insert
 
 from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
-from app.domain.runs import Policy, Run
+from app.domain.health_records import HealthReading
+from app.domain.runs import Pin, Policy, Run
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, TaskKey
 from app.store.database import open_writer
 from app.store.group_rows import build_criterion_rows, build_group_row, build_rollout_row
+from app.store.health_tables import health_readings, run_anchors
 from app.store.judge_tables import run_costs
 from app.store.lease_tables import leases, streams
-from app.store.rows import insert_rows
+from app.store.rows import encode, insert_rows
 from app.store.store import Store
 from app.store.tables import groups, rollouts, scores
 from tests.support.databases import MIGRATIONS, read_migrated_store
@@ -41,6 +43,7 @@ TIMES: Final = 40
 ROUTES: Final = (
     *("/stats", "/stats?env=npc_arena&run=run-0", "/stats?by=character", "/stats?by=judge", "/stats?judge=ann"),
     *("/runs", "/runs/run-0", "/", "/view/stats", "/view/stats?run=run-0", "/judges", "/readyz"),
+    "/runs/run-0/health",
 )
 NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -133,6 +136,30 @@ def build_template(number: int) -> Mapping[str, Any]:
     }
 
 
+def build_reading_row(number: int) -> dict[str, object]:
+    """Of one of eight anchors, as one is read every 18 groups."""
+    reading = HealthReading(
+        reading_id=f"health_{number}",
+        run="run-0",
+        environment="npc_arena",
+        label=f"character_{number % 8}",
+        group_id=f"group_{number % 8:032x}",
+        kind="anchor",
+        judges=("ann",),
+        at_group=18 * number,
+        values=tuple((number % 8 + place) / 16 for place in range(GROUP_SIZE)),
+        tokens=1000,
+    )
+    kept = reading.model_dump(include={"reading_id", "run", "group_id", "kind", "at_group", "tokens"})
+    return kept | {
+        "failed": False,
+        "cost_usd": None,
+        "body": encode(reading),
+        "judgements": "[]",
+        "created_at": 0,
+    }
+
+
 def fill(connection: Connection, count: int) -> None:
     templates = [build_template(number) for number in range(STEPS * CHARACTERS)]
     made: Iterator[Mapping[str, Any]] = (list_rows(number, templates) for number in range(count))
@@ -154,6 +181,9 @@ def fill(connection: Connection, count: int) -> None:
         for n in range(count)
     ]
     connection.execute(insert(leases), done)
+    anchors = [{"run": "run-0", "group_sequence": 1 + number, "created_at": 0} for number in range(8)]
+    connection.execute(insert(run_anchors), anchors)
+    connection.execute(insert(health_readings), [build_reading_row(number) for number in range(count // 18)])
     hours = max(1, count // 750)  # a group takes five seconds
     spent = {column.name: 1 for column in run_costs.columns} | {"run": "run-0", "environment": "npc_arena"}
     connection.execute(insert(run_costs), [spent | {"hour": hour, "cost_usd": 0.1} for hour in range(hours)])
@@ -165,6 +195,7 @@ async def prepare(url: str, count: int) -> float:
     await store.tasks.put(list_tasks())
     for number in range(50):
         await store.runs.create(Run(name=f"run-{number}", seed=1, created_at=NOW))
+    await store.runs.pin("run-0", Pin(environment="npc_arena", version="1", scoring_digest="d", parts={}))
     engine = open_writer(url)
     with engine.begin() as connection:
         fill(connection, count)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from app.domain.intervals import compute_mean_interval
 from app.domain.run_health import HealthFigure, Noticed
@@ -106,20 +106,46 @@ class Leniency:
         return max(self.state.up, self.state.down) >= SUSPICION
 
 
+@dataclass
+class _Earlier:
+    """Readings of one anchor so far: how many, and of each rollout how many values and their sum."""
+
+    readings: int
+    counts: list[int]
+    totals: list[float]
+
+    @classmethod
+    def of(cls, rollouts: int) -> Self:
+        return cls(0, [0] * rollouts, [0.0] * rollouts)
+
+    def compare(self, values: Sequence[float | None]) -> float | None:
+        """The mean difference from the means of earlier readings, over rollouts that have both."""
+        known = zip(values, self.counts, self.totals, strict=True)
+        differences = [value - total / count for value, count, total in known if value is not None and count]
+        return math.fsum(differences) / len(differences) if differences else None
+
+    def add(self, values: Sequence[float | None]) -> None:
+        self.readings += 1
+        for place, value in enumerate(values):
+            if value is not None:
+                self.counts[place] += 1
+                self.totals[place] += value
+
+
 def follow_anchors(readings: Iterable[AnchorReading]) -> Leniency:
     """All readings of one run in order. After an alarm an anchor's later readings are compared with those since."""
     ordered = list(readings)
     spread = _pool_spread(ordered)
-    earlier: dict[str, list[AnchorReading]] = {}
+    earlier: dict[str, _Earlier] = {}
     state, alarms, shifts = LeniencyState(), list[Noticed](), list[float]()
     for reading in ordered:
-        before = earlier.setdefault(reading.anchor, [])
-        shift = _compare(reading, before)
-        before.append(reading)
+        before = earlier.setdefault(reading.anchor, _Earlier.of(len(reading.values)))
+        shift = before.compare(reading.values)
+        before.add(reading.values)
         if shift is None:
             continue
         shifts.append(shift / spread)
-        state = follow_leniency(state, shift / spread, len(before) - 1, reading.at_group)
+        state = follow_leniency(state, shift / spread, before.readings - 1, reading.at_group)
         if (
             state.count >= LEAST_READINGS
             and max(state.up, state.down) >= LENIENCY_LIMIT
@@ -128,16 +154,6 @@ def follow_anchors(readings: Iterable[AnchorReading]) -> Leniency:
             alarms.append(_describe_leniency(state, reading.at_group, shifts, spread))
             earlier, state, shifts = {}, restart(state), []
     return Leniency(state, spread, tuple(alarms), tuple(shifts))
-
-
-def _compare(reading: AnchorReading, before: Sequence[AnchorReading]) -> float | None:
-    """The mean difference from the means of earlier readings, over rollouts that have both."""
-    differences = []
-    for place, value in enumerate(reading.values):
-        known = [each.values[place] for each in before if each.values[place] is not None]
-        if value is not None and known:
-            differences.append(value - math.fsum(v for v in known if v is not None) / len(known))
-    return math.fsum(differences) / len(differences) if differences else None
 
 
 def _pool_spread(readings: Sequence[AnchorReading]) -> float:

@@ -12,11 +12,13 @@ BUCKETS_BEFORE: Final = 12
 """Fewer buckets before a change say too little about level and trend."""
 AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
 """How many buckets ago a change may have begun."""
+PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
+"""Over how many of the last buckets a pace is measured."""
 LEAST_PLAIN: Final = 2.5
 """How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """`count` groups of one stratum in one bucket of a run's groups, with the sum of their values."""
 
@@ -28,15 +30,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Change:
-    """A departure from level and trend. `z` is in standard errors, `effect` the mean shift since `bucket`."""
+    """A departure from level and trend, or too fast a rise. `z` is in standard errors, `effect` the mean shift or the
+    rise since `bucket`. After an alarm its series is followed from `followed_from` on."""
 
     bucket: int
     z: float
     effect: float
     error: float
+    followed_from: int
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sums:
     """Weighted sums of one stratum: of 1, time, value, and their products."""
 
@@ -81,8 +85,8 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     first = used[0].bucket
     whole = _sum_up(used, newest)
     products = _centre(whole.values())
+    late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
     if replies:
-        late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
         floor = max(floor, _compute_share_variance(late) / replies)
     if products.freedom < 1 or products.xx <= 0:
         return None
@@ -90,10 +94,38 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
         change
         for length in AFTER_LENGTHS
         if newest - length - first + 1 >= BUCKETS_BEFORE
-        for change in _test_after(used, newest - length + 1, newest, whole, products, floor)
+        for change in _test_after(late, newest - length + 1, newest, whole, products, floor)
         if direction == 0 or change.z * direction > 0
     ]
     return max(found, key=lambda change: abs(change.z), default=None)
+
+
+def find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> Change | None:
+    """The likeliest rise by more than `most` a bucket over the last buckets: a t test of the slope of a regression on
+    time with a level per stratum. It needs nothing to compare with, so that what rises from the beginning, or so
+    steadily that it passes for a trend, is found too."""
+    newest = cells[-1].bucket if cells else 0
+    found = [
+        change
+        for length in PACE_LENGTHS
+        if cells and newest - cells[0].bucket + 1 >= length
+        if (change := _test_pace([cell for cell in cells if cell.bucket > newest - length], length, floor, most))
+    ]
+    return max(found, key=lambda change: change.z, default=None)
+
+
+def _test_pace(cells: Sequence[Cell], length: int, floor: float, most: float) -> Change | None:
+    newest = cells[-1].bucket
+    products = _centre(_sum_up([cell for cell in cells if cell.count], newest).values())
+    if products.freedom < 1 or products.xx <= 0:
+        return None
+    slope = products.xy / products.xx
+    variance = max(floor, (products.yy - products.xy**2 / products.xx) / (products.freedom + 1))
+    error = math.sqrt(variance / products.xx)
+    if slope <= most:
+        return None
+    z = _normalise((slope - most) / error, products.freedom + 1)
+    return Change(newest - length + 1, z, slope * length, error * length, newest + 1)
 
 
 def _compute_share_variance(cells: Sequence[Cell]) -> float:
@@ -156,7 +188,7 @@ def _test_shape(shape: list[float], products: _Products, floor: float, begin: in
     plain = fy / math.sqrt(ff * variance)
     if plain * z <= 0 or abs(plain) < LEAST_PLAIN:
         return None
-    return Change(begin, z, slope * scale, error * scale)
+    return Change(begin, z, slope * scale, error * scale, begin)
 
 
 def _normalise(t: float, freedom: int) -> float:

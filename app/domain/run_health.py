@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from app.domain.change_detection import WINDOW_BUCKETS, Cell, Change, find_change
+from app.domain.change_detection import WINDOW_BUCKETS, Cell, Change, find_change, find_pace
 from app.domain.intervals import Z_95
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 
@@ -21,6 +21,8 @@ LIMIT: Final = 5.2
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 LENGTH_LIMIT: Final = 4.8
 """Of the length, whose values lie close to a normal distribution."""
+FASTEST_GROWTH: Final = math.log(1.3) / 100
+"""Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
 RECENT_BUCKETS: Final = 10
 """What a figure of now is the mean of."""
 
@@ -58,6 +60,11 @@ class TrendRule:
         return LENGTH_LIMIT if self.name == "length" else LIMIT
 
     @property
+    def pace(self) -> float | None:
+        """A faster rise in a bucket is an alarm, however steady it is."""
+        return FASTEST_GROWTH if self.name == "length" else None
+
+    @property
     def replies(self) -> int:
         """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
         figures."""
@@ -91,9 +98,9 @@ CAN_SEE: Final = (
 CANNOT_SEE: Final = (
     "whether a judge was right to begin with: compare it with people",
     "a change of a judge that leaves the mean of the anchors' scores as it was",
-    "a drift as slow and steady as learning: it counts as the series' trend",
+    "a drift as slow and steady as learning: it counts as the series' trend (of the length: 30 % in 1,000 groups)",
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series",
+    "anything before the first 140 groups of a series (of the length: 100)",
 )
 
 
@@ -181,7 +188,10 @@ def _find_trend_change(
 ) -> Change | None:
     begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
     kept = [cell for cell in cells if cell.bucket >= begin]
-    return find_change(kept, floor=rule.floor, direction=rule.direction, replies=rule.replies)
+    found = [find_change(kept, floor=rule.floor, direction=rule.direction, replies=rule.replies)]
+    if rule.pace is not None:
+        found.append(find_pace(kept, floor=rule.floor, most=rule.pace))
+    return max((change for change in found if change is not None), key=lambda change: abs(change.z), default=None)
 
 
 def is_alarm(rule: TrendRule, change: Change | None) -> bool:
@@ -190,6 +200,8 @@ def is_alarm(rule: TrendRule, change: Change | None) -> bool:
 
 def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Noticed:
     low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
+    rises = change.followed_from > newest
+    what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
     return Noticed(
         series=rule.name,
         since_group=change.bucket * GROUPS_PER_BUCKET,
@@ -197,7 +209,7 @@ def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Notic
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,
-        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
+        evidence=f"{rule.meaning}: {what} {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) {beside}, "
         f"{abs(change.z):.1f} standard errors",
     )
 

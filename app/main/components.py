@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from app.domain.budgets import BudgetConfig
-from app.domain.model_names import is_same_model
+from app.domain.model_names import find_same_model
 from app.domain.runs import ScoringOptions
 from app.inference.chat_template import ChatTemplate
 from app.inference.credentials import KeyFile, clean_key
@@ -133,9 +133,10 @@ def find_shadow_judges(settings: Settings, panels: Panels) -> dict[str, str]:
         where = f"environments.{name}.shadow_judge"
         if shadow not in panels.judges:
             raise ValueError(f"{where}: there is no judge {shadow!r}")
-        for judge in panels.resolve_options(name, ScoringOptions()).judges:
-            if is_same_model(panels.judges[judge].model, panels.judges[shadow].model):
-                raise ValueError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
+        training = panels.resolve_options(name, ScoringOptions()).judges
+        models = {judge: panels.judges[judge].model for judge in training}
+        if (judge := find_same_model(panels.judges[shadow].model, models)) is not None:
+            raise ValueError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
     return chosen
 
 

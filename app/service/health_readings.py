@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from app.domain.groups import Group
+from app.domain.groups import Group, TaskRecord
 from app.domain.health_records import HealthReading, ReadingKind
 from app.domain.judging import Judgement
 from app.domain.runs import Run, ScoringOptions
@@ -45,7 +45,7 @@ class HealthReader:
         changed = {"judges": judges, "readings": 1, "votes": 1, "calibration_share": 0.0, "on_truncated": "score"}
         options = run.options.model_copy(update=changed)
         record = (await self.shelf.get([group.task_id]))[group.task_id]
-        judged, names = await self._score(group, options, reading_id)
+        judged, names = await self._score(group, record, options, reading_id)
         values = tuple(_get_value(score) for score in judged.scores)
         reading = HealthReading(
             reading_id=reading_id,
@@ -65,9 +65,8 @@ class HealthReader:
         return await self.health.add_reading(reading, judged.judgements, reading_id)
 
     async def _score(
-        self, group: Group, options: ScoringOptions, reading_id: str
+        self, group: Group, record: TaskRecord, options: ScoringOptions, reading_id: str
     ) -> tuple[JudgedCompletions, tuple[str, ...]]:
-        record = (await self.shelf.get([group.task_id]))[group.task_id]
         hosted = await self.editions.get_version(group.environment, record.key.data_digest)
         if (hosted.environment.version, hosted.data_digest) != (record.key.version, record.key.data_digest):
             gone = Score.unscored("version_changed", "the anchor's task was made by another version")

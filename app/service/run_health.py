@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from app.domain.anchors import describe_anchors
@@ -15,6 +15,7 @@ from app.domain.health_records import (
     JudgeVersion,
     RunHealth,
 )
+from app.domain.model_names import find_same_model
 from app.domain.run_health import (
     CAN_SEE,
     CANNOT_SEE,
@@ -83,38 +84,33 @@ class RunHealthService:
         self._sink = sink
 
     async def run(self) -> None:
-        """For as long as the service runs. Nothing here holds up scoring."""
-        while True:
-            try:
-                while await self.look_once():
-                    pass
-                await self._send_notices()
-                self._observer.record_alarms(await self._health.count_alarms())
-            except GatewayError as error:
-                log.warning("run health waits for the store: %s", error.detail)
-            except Exception:
-                log.exception("looking after the health of runs failed")
-            await asyncio.sleep(POLL_SECONDS)
+        """For as long as the service runs. Nothing here holds up scoring, and whoever is told of alarms holds up
+        nothing."""
+        await asyncio.gather(_repeat(self._look_after_runs), _repeat(self._send_notices))
+
+    async def _look_after_runs(self) -> None:
+        while await self.look_once():
+            pass
+        self._observer.record_alarms(await self._health.count_alarms())
 
     async def look_once(self) -> bool:
-        """Looks after one run that has new groups; False when there is none."""
+        """Looks after one run that has new groups; False when there is none. A look that fails is tried again when its
+        claim is over."""
         claim = await self._health.claim(CLAIM_SECONDS, IDLE_SECONDS)
         if claim is None:
             return False
-        run = await self._runs.require(claim.run)
-        async with self._keep(claim):
-            state = await self._health.advance(claim)
-            try:
-                state = await self._follow_judges(run, state)
-                state = await self._follow_trends(run, state)
-                state = await self._follow_anchors(run, state)
-                await self._ask_shadow(run, state)
-            except GatewayError as error:
-                log.warning("the health of run %s could not be followed: %s", run.name, error.detail)
-            except Exception:
-                log.exception("the health of run %s could not be followed", run.name)
-            await self._health.finish(claim, state)
+        with _report_failure(f"look after run {claim.run}"):
+            run = await self._runs.require(claim.run)
+            async with self._keep(claim):
+                await self._health.finish(claim, await self._follow_run(run, await self._health.advance(claim)))
         return True
+
+    async def _follow_run(self, run: Run, state: HealthState) -> HealthState:
+        """A step that fails leaves the state as it was, and the others go on."""
+        for step in (self._follow_judges, self._follow_trends, self._follow_anchors, self._ask_shadow):
+            with _report_failure(f"follow the health of run {run.name}"):
+                state = await step(run, state)
+        return state
 
     @contextlib.asynccontextmanager
     async def _keep(self, claim: HealthClaim) -> AsyncIterator[None]:
@@ -140,27 +136,32 @@ class RunHealthService:
     async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
         cells = await self._health.load_cells(run.name, state)
         since = dict(state.since)
-        for rule, change in find_trend_changes(cells, since, state.judge_since):
+        for rule, change in await asyncio.to_thread(find_trend_changes, cells, since, state.judge_since):
             if change is not None and is_alarm(rule, change):
                 noticed = describe_trend_change(rule, change, state.newest)
                 groups = state.count_groups_before(change.bucket)
                 await self._raise(run, noticed.at(groups, state.groups))
-                since[rule.name] = change.bucket
+                since[rule.name] = change.followed_from
         return state.model_copy(update={"since": since})
 
     async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
         """A few anchors are read, those that were not for the longest first."""
         rests = state.failures > 0 and state.groups < state.failed_at + GROUPS_AFTER_FAILURE
-        anchors = await self._health.freeze_anchors(run.name, ANCHORS) if run.health.share and not rests else ()
+        judged = bool(run.health.share) and (await self._health.get_tokens(run.name)).run > 0
+        anchors = await self._health.freeze_anchors(run.name, ANCHORS) if judged and not rests else ()
         for _ in range(READINGS_PER_LOOK if anchors else 0):
             readings = await self._health.list_readings(run.name, state.anchors_after)
             tokens = await self._health.get_tokens(run.name)
             budget = HealthBudget(run.health.share, tokens, self._find_shadow(run, anchors[0].environment) is not None)
             if not budget.admits_anchor(hurried=is_hurried(follow_readings(readings), state.rush)):
                 break
-            made = await self._reader.read_anchor(run, choose_anchor(anchors, readings, state.failures), state.groups)
-            if made.failed:
-                log.warning("an anchor of run %s could not be read: %s", run.name, made.failed)
+            made: HealthReading | None = None
+            with _report_failure(f"read an anchor of run {run.name}"):
+                made = await self._reader.read_anchor(
+                    run, choose_anchor(anchors, readings, state.failures), state.groups
+                )
+            if made is None or made.failed:
+                log.warning("an anchor of run %s was not read%s", run.name, f": {made.failed}" if made else "")
                 return state.model_copy(update={"failures": state.failures + 1, "failed_at": state.groups})
             state = await self._judge_leniency(run, [*readings, made], made, state)
         return state
@@ -176,18 +177,25 @@ class RunHealthService:
         since = max(0, state.find_bucket(alarms[-1].since_group))
         return state.model_copy(update={"anchors_after": made.sequence, "judge_since": since})
 
-    async def _ask_shadow(self, run: Run, state: HealthState) -> None:
+    async def _ask_shadow(self, run: Run, state: HealthState) -> HealthState:
         group = await self._health.find_shadow_group(run.name) if run.health.share else None
         judge = None if group is None else self._find_shadow(run, group.environment)
         if group is None or judge is None:
-            return
+            return state
         tokens = await self._health.get_tokens(run.name)
         if HealthBudget(run.health.share, tokens, has_shadow=True).admits_shadow():
             await self._reader.read_with_shadow(run, group, state.groups, judge)
+        return state
 
     def _find_shadow(self, run: Run, environment: str) -> str | None:
-        judge = run.health.shadow_judge or self._shadow_judges.get(environment)
-        return judge if judge in self._panels.judges else None
+        """None also for one of a training judge's model, which `PUT /runs` cannot know of where the environment names
+        the judges."""
+        shadow, judges = run.health.shadow_judge or self._shadow_judges.get(environment), self._panels.judges
+        if shadow is None or shadow not in judges:
+            return None
+        training = self._panels.resolve_options(environment, run.options).judges
+        models = {name: judges[name].model for name in training if name in judges}
+        return None if find_same_model(judges[shadow].model, models) else shadow
 
     def _list_judges(self, run: Run) -> tuple[str, ...]:
         chosen = (self._panels.resolve_options(pin.environment, run.options) for pin in run.pins)
@@ -214,10 +222,13 @@ class RunHealthService:
             self._runs.remember(await self._runs.require(run.name))
 
     async def _send_notices(self) -> None:
-        if self._sink is None:
-            return
-        for run, alarm, attempts in await self._health.claim_notices(NOTICES_AT_ONCE, NOTICE_SECONDS):
-            taken = await self._sink.send(run, alarm)
+        if self._sink is not None:
+            due = await self._health.claim_notices(NOTICES_AT_ONCE, NOTICE_SECONDS)
+            await asyncio.gather(*(self._send_notice(self._sink, *each) for each in due))
+
+    async def _send_notice(self, sink: AlarmSink, run: str, alarm: Alarm, attempts: int) -> None:
+        with _report_failure(f"send {alarm.alarm_id}"):
+            taken = await sink.send(run, alarm)
             again = None if taken or attempts >= len(RETRY_SECONDS) else RETRY_SECONDS[attempts]
             if not taken and again is None:
                 log.error("alarm %s could not be told to the webhook and is given up", alarm.alarm_id)
@@ -240,11 +251,13 @@ class RunHealthService:
         cells = await self._health.load_cells(name, state)
         alarms = tuple(await self._health.list_alarms(name, ALARMS_SHOWN))
         standing = {alarm.series for alarm in alarms if alarm.released_at is None}
-        leniency = follow_readings(await self._health.list_readings(name, state.anchors_after))
+        readings = await self._health.list_readings(name, state.anchors_after)
+        leniency = await asyncio.to_thread(follow_readings, readings)
         tokens = await self._health.get_tokens(name)
+        found = await asyncio.to_thread(find_trend_changes, cells, state.since, state.judge_since)
         figures = [
             summarise_trend(rule, cells.get(rule.name, ()), change, rule.name in standing, state.newest)
-            for rule, change in find_trend_changes(cells, state.since, state.judge_since)
+            for rule, change in found
         ]
         return RunHealth(
             run=name,
@@ -259,3 +272,21 @@ class RunHealthService:
             can_see=CAN_SEE,
             cannot_see=CANNOT_SEE,
         )
+
+
+@contextlib.contextmanager
+def _report_failure(what: str) -> Iterator[None]:
+    """One failure ends neither the loop nor what comes after it."""
+    try:
+        yield
+    except GatewayError as error:
+        log.warning("run health could not %s: %s", what, error.detail)
+    except Exception:
+        log.exception("run health could not %s", what)
+
+
+async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        with _report_failure("go on"):
+            await work()
+        await asyncio.sleep(POLL_SECONDS)

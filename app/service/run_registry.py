@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld
 from app.domain.groups import Group, RunActivity
-from app.domain.model_names import is_same_model
+from app.domain.model_names import find_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.run_health import Alarm, HealthOptions
 from app.domain.runs import LagPolicy, MaxLag, MinAgreement, Pin, Purpose, Run, ScoringOptions
@@ -90,7 +90,7 @@ class RunRegistry:
         if settings.budget_usd is not None:
             await self._require_prices(name, settings.options)
         if settings.health is not None:
-            self._check_shadow(settings.health, settings.options)
+            await self._check_shadow(name, settings.health, settings.options)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for field in ("seed", "strict", "options"):
@@ -105,19 +105,20 @@ class RunRegistry:
             run = await self._runs.set_min_agreement(name, settings.min_agreement)
         return self.remember(run)
 
-    def _check_shadow(self, health: HealthOptions, options: ScoringOptions) -> None:
+    async def _check_shadow(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
         """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
         name, judges = health.shadow_judge, self._panels.judges
         if name is None:
             return
         if name not in judges:
             raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
-        for other in options.judges:
-            if other in judges and is_same_model(judges[other].model, judges[name].model):
-                raise InvalidRequest(
-                    f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
-                    field="health.shadow_judge",
-                )
+        training = [each for each in await self._list_known_judges(run, options) if each in judges]
+        other = find_same_model(judges[name].model, {each: judges[each].model for each in training})
+        if other is not None:
+            raise InvalidRequest(
+                f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
+                field="health.shadow_judge",
+            )
 
     async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
         """InvalidRequest for a policy about stale groups where none can be stale."""
@@ -134,17 +135,18 @@ class RunRegistry:
 
     async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
         """InvalidRequest when a judge that is known to judge this run has no prices."""
-        stored = await self._runs.get(name)
-        judges = list(options.judges)
-        if not judges and stored is not None:
-            chosen = (self._panels.resolve_options(pin.environment, options) for pin in stored.pins)
-            judges = [judge for each in chosen for judge in each.judges]
-        if unpriced := find_unpriced(self._panels, judges):
+        if unpriced := find_unpriced(self._panels, await self._list_known_judges(name, options)):
             raise InvalidRequest(
                 f"judge {unpriced[0]!r} has no prices, so nobody knows what its calls cost; set "
                 "`input_price_per_million` and `output_price_per_million` in its settings",
                 field="budget_usd",
             )
+
+    async def _list_known_judges(self, name: Name, options: ScoringOptions) -> list[str]:
+        """Those that the options name, or else those of the environments that the run has used."""
+        stored = None if options.judges else await self._runs.get(name)
+        chosen = (self._panels.resolve_options(pin.environment, options) for pin in (stored.pins if stored else ()))
+        return [*options.judges, *(judge for each in chosen for judge in each.judges)]
 
     async def find_budget(self, group: Group, options: ScoringOptions) -> GroupBudget | None:
         """None where the group's run has no budget."""

@@ -15,6 +15,8 @@ from app.store.tables import groups, tasks
 
 FIRST_GROUPS: Final = 64
 """Among so many of a run's first groups its anchors are chosen."""
+GROUPS_LOOKED_AT: Final = 2_000
+"""Where judges read so few groups, a run has fewer anchors, and no look reads the whole run for them."""
 MOST_OF_ONE_LABEL: Final = 3
 
 
@@ -23,22 +25,29 @@ def load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
     return tuple(load_groups(connection, groups.c.sequence.in_(chosen)))
 
 
-def freeze_anchors(connection: Connection, database: Database, run: str, count: int) -> tuple[Group, ...]:
-    """Only groups that judges read, of which most replies passed the gates: the others tell nothing about a judge."""
+def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
+    """The sequences of groups that become anchors beside those that are known. Only groups that judges read, of which
+    most replies passed the gates: the others tell nothing about a judge."""
     read = select(judgements.c.sequence).where(
         judgements.c.group_sequence == groups.c.sequence, judgements.c.scoring_sequence.is_(None)
     )
+    early = select(groups.c.sequence).where(groups.c.run == run).order_by(groups.c.sequence).limit(GROUPS_LOOKED_AT)
     first = (
         select(groups.c.sequence, groups.c.environment, tasks.c.label)
         .join(tasks, tasks.c.task_id == groups.c.task_id)
-        .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
+        .where(groups.c.sequence.in_(early), groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
         .where(groups.c.size > 1, groups.c.absolute_sum > 0)
         .order_by(groups.c.sequence)
         .limit(FIRST_GROUPS)
     )
     known = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
     candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
-    for sequence in _choose_anchors(candidates, known, count):
+    return _choose_anchors(candidates, known, count)
+
+
+def add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
+    """All that the run has then."""
+    for sequence in chosen:
         row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
         connection.execute(database.insert_new(run_anchors), row)
     return load_anchors(connection, run)

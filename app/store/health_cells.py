@@ -17,6 +17,8 @@ from app.store.rows import decode, decode_json
 from app.store.tables import groups, pins
 
 BUCKETS_AT_ONCE: Final = 20_000
+SHADOWS_READ: Final = 1_200
+"""Newest readings of the shadow judge: a window of buckets has no more groups."""
 _MEANS: Final[dict[TrendName, str]] = {
     "length": "length",
     "absolute": "absolute",
@@ -95,12 +97,13 @@ def _measure(rollup: Rollup) -> dict[TrendName, float]:
 def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> list[Cell]:
     table = health_readings.c
     since = state.marks[0].groups
-    chosen = select(table.body).where(
-        table.run == run, table.kind == "shadow", table.failed.is_(False), table.at_group >= since
-    )
-    readings = [decode(HealthReading, body) for body in connection.execute(chosen.order_by(table.sequence)).scalars()]
+    mine = select(table.body).where(table.run == run, table.kind == "shadow")
+    newest = connection.execute(mine.order_by(table.sequence.desc()).limit(SHADOWS_READ)).scalars()
+    readings = [decode(HealthReading, body) for body in newest][::-1]
     return [
         Cell(bucket, f"{reading.environment} {reading.label}", 1, reading.distance)
         for reading in readings
-        if reading.distance is not None and (bucket := state.find_bucket(reading.at_group)) <= state.newest
+        if reading.distance is not None
+        and reading.at_group >= since
+        and (bucket := state.find_bucket(reading.at_group)) <= state.newest
     ]

@@ -3,9 +3,10 @@
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, and_, func, insert, literal_column, or_, select, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from app.domain.groups import Group
 from app.domain.health_records import (
@@ -16,12 +17,12 @@ from app.domain.health_records import (
     advance_state,
 )
 from app.domain.judging import Judgement
-from app.domain.run_health import Alarm, Hold, SeriesCells
+from app.domain.run_health import GROUPS_PER_BUCKET, Alarm, Hold, SeriesCells
 from app.domain.runs import Run
 from app.ports.health import HealthClaim, RunHealthStore
 from app.store.database import Database
 from app.store.health_alarms import add_alarm, claim_notices, load_alarms, release_run
-from app.store.health_anchors import find_unread_group, freeze_anchors, load_anchors
+from app.store.health_anchors import add_anchors, find_anchors, find_unread_group, load_anchors
 from app.store.health_cells import load_bucket_totals, load_cells
 from app.store.health_tables import health_readings, health_spending, run_alarms, run_anchors, run_health
 from app.store.health_versions import load_versions
@@ -31,9 +32,17 @@ from app.store.run_costs import record_health_costs
 from app.store.tables import groups, runs
 
 MICROSECONDS: Final = 1_000_000
-BUCKET: Final = 10
 READINGS_KEPT: Final = 400
 """Newest anchor readings that a look compares with the first of each anchor."""
+
+
+@dataclass(frozen=True)
+class _DueRun:
+    """`newest` is its newest group, `checked` what that was at the last look."""
+
+    run: str
+    newest: int
+    checked: int
 
 
 class SqlRunHealthStore(RunHealthStore):
@@ -41,7 +50,10 @@ class SqlRunHealthStore(RunHealthStore):
         self._database = database
 
     async def claim(self, seconds: float, idle_seconds: float) -> HealthClaim | None:
-        return await self._database.write(lambda c: _claim_run(c, self._database, seconds, idle_seconds), "run_health")
+        due = await self._database.read(lambda c: _find_due_run(c, self._database, idle_seconds))
+        if due is None:
+            return None
+        return await self._database.write(lambda c: _claim_run(c, self._database, due, seconds), "run_health")
 
     async def renew(self, claim: HealthClaim, seconds: float) -> bool:
         return await self._database.write(lambda c: _renew_claim(c, self._database, claim, seconds), "run_health")
@@ -66,7 +78,10 @@ class SqlRunHealthStore(RunHealthStore):
         known = await self._database.read(lambda c: load_anchors(c, run))
         if len(known) >= count:
             return known
-        return await self._database.write(lambda c: freeze_anchors(c, self._database, run, count), "run_health")
+        chosen = await self._database.read(lambda c: find_anchors(c, run, count))
+        if not chosen:
+            return known
+        return await self._database.write(lambda c: add_anchors(c, self._database, run, chosen), "run_health")
 
     async def count_anchors(self, run: str) -> int:
         mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
@@ -116,25 +131,33 @@ class SqlRunHealthStore(RunHealthStore):
         return await self._database.read(lambda c: load_versions(c, judges))
 
 
-def _claim_run(connection: Connection, database: Database, seconds: float, idle_seconds: float) -> HealthClaim | None:
+def _find_due_run(connection: Connection, database: Database, idle_seconds: float) -> _DueRun | None:
+    """The one that was not looked at for the longest."""
     now = database.read_lease_clock(connection)
     newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
     known, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
     idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * MICROSECONDS))
-    due = or_(health.run.is_(None), newest >= health.checked_sequence + BUCKET, idle)
+    died = health.claimed_until > 0  # a look that ends sets it to 0
+    due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
     free = or_(health.run.is_(None), health.claimed_until < now)
-    chosen = select(runs.c.name, newest.label("newest")).select_from(known).where(newest.is_not(None), due, free)
-    row = connection.execute(chosen.order_by(health.checked_at).limit(1)).first()
-    if row is None:
-        return None
-    blank = {"run": row.name, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
+    chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
+    found = chosen.select_from(known).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)
+    row = connection.execute(found).first()
+    return None if row is None else _DueRun(row.name, int(row.newest), int(row.checked))
+
+
+def _claim_run(connection: Connection, database: Database, due: _DueRun, seconds: float) -> HealthClaim | None:
+    """None when another replica has been quicker."""
+    now = database.read_lease_clock(connection)
+    blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
     connection.execute(database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
     token = secrets.token_hex(8)
     values = {"claim": token, "claimed_until": now + int(seconds * MICROSECONDS)}
-    values |= {"checked_sequence": row.newest, "checked_at": now}
-    # On PostgreSQL another replica may have been quicker since: then no row fits any more.
-    taking = update(run_health).where(run_health.c.run == row.name, run_health.c.claimed_until < now).values(values)
-    return HealthClaim(row.name, token) if connection.execute(taking).rowcount else None
+    values |= {"checked_sequence": due.newest, "checked_at": now}
+    table = run_health.c
+    free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
+    taken = connection.execute(update(run_health).where(free).values(values)).rowcount
+    return HealthClaim(due.run, token) if taken else None
 
 
 def _renew_claim(connection: Connection, database: Database, claim: HealthClaim, seconds: float) -> bool:
@@ -154,14 +177,19 @@ def _advance(connection: Connection, run: str) -> HealthState:
 
 
 def _load_readings(connection: Connection, run: str, after: int) -> list[HealthReading]:
+    """However many readings a run has, at most READINGS_KEPT and one for each anchor are read."""
     table = health_readings.c
-    mine = (table.run == run, table.kind == literal_column("'anchor'"), table.failed.is_(False), table.sequence > after)
-    first = select(func.min(table.sequence)).where(*mine).group_by(table.group_id)
-    newest = select(table.sequence).where(*mine).order_by(table.sequence.desc()).limit(READINGS_KEPT)
-    kept = {*connection.execute(first).scalars(), *connection.execute(newest).scalars()}
-    rows = connection.execute(select(health_readings).where(table.sequence.in_(kept)).order_by(table.sequence))
+    mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
+    anchors = select(groups.c.group_id).join(run_anchors, run_anchors.c.group_sequence == groups.c.sequence)
+    chosen = select(table.sequence, table.body).where(*mine)
+    first = [
+        chosen.where(table.group_id == anchor).order_by(table.sequence).limit(1)
+        for anchor in connection.execute(anchors.where(run_anchors.c.run == run)).scalars()
+    ]
+    newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
+    kept = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
     return [
-        decode(HealthReading, row["body"]).model_copy(update={"sequence": row["sequence"]}) for row in rows.mappings()
+        decode(HealthReading, body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())
     ]
 
 

@@ -1,6 +1,6 @@
 """Tables of run health: what is followed, anchors, readings, alarms, and versions of judges."""
 
-from sqlalchemy import BigInteger, Column, Integer, Text, text
+from sqlalchemy import BigInteger, Column, Index, Integer, Text, text
 from sqlmodel import Field
 
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -33,11 +33,12 @@ class HealthReadingTable(TableRecord, table=True):
 
     __tablename__ = "health_readings"
     __table_args__ = (
-        build_partial_index("ix_health_readings_anchor", "run", "group_id", "sequence", where="kind = 'anchor'"),
+        Index("ix_health_readings_run", "run", "kind", "sequence"),
+        Index("ix_health_readings_group", "run", "kind", "group_id", "sequence"),
     )
     sequence: int = Field(sa_column=build_sequence_column())
     reading_id: str = Field(unique=True)
-    run: str = Field(index=True)
+    run: str
     group_id: str
     kind: str
     at_group: int = Field(sa_type=BigInteger)

@@ -1,8 +1,9 @@
 """Versions of judges: what their servers said answered."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from app.domain.health_records import JudgeVersion
 from app.domain.judging import Judgement
@@ -10,8 +11,14 @@ from app.store.database import Database
 from app.store.health_tables import judge_versions
 from app.store.rows import decode_json, encode_json, from_micros
 
+MOST_VERSIONS: Final = 100
+"""Of one judge. A server may name another fingerprint in every reply."""
+
 
 def record_judge_version(connection: Connection, database: Database, judgement: Judgement, stamp: int) -> None:
+    mine = select(func.count()).select_from(judge_versions).where(judge_versions.c.judge == judgement.judge)
+    if connection.execute(mine).scalar_one() >= MOST_VERSIONS:
+        return
     row = {
         "judge": judgement.judge,
         "model": encode_json(judgement.served_model),

@@ -56,15 +56,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sequence", name="pk_health_readings"),
         sa.UniqueConstraint("reading_id", name="uq_health_readings_reading_id"),
     )
-    op.create_index("ix_health_readings_run", "health_readings", ["run"])
-    anchors = sa.text("kind = 'anchor'")
-    op.create_index(
-        "ix_health_readings_anchor",
-        "health_readings",
-        ["run", "group_id", "sequence"],
-        sqlite_where=anchors,
-        postgresql_where=anchors,
-    )
+    op.create_index("ix_health_readings_run", "health_readings", ["run", "kind", "sequence"])
+    op.create_index("ix_health_readings_group", "health_readings", ["run", "kind", "group_id", "sequence"])
     op.create_table(
         "health_spending",
         sa.Column("run", sa.String(), nullable=False),

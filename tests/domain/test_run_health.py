@@ -5,6 +5,7 @@ import pytest
 from app.domain.anchors import AnchorReading, follow_anchors
 from app.domain.change_detection import Cell, find_change
 from app.domain.health_records import HealthState, Mark, advance_state
+from app.domain.run_health import find_trend_changes, is_alarm
 from benchmarks.run_health import EVENTS, WITHIN, build_month, build_quiet_run, follow, measure_delays
 
 
@@ -45,6 +46,15 @@ def test_a_steady_trend_and_another_mixture_are_no_change_and_a_step_is_one() ->
 def test_too_little_before_a_change_says_nothing() -> None:
     cells = [Cell(bucket, "one", 10, 10.0 * (bucket >= 5)) for bucket in range(10)]
     assert (find_change(cells, floor=1e-4), find_change([], floor=1e-4)) == (None, None)
+
+
+@pytest.mark.parametrize(("growth", "found"), [(0.002, False), (0.0026, False), (0.019, True), (-0.019, False)])
+def test_a_rise_from_the_beginning_is_found_where_it_is_faster_than_may_be(growth: float, found: bool) -> None:
+    noise = (0.01, -0.02, 0.015, -0.005)
+    cells = [Cell(bucket, "one", 10, 10 * (5 + growth * bucket + noise[bucket % 4])) for bucket in range(20)]
+    (length, change), *_ = find_trend_changes({"length": cells}, {}, 0)
+    assert (length.name, is_alarm(length, change)) == ("length", found)
+    assert not found or (change is not None and change.followed_from == 20)
 
 
 def read_anchors(shift: float) -> list[AnchorReading]:

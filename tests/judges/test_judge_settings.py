@@ -1,6 +1,7 @@
 """What the settings of a judge say reaches its server, counts as what was asked, and its secrets go nowhere else."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from app.inference.credentials import KeyFile
 from app.judges import judge_client as line
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.main.components import build_judge_config
+from app.main.components import build_judge_config, build_panels, find_shadow_judges
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import GOOD, REQUEST, always, answer, completion, config, failure, judged, verdict
@@ -60,6 +61,27 @@ def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "a title",
         "secret-token",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shadow", "error"),
+    [
+        ("other", ""),
+        ("twin", "'twin' is of the same model as 'stern', which scores there"),
+        ("nobody", "there is no judge 'nobody'"),
+    ],
+)
+def test_a_shadow_judge_of_the_settings_is_of_another_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shadow: str, error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = {"stern": "m", "twin": "lab/M", "other": "n"}
+    judges = "".join(f"  {name}: {{base_url: 'http://x/v1', model: {model}}}\n" for name, model in models.items())
+    environment = f"environments:\n  rlaif: {{judges: [stern], shadow_judge: {shadow}}}\n"
+    (tmp_path / "gateway.yaml").write_text(f"judges:\n{judges}{environment}", encoding="utf-8")
+    settings = read_settings()
+    with pytest.raises(ValueError, match=error) if error else contextlib.nullcontext():
+        assert find_shadow_judges(settings, build_panels(settings)) == {"rlaif": "other"}
 
 
 def test_null_can_be_said_in_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,14 @@ def test_nothing_but_the_settings_says_how_a_judge_is_reached(monkeypatch: pytes
     assert (judgement.error, [sent.authorization for sent in server.received]) == (None, [""])
 
 
+def test_a_server_that_repeats_the_key_as_its_own_name_does_not_have_it_kept() -> None:
+    names = {"model": f"m {KEY}", "system_fingerprint": f"fp {KEY}"}
+    body = json.dumps(json.loads(completion(GOOD).body) | names).encode()
+    with serving(always(Reply(body))) as server:
+        _, judgement = judged(config(server.url))
+    assert (judgement.served_model, judgement.system_fingerprint) == ("m …", "fp …")
+
+
 def test_the_correction_says_what_was_wrong() -> None:
     with serving(first(BAD)) as server:
         _, judgement = judged(config(server.url))

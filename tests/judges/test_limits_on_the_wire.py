@@ -15,7 +15,7 @@ from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import circuit_breaker as breaker
 from app.judges import judge_client as line
 from app.judges.budget import TokenPrices
-from app.judges.caching_judge import CachingJudge
+from app.judges.caching_judge import CachingJudge, FreshJudge
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.memory_cache import InProcessMemory
@@ -199,6 +199,24 @@ def test_a_budget_stops_calls_that_never_answer() -> None:
     spent = judge.report().spent
     assert {judgement.failure for judgement in found} == {"budget"}
     assert (spent.unanswered_calls, spent.cost_usd, spent.unanswered_usd <= 0.03) == (calls, 0.0, True)
+
+
+def test_readings_past_the_cache_obey_the_budget_too() -> None:
+    """The same question again and again, as anchors are read: each is asked and paid for until nothing is left."""
+
+    async def play(chosen: ChatJudgeConfig) -> list[Judgement]:
+        memory = InProcessMemory(lambda: datetime.now(UTC))
+        judge = CachingJudge(ChatJudge(chosen, memory), memory)
+        await judge.open()
+        found = [await FreshJudge(judge).judge(REQUEST) for _ in range(8)]
+        await judge.close()
+        return found
+
+    with serving(always(completion(GOOD))) as server:
+        found = asyncio.run(play(config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.02))))
+        calls = len(server.received)
+    assert [judgement.failure for judgement in found] == [None] * calls + ["budget"] * (8 - calls)
+    assert 3 <= calls <= 5
 
 
 def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
 from app.domain.judging import Judgement
+from app.domain.run_health import Alarm
 from app.domain.runs import Policy, Purpose, Slot, Stream
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey
@@ -120,4 +121,18 @@ def group(
             created_at=START,
         ),
         judgements,
+    )
+
+
+def alarm(number: int = 1) -> Alarm:
+    return Alarm(
+        alarm_id=f"alarm_{number}",
+        series="length",
+        since_group=900,
+        noticed_group=940,
+        effect=0.1,
+        statistic=6.0,
+        limit=4.8,
+        evidence="replies are longer",
+        raised_at=START,
     )

@@ -4,29 +4,19 @@ import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pydantic import SecretStr
 
-from app.domain.run_health import Alarm
 from app.telemetry.alarm_webhook import SIGNATURE_HEADER, AlarmWebhook
+from tests.support.store_cases import alarm
 
-ALARM = Alarm(
-    alarm_id="alarm_1",
-    series="length",
-    since_group=900,
-    noticed_group=940,
-    effect=0.1,
-    statistic=6.0,
-    limit=4.8,
-    evidence="longer",
-    raised_at=datetime(2026, 1, 1, tzinfo=UTC),
-)
+ALARM = alarm()
 
 
 class Receiver(ThreadingHTTPServer):
@@ -85,3 +75,9 @@ def test_nobody_there_is_no_error_and_no_secret_no_signature() -> None:
         [""],
         False,
     )
+
+
+def test_who_never_answers_has_not_taken_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        webhook = AlarmWebhook(f"http://127.0.0.1:{silent.getsockname()[1]}/hook", timeout_seconds=0.05)
+        assert asyncio.run(webhook.send("a", ALARM)) is False

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -14,26 +13,16 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.domain.health_records import RunHealth
 from app.domain.judging import Judgement, JudgeRequest
-from app.domain.run_health import Alarm, Hold
+from app.domain.run_health import Hold
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge
 from app.store.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, by_number, gateway
+from tests.support.store_cases import START, alarm
 
 Play = Callable[[httpx.AsyncClient, Store], Awaitable[None]]
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
-ALARM = Alarm(
-    alarm_id="alarm_1",
-    series="length",
-    since_group=900,
-    noticed_group=940,
-    effect=0.1,
-    statistic=6.0,
-    limit=4.8,
-    evidence="replies are longer",
-    raised_at=NOW,
-)
+ALARM = alarm()
 
 
 class NamedJudge(ScriptedJudge):
@@ -73,7 +62,7 @@ def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: 
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
         await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
         task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
-        await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW))
+        await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
         await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
         refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
         mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
