@@ -10,10 +10,12 @@ from pydantic import BaseModel, JsonValue
 _PIECE: Final = 256 * 1024
 """Characters, written in a few milliseconds."""
 
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
 
 def canonical_json(value: object) -> str:
     """One text per JSON value: sorted keys, no spaces, ASCII only. TypeError or ValueError for what is not JSON."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def digest_of_text(text: str) -> str:

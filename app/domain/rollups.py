@@ -5,34 +5,48 @@ before lack it until the statistics are rebuilt.
 """
 
 import json
-from collections import defaultdict
+import math
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
 from app.domain.digests import digest
-from app.domain.groups import Group, Rollout
+from app.domain.groups import Group
 from app.domain.judging import Judgement
 from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.runs import Purpose
 from app.domain.scores import Score
+from app.domain.tasks import Completion
 
 GROUPS_PER_BUCKET: Final = 10
 """A bucket is this many groups that follow each other in the store, so at most this many of one run."""
 SATURATED_ABOVE: Final = 0.95
 """Rewards above this leave a policy little to gain."""
 PASS_RATE_BINS: Final = 10
+LONGEST_NAME: Final = 200
+"""Characters of a flag or of a criterion's name by which it is counted."""
 
+MOST_NAMES: Final = 256
+REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
+"""Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
+
+_PASS_RATES: Final = [place / PASS_RATE_BINS for place in range(1, PASS_RATE_BINS)]
 _UNIT: Final = 2.0**60
 _WHOLE_UNIT: Final = 2**60
 
 Series = Literal["run", "step", "label", "judge", "bucket"]
 """What groups are added up by beside environment, run and purpose: `run` by nothing more, `step` by policy step,
 `label` and `judge` by policy step and either of these, `bucket` by their order in the store and label."""
+WITH_CRITERIA: Final = frozenset(("step", "label", "judge"))
+"""The series from which criteria are read; the others do without them."""
 
 Sums = list[int]
-"""A number of values, their sum and the sum of their squares, both in units of 2^-60: whole numbers add up to the same
-in any order, and what is taken away again leaves no trace."""
+"""A number of values, and their sum in units of 2^-60: whole numbers add up to the same in any order, and what is taken
+away again leaves no trace. Stored ones may have a third number, which nothing reads and the next change drops."""
+NO_VALUES: Final[Sums] = [0, 0]
 MeasureMap = dict[str, int | Sums]
 """By name: a count, or sums of values."""
 
@@ -107,8 +121,21 @@ def list_keys(counted: CountedGroup, label: str | None) -> list[RollupKey]:
         bucket = counted.sequence // GROUPS_PER_BUCKET
         keys.append(RollupKey("run", environment, run, purpose))
         keys.append(RollupKey("bucket", environment, run, purpose, None, label, bucket))
-    judges = dict.fromkeys(judge for rollout in group.rollouts for judge in rollout.score.judges)
+    panels = dict.fromkeys([rollout.score.judges for rollout in group.rollouts])
+    judges = dict.fromkeys(judge for panel in panels for judge in panel)
     return keys + [RollupKey("judge", environment, run, purpose, step, judge) for judge in judges]
+
+
+class _Columns(NamedTuple):
+    gate: tuple[float | None, ...] = ()
+    cap: tuple[float | None, ...] = ()
+    reward: tuple[float, ...] = ()
+    absolute: tuple[float | None, ...] = ()
+    calibrated: tuple[float | None, ...] = ()
+
+
+_read_fields: Final = attrgetter(*_Columns._fields)
+_read_criterion: Final = attrgetter("name", "value")
 
 
 def list_measures(counted: CountedGroup) -> MeasureMap:
@@ -117,69 +144,89 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
     `readings`, `failed_readings` and `judge_calls` over groups."""
     rollouts = counted.group.rollouts
     scores = [rollout.score for rollout in rollouts]
+    scored = [score for score in scores if score.outcome == "scored"]
+    columns = _Columns(*zip(*map(_read_fields, scored), strict=True))
     measures: MeasureMap = {"groups": 1, "rollouts": len(scores)}
-    measures["length"] = add_up_whole([_count_characters(rollout) for rollout in rollouts])
-    tokens = [len(ids) for rollout in rollouts if (ids := rollout.completion.token_ids) is not None]
+    measures.update(_measure_completions([rollout.completion for rollout in rollouts]))
+    if scored:
+        measures.update(_measure_scored(columns))
+    if len(scored) < len(scores) and (reasons := [score.reason for score in scores if score.outcome == "unscored"]):
+        measures["unscored"] = len(reasons)
+        measures.update({f"unscored:{reason}": count for reason, count in Counter(reasons).items()})
+    if flags := [flag[:LONGEST_NAME] for score in scores if score.flags for flag in score.flags]:
+        measures.update({f"flag:{flag}": count for flag, count in Counter(flags).items()})
+    measures.update(_measure_group(counted, scores, columns.reward))
+    return measures
+
+
+def list_criteria(group: Group) -> MeasureMap:
+    """What the group adds to those of its rollups from which criteria are read."""
+    judged = [rollout.score.criteria for rollout in group.rollouts if rollout.score.outcome == "scored"]
+    measures: MeasureMap = {}
+    for ordinal in range(max(map(len, judged), default=0)):
+        column = [criteria[ordinal] for criteria in judged if ordinal < len(criteria)]
+        names, values = zip(*map(_read_criterion, column), strict=True)
+        for name in dict.fromkeys(names):
+            of = [value for other, value in zip(names, values, strict=True) if other == name and value is not None]
+            if of:
+                measures[f"criterion:{ordinal}:{name[:LONGEST_NAME]}"] = add_up(of)
+    return measures
+
+
+def _measure_completions(completions: Sequence[Completion]) -> MeasureMap:
+    texts = [completion.text for completion in completions if completion.text is not None]
+    lengths = [len(text) for text in texts]
+    different = len(set(texts))
+    if len(texts) < len(completions):
+        others = [completion for completion in completions if completion.text is None]
+        lengths += [_count_characters(completion) for completion in others]
+        different += len({json.dumps(completion.identity) for completion in others})
+    measures: MeasureMap = {"length": add_up_whole(lengths)}
+    tokens = [len(ids) for completion in completions if (ids := completion.token_ids) is not None]
     if tokens:
         measures["tokens"] = add_up_whole(tokens)
-    measures.update(_count_scores(scores))
-    measures.update(_measure_scored([score for score in scores if score.outcome == "scored"]))
-    measures.update(_measure_group(counted, scores))
+    if duplicates := len(completions) - different:
+        measures["duplicates"] = duplicates
     return measures
 
 
-def _count_scores(scores: Sequence[Score]) -> MeasureMap:
-    names: list[str] = []
-    for score in scores:
-        if score.outcome == "unscored":
-            names += ("unscored", f"unscored:{score.reason}")
-        elif score.outcome == "scored":
-            names.append("scored")
-            if score.gate == 0.0:
-                names.append("gated")
-            if score.cap is not None:
-                names.append("capped")
-        if score.flags:
-            names += [f"flag:{flag}" for flag in score.flags]
-    return {name: names.count(name) for name in set(names)}
+def _count_characters(completion: Completion) -> int:
+    """Of what the model wrote."""
+    return sum(len(message.content or "") for message in completion.messages or () if message.role == "assistant")
 
 
-def _measure_scored(scored: Sequence[Score]) -> MeasureMap:
-    rewards = [score.reward for score in scored if score.reward is not None]
+def _measure_scored(scored: _Columns) -> MeasureMap:
+    counts = {
+        "scored": len(scored.reward),
+        "gated": scored.gate.count(0.0),
+        "capped": len(scored.cap) - scored.cap.count(None),
+        "saturated": len([reward for reward in scored.reward if reward > SATURATED_ABOVE]),
+    }
+    measures: MeasureMap = {name: count for name, count in counts.items() if count}
+    measures["reward"] = add_up(scored.reward)
     absolutes = [
-        score.absolute if score.gate is None else score.gate * score.absolute
-        for score in scored
-        if score.absolute is not None
+        absolute if gate is None else gate * absolute
+        for gate, absolute in zip(scored.gate, scored.absolute, strict=True)
+        if absolute is not None
     ]
-    criteria: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    for score in scored:
-        for ordinal, criterion in enumerate(score.criteria):
-            if criterion.value is not None:
-                criteria[ordinal, criterion.name].append(criterion.value)
-    measures: MeasureMap = {f"criterion:{ordinal}:{name}": add_up(of) for (ordinal, name), of in criteria.items()}
-    if rewards:
-        measures["reward"] = add_up(rewards)
     if absolutes:
         measures["absolute"] = add_up(absolutes)
-    calibrated = [score.calibrated for score in scored if score.calibrated is not None]
-    if calibrated:
-        measures["calibrated"] = add_up(calibrated)
-    gaps = [
-        score.absolute - score.calibrated
-        for score in scored
-        if score.absolute is not None and score.calibrated is not None
-    ]
-    if gaps:
-        measures["calibration_gap"] = add_up(gaps)
-    if saturated := len([reward for reward in rewards if reward > SATURATED_ABOVE]):
-        measures["saturated"] = saturated
+    if scored.calibrated.count(None) < len(scored.calibrated):
+        measures.update(_measure_calibrated(scored))
     return measures
 
 
-def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap:
+def _measure_calibrated(scored: _Columns) -> MeasureMap:
+    both = list(zip(scored.absolute, scored.calibrated, strict=True))
+    gaps = [absolute - value for absolute, value in both if absolute is not None and value is not None]
+    found: MeasureMap = {"calibrated": add_up([value for _, value in both if value is not None])}
+    return found | {"calibration_gap": add_up(gaps)} if gaps else found
+
+
+def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequence[float]) -> MeasureMap:
     group = counted.group
-    measures: MeasureMap = {f"group_flag:{flag}": 1 for flag in group.flags}
-    _, std = measure_spread([score.reward for score in scores if score.reward is not None])
+    measures: MeasureMap = {f"group_flag:{flag[:LONGEST_NAME]}": 1 for flag in group.flags}
+    _, std = measure_spread(rewards)
     if std is not None:
         measures["spread"] = add_up([std])
         if group.outcome != "pending" and has_low_signal(scores, std):
@@ -188,8 +235,6 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap
         measures["lag"] = add_up_whole([group.lag])
     if "stale" in group.flags:
         measures["stale"] = 1
-    if duplicates := len(group.rollouts) - len({_identify(rollout) for rollout in group.rollouts}):
-        measures["duplicates"] = duplicates
     if counted.readings or counted.failed_readings:
         measures["readings"] = add_up_whole([counted.readings])
         measures["failed_readings"] = add_up_whole([counted.failed_readings])
@@ -197,46 +242,49 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap
     return measures
 
 
-def _identify(rollout: Rollout) -> str:
-    """Equal for equal completions."""
-    completion = rollout.completion
-    return json.dumps(completion.identity) if completion.text is None else completion.text
-
-
-def _count_characters(rollout: Rollout) -> int:
-    """Of what the model wrote."""
-    completion = rollout.completion
-    if completion.text is not None:
-        return len(completion.text)
-    return sum(len(message.content or "") for message in completion.messages or () if message.role == "assistant")
-
-
 def add_up(values: Sequence[float]) -> Sums:
-    return [
-        len(values),
-        sum(map(int, [value * _UNIT for value in values])),
-        sum(map(int, [value * value * _UNIT for value in values])),
-    ]
+    return [len(values), int(math.fsum(values) * _UNIT)]
 
 
 def add_up_whole(values: Sequence[int]) -> Sums:
-    """Faster than `add_up`, and the same."""
-    return [len(values), sum(values) * _WHOLE_UNIT, sum([value * value for value in values]) * _WHOLE_UNIT]
+    """Exact, however large the values are."""
+    return [len(values), sum(values) * _WHOLE_UNIT]
 
 
-def merge_measures(into: MeasureMap, added: Mapping[str, int | Sums], sign: Literal[1, -1] = 1) -> None:
-    """Adds to `into`, or takes away. What comes to nothing is left out."""
-    for name, value in added.items():
-        known = into.get(name)
-        if isinstance(value, int):
-            into[name] = merged = (known if isinstance(known, int) else 0) + sign * value
-            if not merged:
-                del into[name]
-            continue
-        count, total, squares = known if isinstance(known, list) else (0, 0, 0)
-        into[name] = [count + sign * value[0], total + sign * value[1], squares + sign * value[2]]
-        if into[name] == [0, 0, 0]:
-            del into[name]
+def negate(measures: Mapping[str, int | Sums]) -> MeasureMap:
+    """What takes these measures away."""
+    return {name: -of if isinstance(of, int) else [-number for number in of] for name, of in measures.items()}
+
+
+def merge_measures(parts: Iterable[Mapping[str, int | Sums]]) -> MeasureMap:
+    """Their sum. What comes to nothing is left out."""
+    merged: MeasureMap = {}
+    for part in parts:
+        for name, value in part.items():
+            known = merged.get(name)
+            if known is None:
+                merged[name] = value
+            elif isinstance(known, int):
+                merged[name] = known + value  # type: ignore[operator]  # a name is either always a count or never
+            else:
+                merged[name] = [known[0] + value[0], known[1] + value[1]]  # type: ignore[index]
+    return {name: value for name, value in merged.items() if value and value != NO_VALUES}
+
+
+def add_measures(known: Mapping[str, int | Sums], added: MeasureMap) -> MeasureMap:
+    """A rollup after a change. It holds at most MOST_NAMES names and REST_OF: what tasks, sheets and rubrics name is
+    counted together once there are more. From then on no new name is held, so that what is taken away again was
+    counted under the same name."""
+    is_full = not known.keys().isdisjoint(REST_OF.values())
+    room = 0 if is_full else MOST_NAMES - len(known)
+    if len(added) <= room:
+        return merge_measures((known, added)) if known else added
+    folded: list[Mapping[str, int | Sums]] = [known]
+    for name, value in sorted(added.items()):
+        rest = None if name in known else REST_OF.get(name.partition(":")[0])
+        folded.append({name if rest is None or room > 0 else rest: value})
+        room -= rest is not None
+    return merge_measures(folded)
 
 
 @dataclass(frozen=True)
@@ -260,41 +308,23 @@ class Rollup:
         value = self.measures.get(name)
         return value[1] / (value[0] * _WHOLE_UNIT) if isinstance(value, list) and value[0] else None
 
-    def variance(self, name: str) -> float | None:
-        """The sample variance; null below two values."""
-        value = self.measures.get(name)
-        if not isinstance(value, list) or value[0] < 2:
-            return None
-        count, total, squares = value
-        return max(0.0, (squares * count - total * total // _WHOLE_UNIT) / (count * (count - 1) * _WHOLE_UNIT))
-
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""
         first: dict[str, int] = {}
-        merged: MeasureMap = {}
+        parts: list[MeasureMap] = []
         for measure in self.list_names("criterion:"):
             _, ordinal, name = measure.split(":", 2)
             first[name] = min(int(ordinal), first.get(name, int(ordinal)))
-            merge_measures(merged, {name: self.measures[measure]})
-        return Rollup(self.key, {name: merged[name] for name in sorted(first, key=lambda name: (first[name], name))})
+            parts.append({name: self.measures[measure]})
+        merged = merge_measures(parts)
+        return Rollup(self.key, {name: merged[name] for name in sorted(merged, key=lambda name: (first[name], name))})
 
     def list_names(self, prefix: str) -> list[str]:
         """The names of measures that begin so, such as `flag:` or `criterion:`, in order."""
         return sorted(name for name in self.measures if name.startswith(prefix))
 
 
-def merge_rollups(key: RollupKey, rollups: Iterable[Rollup]) -> Rollup:
-    """All of them under one key, such as the buckets of a window or all labels of a bucket."""
-    merged: MeasureMap = {}
-    for rollup in rollups:
-        merge_measures(merged, rollup.measures)
-    return Rollup(key, merged)
-
-
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """In which tenth the mean lies, 1 in the last; null without values."""
     count, total = sums[:2]
-    if count == 0:
-        return None
-    rate = total / (count * _WHOLE_UNIT)
-    return max(place for place in range(PASS_RATE_BINS) if place == 0 or rate >= place / PASS_RATE_BINS)
+    return bisect_right(_PASS_RATES, total / (count * _WHOLE_UNIT)) if count else None

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from operator import not_
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -68,6 +69,9 @@ class RunReport(Frozen):
     """Of its health, those that stand, newest first."""
     agreement: RunAgreement | None = None
     """How far its judges agree with people; null where the run asks for nothing."""
+    uncounted: Annotated[int, Field(exclude_if=not_)] = 0
+    """Stored groups of all runs that `groups`, `scored`, `unscored` and `pass_rates` do not include yet. After an
+    upgrade, or while statistics are rebuilt, groups are counted in the background; left out when all are."""
 
 
 class RunRegistry:

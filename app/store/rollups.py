@@ -5,42 +5,76 @@ Changes of a transaction are collected and written once, right before it commits
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from sqlalchemy import Connection, Insert, RowMapping, Table, and_, case, delete, func, literal_column, select, update
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    RowMapping,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from app.domain.digests import canonical_json
+from app.domain.groups import Group
 from app.domain.rollups import (
+    NO_VALUES,
+    WITH_CRITERIA,
     CountedGroup,
     MeasureMap,
     Rollup,
     RollupFilter,
     RollupKey,
     Sums,
+    add_measures,
     find_pass_rate_bin,
+    list_criteria,
     list_keys,
     list_measures,
     merge_measures,
+    negate,
 )
 from app.ports.store import StatisticsStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.judge_tables import judgements
 from app.store.rollup_tables import rollups, task_rollups
-from app.store.rows import decode_json, encode_json
+from app.store.rows import Row, decode_json, encode_json, upsert_rows
 from app.store.tables import groups, tasks
-
-Deltas = defaultdict[RollupKey, MeasureMap]
-TaskDeltas = defaultdict[tuple[str, str], dict[str, MeasureMap]]
-"""By run and environment, then by task."""
 
 _CHANGES: Final = "rollup_changes"
 _MOST_BOUND: Final = 500
 """Values of one IN list."""
+_WANTED: Final[BindParameter[str]] = bindparam("wanted", expanding=True)
+_FIND_LABELS: Final = select(tasks.c.task_id, tasks.c.label).where(
+    tasks.c.task_id.in_(_WANTED), tasks.c.label.is_not(None)
+)
+_FIND_MEASURES: Final = select(rollups.c.digest, rollups.c.measures).where(rollups.c.digest.in_(_WANTED))
+_FIND_TASK_SUMS: Final = select(task_rollups.c.task_id, task_rollups.c.sums).where(
+    task_rollups.c.run == bindparam("run"),
+    task_rollups.c.environment == bindparam("environment"),
+    task_rollups.c.task_id.in_(_WANTED),
+)
+
+
+@dataclass(frozen=True)
+class _Addend:
+    """What one group adds to each of its rollups."""
+
+    group: Group
+    keys: Sequence[RollupKey]
+    measures: MeasureMap
+    """What every one of them gains."""
+    criteria: MeasureMap
+    """What those of WITH_CRITERIA gain too."""
 
 
 class SqlStatisticsStore(StatisticsStore):
@@ -69,39 +103,57 @@ def write_rollups(connection: Connection) -> None:
     if not changes:
         return
     labels = _load_labels(connection, {after.group.task_id for _, after in changes})
-    deltas: Deltas = defaultdict(dict)
-    tried: TaskDeltas = defaultdict(lambda: defaultdict(dict))
-    for before, after in changes:
-        _add_group(deltas, tried, after, labels, 1)
-        if before is not None:
-            _add_group(deltas, tried, before, labels, -1)
+    addends = [_build_addend(after, labels) for _, after in changes]
+    addends += [_take_away(_build_addend(before, labels)) for before, _ in changes if before is not None]
     changes.clear()
-    _lock_runs(connection, {key.run or "" for key in deltas})
-    _write_task_rollups(connection, tried, deltas)
-    _write_rollups(connection, {key: delta for key, delta in deltas.items() if delta})
+    _lock_runs(connection, {addend.group.run or "" for addend in addends})
+    deltas = _merge_by_key(addends)
+    for key, bins in _write_task_rollups(connection, addends).items():
+        deltas[key] = merge_measures((deltas[key], bins))
+    _write_rollups(connection, deltas)
 
 
 def _load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for some in _split(sorted(task_ids)):
-        labelled = select(tasks.c.task_id, tasks.c.label).where(tasks.c.task_id.in_(some), tasks.c.label.is_not(None))
-        found |= {task_id: str(decode_json(label)) for task_id, label in connection.execute(labelled)}
+    for some in _split(task_ids):
+        labelled = connection.execute(_FIND_LABELS, {"wanted": some})
+        found |= {task_id: str(decode_json(label)) for task_id, label in labelled}
     return found
 
 
-def _split(values: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (values[first : first + _MOST_BOUND] for first in range(0, len(values), _MOST_BOUND))
+def _split(values: Iterable[str]) -> Iterable[Sequence[str]]:
+    ordered = sorted(values)
+    return (ordered[first : first + _MOST_BOUND] for first in range(0, len(ordered), _MOST_BOUND))
 
 
-def _add_group(
-    deltas: Deltas, tried: TaskDeltas, counted: CountedGroup, labels: Mapping[str, str], sign: Literal[1, -1]
-) -> None:
-    group, measures = counted.group, list_measures(counted)
-    for key in list_keys(counted, labels.get(group.task_id)):
-        merge_measures(deltas[key], measures, sign)
-    if group.run is not None and group.purpose == "train" and "absolute" in measures:
-        of_run = tried[group.run, group.environment]
-        merge_measures(of_run[group.task_id], {"absolute": measures["absolute"]}, sign)
+def _build_addend(counted: CountedGroup, labels: Mapping[str, str]) -> _Addend:
+    keys = list_keys(counted, labels.get(counted.group.task_id))
+    return _Addend(counted.group, keys, list_measures(counted), list_criteria(counted.group))
+
+
+def _take_away(addend: _Addend) -> _Addend:
+    return replace(addend, measures=negate(addend.measures), criteria=negate(addend.criteria))
+
+
+def _merge_by_key(addends: Sequence[_Addend]) -> dict[RollupKey, MeasureMap]:
+    """What each rollup gains. Keys of the same groups, such as a run and its only step here, share one sum."""
+    members: defaultdict[RollupKey, list[int]] = defaultdict(list)
+    for place, addend in enumerate(addends):
+        for key in addend.keys:
+            members[key].append(place)
+    plain: dict[tuple[int, ...], MeasureMap] = {}
+    criteria: dict[tuple[int, ...], MeasureMap] = {}
+    deltas: dict[RollupKey, MeasureMap] = {}
+    for key, places in members.items():
+        same = tuple(places)
+        if same not in plain:
+            plain[same] = merge_measures([addends[place].measures for place in places])
+        deltas[key] = plain[same]
+        if key.series in WITH_CRITERIA:
+            if same not in criteria:
+                criteria[same] = merge_measures([addends[place].criteria for place in places])
+            deltas[key] = plain[same] | criteria[same]
+    return deltas
 
 
 def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
@@ -115,71 +167,59 @@ def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
-def _write_task_rollups(connection: Connection, tried: TaskDeltas, deltas: Deltas) -> None:
-    """Also moves the tasks between the pass-rate bins of their run."""
-    for (run, environment), of_tasks in sorted(tried.items()):
-        changed = {task_id: delta["absolute"] for task_id, delta in of_tasks.items() if delta}
-        here = and_(task_rollups.c.run == run, task_rollups.c.environment == environment)
-        known: dict[str, Sums] = {}
-        for some in _split(sorted(changed)):
-            found = select(task_rollups.c.task_id, task_rollups.c.sums).where(here, task_rollups.c.task_id.in_(some))
-            known |= {task_id: json.loads(sums) for task_id, sums in connection.execute(found)}
-        bins = deltas[RollupKey("run", environment, run, "train")]
-        rows = []
-        for task_id, delta in sorted(changed.items()):
-            merged: MeasureMap = {"absolute": known.get(task_id, [0, 0, 0])}
-            _move_bin(bins, merged, -1)
-            merge_measures(merged, {"absolute": delta})
-            _move_bin(bins, merged, 1)
-            sums = canonical_json(merged.get("absolute", [0, 0, 0]))
-            rows.append({"run": run, "environment": environment, "task_id": task_id, "sums": sums})
-        if rows:
-            connection.execute(_build_upsert(task_rollups, "sums", connection.dialect.name), rows)
+def _write_task_rollups(connection: Connection, addends: Iterable[_Addend]) -> dict[RollupKey, MeasureMap]:
+    """Returns how the tasks moved between the pass-rate bins of their runs."""
+    tried: defaultdict[tuple[str, str], defaultdict[str, list[Sums]]] = defaultdict(lambda: defaultdict(list))
+    for addend in addends:
+        group, absolute = addend.group, addend.measures.get("absolute")
+        if group.run is not None and group.purpose == "train" and isinstance(absolute, list):
+            tried[group.run, group.environment][group.task_id].append(absolute)
+    return {
+        RollupKey("run", environment, run, "train"): _write_tasks_of_run(connection, run, environment, of_tasks)
+        for (run, environment), of_tasks in sorted(tried.items())
+    }
 
 
-def _move_bin(bins: MeasureMap, of_task: MeasureMap, sign: Literal[1, -1]) -> None:
-    sums = of_task.get("absolute")
-    place = find_pass_rate_bin(sums) if isinstance(sums, list) else None
-    if place is not None:
-        merge_measures(bins, {f"pass_rate:{place}": 1}, sign)
+def _write_tasks_of_run(
+    connection: Connection, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
+) -> MeasureMap:
+    known: dict[str, Sums] = {}
+    for some in _split(of_tasks):
+        here = {"run": run, "environment": environment, "wanted": some}
+        known |= {task_id: json.loads(sums) for task_id, sums in connection.execute(_FIND_TASK_SUMS, here)}
+    moved: Counter[int | None] = Counter()
+    rows: list[Row] = []
+    for task_id, parts in sorted(of_tasks.items()):
+        before = known.get(task_id, NO_VALUES)
+        after = [sum(column) for column in zip(before, *parts, strict=False)]
+        if after != before:
+            rows.append({"run": run, "environment": environment, "task_id": task_id, "sums": canonical_json(after)})
+            moved[find_pass_rate_bin(before)] -= 1
+            moved[find_pass_rate_bin(after)] += 1
+    upsert_rows(connection, task_rollups, "sums", rows)
+    return {f"pass_rate:{place}": count for place, count in moved.items() if count and place is not None}
 
 
 def _write_rollups(connection: Connection, deltas: Mapping[RollupKey, MeasureMap]) -> None:
-    by_digest = {key.digest: key for key in deltas}
+    by_digest = {key.digest: key for key, delta in deltas.items() if delta}
     known: dict[str, MeasureMap] = {}
-    for some in _split(sorted(by_digest)):
-        found = select(rollups.c.digest, rollups.c.measures).where(rollups.c.digest.in_(some))
-        known |= {digest: json.loads(measures) for digest, measures in connection.execute(found)}
-    rows, empty = [], []
+    for some in _split(by_digest):
+        found = connection.execute(_FIND_MEASURES, {"wanted": some})
+        known |= {digest: json.loads(measures) for digest, measures in found}
+    rows: list[Row] = []
+    empty: list[str] = []
     for digest, key in sorted(by_digest.items()):
-        merged = known.get(digest, {})
-        merge_measures(merged, deltas[key])
-        if merged:
+        if merged := add_measures(known.get(digest, {}), deltas[key]):
             rows.append({"digest": digest, **_build_key_columns(key), "measures": canonical_json(merged)})
         else:
             empty.append(digest)
-    if rows:
-        connection.execute(_build_upsert(rollups, "measures", connection.dialect.name), rows)
+    upsert_rows(connection, rollups, "measures", rows)
     for some in _split(empty):
         connection.execute(delete(rollups).where(rollups.c.digest.in_(some)))
 
 
 def _build_key_columns(key: RollupKey) -> dict[str, Any]:
     return key._asdict() | {"label": None if key.label is None else encode_json(key.label)}
-
-
-@cache
-def _build_upsert(table: Table, changed: str, dialect: str) -> Insert:
-    into: Any
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql  # takes long to import
-
-        into = postgresql.insert(table)
-    else:
-        into = sqlite.insert(table)
-    keys = [column.name for column in table.primary_key]
-    written: Insert = into.on_conflict_do_update(index_elements=keys, set_={changed: into.excluded[changed]})
-    return written
 
 
 def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
@@ -244,8 +284,10 @@ def _count_groups(connection: Connection, limit: int) -> int:
 
 
 def _forget_rollups(connection: Connection) -> int:
-    if connection.dialect.name == "postgresql":  # other replicas finish writing theirs before, or begin after
-        connection.exec_driver_sql("LOCK TABLE rollups IN EXCLUSIVE MODE")
+    # Whoever writes rollups has written groups before. So this waits for them whole, and they wait before their first
+    # lock: a lock of `rollups` alone would let them add to what they read before, and would deadlock with them.
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
     connection.execute(delete(rollups))
     connection.execute(delete(task_rollups))
     connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))

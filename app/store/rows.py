@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import itemgetter
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import Connection, Table, insert, make_url
+from sqlalchemy import Connection, Insert, Table, insert, make_url
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.default import DefaultDialect
 
 from app.domain.tasks import Completion, are_large
@@ -109,10 +110,32 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> No
         connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
 
 
+def upsert_rows(connection: Connection, table: Table, changed: str, rows: Sequence[Row]) -> None:
+    """Inserts rows, as `insert_rows`. Where the primary key exists, the column `changed` gets the new value."""
+    if rows:
+        dialect = connection.dialect
+        statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://", changed)
+        connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
+
+
 @cache
-def _compile_insert(table: Table, url: str) -> _CompiledInsert:
+def _compile_insert(table: Table, url: str, changed: str | None = None) -> _CompiledInsert:
     dialect = cast("type[DefaultDialect]", make_url(url).get_dialect())
     columns = [column.name for column in table.columns if column is not table.autoincrement_column]
     positional = dialect(paramstyle="qmark" if dialect.name == "sqlite" else "format")
-    compiled = insert(table).inline().compile(dialect=positional, column_keys=columns)
+    into: Insert = insert(table) if changed is None else _build_upsert(table, changed, dialect.name)
+    compiled = into.inline().compile(dialect=positional, column_keys=columns)
     return _CompiledInsert(str(compiled), itemgetter(*columns))
+
+
+def _build_upsert(table: Table, changed: str, dialect: str) -> Insert:
+    into: Any
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # takes long to import
+
+        into = postgresql.insert(table)
+    else:
+        into = sqlite.insert(table)
+    keys = [column.name for column in table.primary_key]
+    written: Insert = into.on_conflict_do_update(index_elements=keys, set_={changed: into.excluded[changed]})
+    return written

@@ -3,13 +3,14 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from concurrent.futures import Future
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Engine, event, func, select
 
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
@@ -257,3 +258,42 @@ def test_replicas_that_count_at_once_lose_nothing(postgres: Postgres) -> None:
             return row.groups, row.mean_reward, activity.groups, activity.pass_rates
 
     assert asyncio.run(scenario()) == (120, 0.5, 120, (0, 0, 0, 0, 0, 3, 0, 0, 0, 0))
+
+
+def test_a_rebuild_waits_for_a_replica_that_is_writing(postgres: Postgres) -> None:
+    url = postgres.migrated()
+    forgetting: list[Future[int]] = []
+
+    def is_waiting() -> bool:
+        engine = open_for_inspection(url)
+        with engine.connect() as connection:
+            waiting = connection.exec_driver_sql(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+            ).scalar_one()
+        engine.dispose()
+        return bool(waiting) or forgetting[0].done()
+
+    async def scenario() -> object:
+        loop = asyncio.get_running_loop()
+
+        def meet(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            """The rebuild begins after rollups were read, and before they are written."""
+            if statement.startswith("INSERT INTO rollups") and not forgetting:
+                forgetting.append(asyncio.run_coroutine_threadsafe(other.statistics.forget_all(), loop))
+                while not is_waiting():
+                    pass
+
+        async with opened(url) as store, opened(url) as other:
+            await store.tasks.put([record(0)])
+            await store.groups.add([group("first")])
+            event.listen(Engine, "before_cursor_execute", meet)
+            try:
+                await store.groups.add([group("second")])
+            finally:
+                event.remove(Engine, "before_cursor_execute", meet)
+            await asyncio.wrap_future(forgetting[0])
+            while await store.statistics.count_groups(3):
+                pass
+            return [row.groups for row in await store.views.get_statistics(None, None)]
+
+    assert asyncio.run(scenario()) == [2]

@@ -116,8 +116,10 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
 
     @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
     async def one_run(run: RunName) -> RunReport:
+        uncounted = await gateway.views.count_uncounted()  # before the counts, which so have at least what it says
         report = await gateway.runs.get_report(run)
-        return report.model_copy(update={"alarms": await gateway.run_health.list_standing(run)})
+        alarms = await gateway.run_health.list_standing(run)
+        return report.model_copy(update={"alarms": alarms, "uncounted": uncounted})
 
     @router.get("/{run}/health", summary="An audit of a run: figures, limits, alarms", responses=refusals)
     async def run_health(run: RunName) -> RunHealth:
