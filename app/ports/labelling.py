@@ -40,9 +40,10 @@ class LabelStore(Protocol):
     """Labels with their history, and choices that were made elsewhere."""
 
     async def put(self, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool) -> Label:
-        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. Conflict
-        when the lease is somebody else's or over, and when the labeller has seen the scores. `saw_judge` of the result
-        says whether the scores may be shown: not while the item waits for others."""
+        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. A label
+        that says the same again is not stored again. Conflict when the lease is somebody else's or over, and when the
+        labeller has seen the scores. `saw_judge` of the result says whether the scores may be shown: not while the item
+        waits for others."""
 
     async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
         """The labeller holds the item again for so many seconds."""

@@ -244,7 +244,8 @@ class LabelService:
             created_at=self._clock(),
         )
         made = await self._labels.put(label, request.lease_id, merge=merge, show_judge=request.show_judge)
-        scores = {one.rollout_id: one.score for one in group.rollouts} if made.saw_judge else None
+        is_shown = made.saw_judge and request.show_judge
+        scores = {one.rollout_id: one.score for one in group.rollouts} if is_shown else None
         return LabelReceipt.from_label(made, scores, asked=request.show_judge)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -141,6 +141,37 @@ def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None
         {"g1", "g2"},
         {"g0", "g1", "g2"},
     ]
+
+
+def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
+    """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
+    said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        put = store.labels.put
+        for number in range(2):
+            await store.label_queue.claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+        first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
+        again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
+        shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
+        after = await put(label("four", "ada", **said), "l0", merge=False, show_judge=True)
+        more: dict[str, Any] = {"order": (), "replies": {"g1-0": ReplyLabel(levels={"a": 1})}, "seconds": 2.0}
+        parts = [
+            await put(label(name, "ada", "g1", **more), "l1", merge=True, show_judge=False) for name in ("x", "y", "z")
+        ]
+        with pytest.raises(Conflict, match="stays as it is"):
+            await put(label("five", "ada"), "l0", merge=False, show_judge=True)
+        stored = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        return [
+            again == first,
+            (shown.label_id, shown.saw_judge),
+            after == shown,
+            {one.seconds for one in parts},
+            stored,
+        ]
+
+    assert using(store_url, scenario) == [True, ("three", True), True, {2.0}, ["three", "x"]]
 
 
 def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store_url: str) -> None:
