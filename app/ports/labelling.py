@@ -26,7 +26,8 @@ class LabelQueue(Protocol):
     async def claim(self, lease: LabelLease, seconds: float) -> LabelLease | None:
         """None when somebody else has taken the item."""
 
-    async def renew(self, lease_id: str, seconds: float) -> LabelLease: ...
+    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when its time is over: somebody else may have taken the item."""
 
     async def find_lease(self, lease_id: str) -> LabelLease | None: ...
 

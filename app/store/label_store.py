@@ -143,12 +143,17 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
     return held or sum(one.state == "done" for one in others) + 1 < wanted
 
 
+def _load_live(connection: Connection, label_id: str) -> Label | None:
+    here = (labels.c.label_id == label_id, labels.c.state == "live")
+    body = connection.execute(select(labels.c.body).where(*here)).scalar() if filter_storable([label_id]) else None
+    return None if body is None else parse_label(body)
+
+
 def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
-    found = None
-    if filter_storable([label_id]):
-        here = (labels.c.label_id == label_id, labels.c.state == "live")
-        body = connection.execute(select(labels.c.body).where(*here).with_for_update()).scalar()
-        found = None if body is None else parse_label(body)
+    found = _load_live(connection, label_id)
+    if found is not None and found.group_id is not None:
+        lock_group(connection, found.group_id)  # before anything else, as where a label is stored
+        found = _load_live(connection, label_id)
     if found is None or found.labeller != labeller:
         raise NotFound(f"{labeller} has no label {label_id!r}")
     if found.saw_judge:
