@@ -1,4 +1,4 @@
-"""What statistics take with a million rollouts stored, over a nearly empty store whose replies have as many rows.
+"""What statistics and items to label take with a million rollouts stored, over a nearly empty store with as many rows.
 
 Both stores are filled by raw inserts and counted as `store rebuild-statistics` counts; then both are served, and asked
 in turns. `python -m benchmarks.statistics_routes [ROLLOUTS]`
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
 from sqlalchemy import Connection, insert
@@ -43,7 +44,7 @@ TIMES: Final = 40
 ROUTES: Final = (
     *("/stats", "/stats?env=npc_arena&run=run-0", "/stats?by=character", "/stats?by=judge", "/stats?judge=ann"),
     *("/runs", "/runs/run-0", "/", "/view/stats", "/view/stats?run=run-0", "/judges", "/readyz"),
-    "/runs/run-0/health",
+    *("/runs/run-0/health", "POST /labels/next"),
 )
 NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -209,8 +210,10 @@ async def prepare(url: str, count: int) -> float:
 
 
 def ask(client: httpx.Client, route: str) -> tuple[float, int]:
+    method, _, path = route.rpartition(" ")
+    body = {"labeller": f"person {uuid4().hex}"} if method else None  # somebody new, so that a new item is drawn
     began = time.perf_counter()
-    reply = client.get(route)
+    reply = client.request(method or "GET", path, json=body)
     seconds = time.perf_counter() - began
     reply.raise_for_status()
     return seconds * 1e3, len(reply.content)

@@ -26,7 +26,8 @@ class LabelQueue(Protocol):
     async def claim(self, lease: LabelLease, seconds: float) -> LabelLease | None:
         """None when somebody else has taken the item."""
 
-    async def renew(self, lease_id: str, seconds: float) -> LabelLease: ...
+    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when its time is over: somebody else may have taken the item."""
 
     async def find_lease(self, lease_id: str) -> LabelLease | None: ...
 
@@ -40,9 +41,10 @@ class LabelStore(Protocol):
     """Labels with their history, and choices that were made elsewhere."""
 
     async def put(self, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool) -> Label:
-        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. Conflict
-        when the lease is somebody else's or over, and when the labeller has seen the scores. `saw_judge` of the result
-        says whether the scores may be shown: not while the item waits for others."""
+        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. A label
+        that says the same again is not stored again. Conflict when the lease is somebody else's or over, and when the
+        labeller has seen the scores. `saw_judge` of the result says whether the scores may be shown: not while the item
+        waits for others."""
 
     async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
         """The labeller holds the item again for so many seconds."""

@@ -82,8 +82,8 @@ class LabelService:
         if request.run is not None:
             await self._runs.require(request.run, field="run")
         held = await self._queue.find_held(request.labeller, environments, request.run)
-        if held is not None:
-            return NextItem(item=await self._show(await self._queue.renew(held.lease_id, request.lease_seconds)))
+        if held is not None and (renewed := await self._queue.renew(held, request.lease_seconds)) is not None:
+            return NextItem(item=await self._show(renewed))
         for _ in range(TRIES):
             lease = await self._choose(request, environments)
             if lease is None:
@@ -244,7 +244,8 @@ class LabelService:
             created_at=self._clock(),
         )
         made = await self._labels.put(label, request.lease_id, merge=merge, show_judge=request.show_judge)
-        scores = {one.rollout_id: one.score for one in group.rollouts} if made.saw_judge else None
+        is_shown = made.saw_judge and request.show_judge
+        scores = {one.rollout_id: one.score for one in group.rollouts} if is_shown else None
         return LabelReceipt.from_label(made, scores, asked=request.show_judge)
 
 

@@ -1,17 +1,31 @@
 """The queue that asks people for labels: who holds which item until when."""
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Subquery, and_, func, or_, select, union, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    and_,
+    func,
+    literal_column,
+    or_,
+    select,
+    union,
+    update,
+)
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Arm, ArmCounts, ItemCandidate, LabelLease, QueueStratum
 from app.ports.labelling import LabelQueue
 from app.store.database import Database
-from app.store.label_rows import load_candidates, parse_lease
+from app.store.label_rows import draw_sequences, load_candidates, parse_lease
 from app.store.label_tables import label_leases, labels
+from app.store.rollup_tables import rollups
 from app.store.rows import encode, filter_storable, insert_rows
 from app.store.tables import groups
 
@@ -33,7 +47,7 @@ class SqlLabelQueue(LabelQueue):
         def load(connection: Connection) -> list[ItemCandidate]:
             taken = _select_taken(labeller, self._database.read_lease_clock(connection))
             wanted = and_(*_match_stratum(stratum), groups.c.group_id.not_in(select(taken.c.group_id)))
-            return load_candidates(connection, wanted, most)
+            return load_candidates(connection, draw_sequences(connection, stratum, wanted, most))
 
         return await self._database.read(load)
 
@@ -59,12 +73,14 @@ class SqlLabelQueue(LabelQueue):
             lambda connection: _claim_item(connection, self._database, lease, seconds), _ORDER
         )
 
-    async def renew(self, lease_id: str, seconds: float) -> LabelLease:
-        def write(connection: Connection) -> LabelLease:
-            expiry = self._database.read_lease_clock(connection) + round(seconds * 1e6)
-            here = label_leases.c.lease_id == lease_id
-            connection.execute(update(label_leases).where(here).values(expires_at=expiry))
-            return require_lease(connection, lease_id)
+    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        def write(connection: Connection) -> LabelLease | None:
+            lock_group(connection, lease.group_id)
+            now = self._database.read_lease_clock(connection)
+            here = label_leases.c.lease_id == lease.lease_id
+            renewed = update(label_leases).where(here, is_live(now)).values(expires_at=now + round(seconds * 1e6))
+            held = connection.execute(renewed).rowcount > 0
+            return require_lease(connection, lease.lease_id) if held else None
 
         return await self._database.write(write, _ORDER)
 
@@ -139,13 +155,7 @@ def _select_taken(labeller: str, now: int) -> Subquery:
 def _load_strata(
     connection: Connection, environments: Sequence[str], run: str | None, labeller: str, now: int
 ) -> list[QueueStratum]:
-    wanted = [groups.c.environment.in_(environments), groups.c.outcome == "scored"]
-    wanted += [] if run is None else [groups.c.run == run]
-    counted = select(groups.c.environment, groups.c.run, func.count()).where(*wanted)
-    populations = {
-        (environment, name): count
-        for environment, name, count in connection.execute(counted.group_by(groups.c.environment, groups.c.run))
-    }
+    populations = _count_scored(connection, environments, run)
     taken = _select_taken(labeller, now)
     gone: defaultdict[tuple[str, str | None], int] = defaultdict(int)
     for environment, name, count in connection.execute(
@@ -163,6 +173,33 @@ def _load_strata(
         )
         for (environment, name), count in sorted(populations.items(), key=lambda one: (one[0][0], one[0][1] or ""))
     ]
+
+
+def _count_scored(
+    connection: Connection, environments: Sequence[str], run: str | None
+) -> Counter[tuple[str, str | None]]:
+    """Scored groups by environment and run: what rollups count and what they do not count yet, without the few that
+    are not scored. To count them one by one takes long in a large store."""
+    found: Counter[tuple[str, str | None]] = Counter()
+    of_runs, alone = (rollups.c.series == "run", and_(rollups.c.series == "step", rollups.c.run.is_(None)))
+    counted = select(rollups.c.environment, rollups.c.run, rollups.c.measures).where(
+        rollups.c.environment.in_(environments), or_(of_runs, alone) if run is None else of_runs
+    )
+    for environment, name, measures in connection.execute(
+        counted if run is None else counted.where(rollups.c.run == run)
+    ):
+        found[environment, name] += json.loads(measures).get("groups", 0)
+    key = (groups.c.environment, groups.c.run)
+    here = [groups.c.environment.in_(environments), *([] if run is None else [groups.c.run == run])]
+    for missing, sign in (
+        (groups.c.counted == literal_column("0"), 1),
+        (groups.c.outcome != literal_column("'scored'"), -1),
+    ):
+        for environment, name, count in connection.execute(
+            select(*key, func.count()).where(missing, *here).group_by(*key)
+        ):
+            found[environment, name] += sign * count
+    return +found
 
 
 def _count_draws(connection: Connection, now: int) -> defaultdict[tuple[str, str | None], dict[Arm, int]]:

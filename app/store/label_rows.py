@@ -3,13 +3,22 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from random import SystemRandom
 from typing import Final, cast
 
 from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
 
 from app.domain.groups import Group
-from app.domain.labels import ItemCandidate, Label, LabelLease, LabelledGroupRecord, QueueDraw, TargetReason
+from app.domain.labels import (
+    ItemCandidate,
+    Label,
+    LabelLease,
+    LabelledGroupRecord,
+    QueueDraw,
+    QueueStratum,
+    TargetReason,
+)
 from app.domain.scores import Score
 from app.store.group_rows import load_groups
 from app.store.label_tables import labels
@@ -19,6 +28,11 @@ from app.store.tables import groups, rollouts
 
 TOP_SHARE: Final = 0.1
 """Groups whose best reward is among so many of the highest are targets."""
+SORTED_UP_TO: Final = 4096
+"""So many groups are sorted at random. From more, some are drawn by number."""
+PROBES: Final = 1_000
+"""Numbers that are drawn at once."""
+PROBE_ROUNDS: Final = 32
 _FLAGS: Final[Mapping[str, TargetReason]] = {
     "judges_disagree": "judges_disagree",
     "position_dominated": "judges_disagree",
@@ -52,16 +66,41 @@ def parse_lease(row: RowMapping) -> LabelLease:
     return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
 
 
-def load_candidates(connection: Connection, wanted: ColumnElement[bool], most: int) -> list[ItemCandidate]:
-    """At most so many groups, at random, with what makes them targets among one another."""
-    drawn = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(wanted)
-    rows = connection.execute(drawn.order_by(func.random()).limit(most)).all()
+def draw_sequences(connection: Connection, stratum: QueueStratum, wanted: ColumnElement[bool], most: int) -> list[int]:
+    """At most so many of the wanted groups of a stratum, each with the same chance. In a large one numbers are drawn,
+    and those that are wanted groups kept: to sort all its groups at random takes long."""
+    if stratum.population > SORTED_UP_TO and (found := _probe_sequences(connection, stratum, wanted, most)):
+        return found
+    return [*connection.execute(select(groups.c.sequence).where(wanted).order_by(func.random()).limit(most)).scalars()]
+
+
+def _probe_sequences(
+    connection: Connection, stratum: QueueStratum, wanted: ColumnElement[bool], most: int
+) -> list[int]:
+    here = select(groups.c.sequence).where(groups.c.run.is_not_distinct_from(stratum.run)).limit(1)
+    ends = [connection.execute(here.order_by(end)).scalar() for end in (groups.c.sequence, groups.c.sequence.desc())]
+    if ends[0] is None or ends[1] is None:
+        return []
+    numbers = range(ends[0], ends[1] + 1)
+    chance, found = SystemRandom(), set[int]()
+    for _ in range(PROBE_ROUNDS):
+        drawn = chance.sample(numbers, min(PROBES, len(numbers)))
+        found.update(
+            connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
+        )
+        if len(found) >= most:
+            break
+    return chance.sample(sorted(found), min(most, len(found)))
+
+
+def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
+    """These groups, with what makes them targets among one another."""
+    listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
+    rows = connection.execute(listed).all()
     reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
     best: dict[int, float] = {}
     members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
-    for sequence, reward, gate, score in connection.execute(
-        members.where(rollouts.c.group_sequence.in_([row.sequence for row in rows]))
-    ):
+    for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
         best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
         reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(json.loads(score))
     top = sorted(best.values(), reverse=True)[: max(1, round(TOP_SHARE * len(best)))]

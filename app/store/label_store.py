@@ -64,27 +64,43 @@ def _put_label(
 ) -> Label:
     lock_group(connection, label.group_id or "")
     former = _load_own(connection, label)
-    if former is not None and former.saw_judge:
-        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
     draw = former.draw if former is not None else None
     if lease_id is not None:
         draw = _admit_lease(connection, label, lease_id, database.read_lease_clock(connection))
+    made = label.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue"})
+    if former is not None and merge:
+        made = _merge_labels(former, made)
+    shown = show_judge and draw is not None and not _waits_for_others(connection, database, label)
+    if former is not None and _says_the_same(former, made, merge=merge):
+        if former.saw_judge or not shown:
+            return former
+        made = made.model_copy(update={"seconds": former.seconds})
+    elif former is not None and former.saw_judge:
+        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
+    return _replace_label(connection, former, made.model_copy(update={"saw_judge": shown}))
+
+
+def _replace_label(connection: Connection, former: Label | None, label: Label) -> Label:
     if former is not None:
         here = labels.c.label_id == former.label_id
         connection.execute(update(labels).where(here).values(state="replaced"))
-    kept = _merge_labels(former, label) if former is not None and merge else label
-    shown = show_judge and draw is not None and not _waits_for_others(connection, database, label)
-    made = kept.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue", "saw_judge": shown})
-    insert_rows(connection, labels, [build_label_row(made)])
-    if draw is not None:
-        set_lease_state(connection, draw.lease_id, "done")
-    return made
+    insert_rows(connection, labels, [build_label_row(label)])
+    if label.draw is not None:
+        set_lease_state(connection, label.draw.lease_id, "done")
+    return label
 
 
 def _load_own(connection: Connection, label: Label) -> Label | None:
     here = (labels.c.group_id == label.group_id, labels.c.labeller == label.labeller, labels.c.state == "live")
     body = connection.execute(select(labels.c.body).where(*here)).scalar()
     return None if body is None else parse_label(body)
+
+
+def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
+    """Whether the label is the former one again, as where its reply was lost. Where it adds to the former one, its
+    seconds are added already."""
+    aside = {"label_id", "created_at", "saw_judge"} | ({"seconds"} if merge else set())
+    return former.model_dump(exclude=aside) == label.model_dump(exclude=aside)
 
 
 def _admit_lease(connection: Connection, label: Label, lease_id: str, now: int) -> QueueDraw:
@@ -110,8 +126,8 @@ def _merge_labels(former: Label, label: Label) -> Label:
             new = new.model_copy(update={"levels": levels, "defect": old.defect if new.defect is None else new.defect})
         replies[rollout_id] = new
     seconds = None if label.seconds is None and former.seconds is None else (former.seconds or 0) + (label.seconds or 0)
-    update_ = {"replies": replies, "order": label.order or former.order, "seconds": seconds}
-    return label.model_copy(update=update_)
+    said = {"order": label.order or former.order, "comment": label.comment or former.comment}
+    return label.model_copy(update={"replies": replies, "seconds": seconds, **said})
 
 
 def _waits_for_others(connection: Connection, database: Database, label: Label) -> bool:
@@ -127,12 +143,17 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
     return held or sum(one.state == "done" for one in others) + 1 < wanted
 
 
+def _load_live(connection: Connection, label_id: str) -> Label | None:
+    here = (labels.c.label_id == label_id, labels.c.state == "live")
+    body = connection.execute(select(labels.c.body).where(*here)).scalar() if filter_storable([label_id]) else None
+    return None if body is None else parse_label(body)
+
+
 def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
-    found = None
-    if filter_storable([label_id]):
-        here = (labels.c.label_id == label_id, labels.c.state == "live")
-        body = connection.execute(select(labels.c.body).where(*here).with_for_update()).scalar()
-        found = None if body is None else parse_label(body)
+    found = _load_live(connection, label_id)
+    if found is not None and found.group_id is not None:
+        lock_group(connection, found.group_id)  # before anything else, as where a label is stored
+        found = _load_live(connection, label_id)
     if found is None or found.labeller != labeller:
         raise NotFound(f"{labeller} has no label {label_id!r}")
     if found.saw_judge:

@@ -2,13 +2,14 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
+from app.store import label_rows
 from app.store.store import Store
 from tests.support.store_cases import START, MovableClock, group, record, using
 
@@ -141,6 +142,82 @@ def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None
         {"g1", "g2"},
         {"g0", "g1", "g2"},
     ]
+
+
+def test_a_held_item_is_renewed_only_while_its_time_runs(store_url: str) -> None:
+    """Else two people would hold it."""
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue = store.label_queue
+        mine = await queue.claim(lease("l", "ada", "g0"), 60)
+        assert mine is not None
+        renewed = await queue.renew(mine, 90)
+        clock.forward(91)
+        late = await queue.renew(mine, 90)
+        others = await queue.claim(lease("m", "bob", "g0"), 60)
+        return [renewed and renewed.expires_at - START, late, others is not None, await queue.renew(mine, 90)]
+
+    assert using(store_url, scenario, clock) == [timedelta(seconds=90), None, True, None]
+
+
+@pytest.mark.parametrize("sorted_up_to", [0, label_rows.SORTED_UP_TO])
+def test_candidates_are_any_of_those_that_are_left(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, sorted_up_to: int
+) -> None:
+    monkeypatch.setattr(label_rows, "SORTED_UP_TO", sorted_up_to)
+    monkeypatch.setattr(label_rows, "PROBES", 10)
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
+        await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
+        await store.label_queue.claim(lease("l", "bob", "g3"), 60)
+        told: list[object] = []
+        for stratum in await store.label_queue.list_strata(ENVIRONMENTS, None, "ada"):
+            drawn = [await store.label_queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
+            assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
+            found = {int(one.group_id[1:]) for some in drawn for one in some}
+            told.append((stratum.run, stratum.population, found))
+        return told
+
+    assert using(store_url, scenario) == [
+        (None, 12, {*range(2, 36, 3)}),
+        ("a", 13, {*range(0, 37, 3)} - {3}),
+        ("b", 12, {*range(1, 36, 3)}),
+    ]
+
+
+def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
+    """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
+    said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        put = store.labels.put
+        for number in range(2):
+            await store.label_queue.claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+        first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
+        again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
+        shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
+        after = await put(label("four", "ada", **said), "l0", merge=False, show_judge=True)
+        more: dict[str, Any] = {"order": (), "replies": {"g1-0": ReplyLabel(levels={"a": 1})}, "seconds": 2.0}
+        parts = [
+            await put(label(name, "ada", "g1", **more), "l1", merge=True, show_judge=False) for name in ("x", "y", "z")
+        ]
+        with pytest.raises(Conflict, match="stays as it is"):
+            await put(label("five", "ada"), "l0", merge=False, show_judge=True)
+        stored = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        return [
+            again == first,
+            (shown.label_id, shown.saw_judge),
+            after == shown,
+            {one.seconds for one in parts},
+            stored,
+        ]
+
+    assert using(store_url, scenario) == [True, ("three", True), True, {2.0}, ["three", "x"]]
 
 
 def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store_url: str) -> None:

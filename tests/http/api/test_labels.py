@@ -83,8 +83,10 @@ def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(tmp_path: Pat
         else:
             assert {one["absolute"] for one in told["judge"].values()} == {*QUALITIES.values()}
             again = await client.post(f"/groups/{item['group_id']}/labels", json=body)
+            assert again.json() == told
+            other = await client.post(f"/groups/{item['group_id']}/labels", json=body | {"seconds": 13})
             gone = await client.delete(f"/labels/{told['label_id']}", params={"labeller": "ada"})
-            assert (again.status_code, gone.status_code) == (409, 409)
+            assert (other.status_code, gone.status_code) == (409, 409)
         assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
 
     played(tmp_path, migrated_file, play)
