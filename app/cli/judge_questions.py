@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ SHORT_LADDERS: Final = 1
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
+@cache
 def load_packaged_specimens() -> tuple[GoldCase, ...]:
     """EnvironmentUnavailable when a bundled sheet or scene is broken."""
     return collect_specimens(NpcArena.read(find_packaged_folder("character_sheets")))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from fastapi.testclient import TestClient
 from pydantic import JsonValue, TypeAdapter
 from typer.testing import CliRunner
 
-from app.cli.judge_questions import build_packaged_questions
+from app.cli.judge_questions import build_packaged_questions, load_packaged_specimens
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
@@ -20,19 +21,21 @@ from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.shown_prompts import shown_to
-from tests.support.specimens import shipped_specimens
 
 RUN = CliRunner()
 CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []
 Levels = Callable[[str, list[dict[str, str]]], list[int]]
 """Of the scene's id and the candidates as shown: a level of 0 to 4 for each."""
 
-CLEAN = {"\n".join(render_lines(specimen.document)): specimen.clean for specimen in shipped_specimens()}
-"""The good reply, by what a judge is shown of its scene."""
+
+@cache
+def find_clean() -> dict[str, str]:
+    """The good reply, by what a judge is shown of its scene."""
+    return {"\n".join(render_lines(specimen.document)): specimen.clean for specimen in load_packaged_specimens()}
 
 
 def good(scene: str, candidates: list[dict[str, str]]) -> list[int]:
-    return [4 if candidate["text"] == CLEAN[scene] else 1 for candidate in candidates]
+    return [4 if candidate["text"] == find_clean()[scene] else 1 for candidate in candidates]
 
 
 def always_first(scene: str, candidates: list[dict[str, str]]) -> list[int]:
@@ -162,7 +165,7 @@ def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatc
         value = 2.5 if (prompt, reply) in good_pairs else -1.5
         return Reply(json.dumps({"data": [{"index": 0, "label": "LABEL_0", "probs": [value]}]}).encode())
 
-    good_pairs = {(specimen.prompt, specimen.clean) for specimen in shipped_specimens()}
+    good_pairs = {(specimen.prompt, specimen.clean) for specimen in load_packaged_specimens()}
     with serving(reward) as server:
         chosen = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
         configure(monkeypatch, server.url.removesuffix("/v1"), **chosen)

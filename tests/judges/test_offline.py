@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from app.characters.casting import Staging, build_case_document, build_scene_probes, cast_all
 from app.characters.loading import read_scenes, read_sheets
+from app.cli.judge_questions import load_packaged_specimens
 from app.domain.judging import (
     Candidate,
     Defect,
@@ -26,7 +27,6 @@ from app.judges.gold_cases import GoldCase
 from app.judges.languages import LANGUAGES, detect_language, get_language
 from app.judges.lexical import get_answered_line, iterate_texts
 from app.judges.offline import OfflineJudge, compute_absolute_score, rank_candidates
-from tests.support.specimens import shipped_specimens
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
@@ -211,12 +211,12 @@ def test_text_that_says_nothing_new_can_only_lower(more: list[str], place: int) 
 def test_an_idle_sentence_costs_in_every_language() -> None:
     unpunished = [
         (specimen.cast.scene.id, plain, padded)
-        for specimen in shipped_specimens()
+        for specimen in load_packaged_specimens()
         for idle in [IDLE[specimen.language]]
         for plain, *padded in [_standings_of(specimen, "{}", f"{{}} {idle}", f"{idle} {{}}")]
         if plain <= max(padded)
     ]
-    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in shipped_specimens()}) == (
+    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in load_packaged_specimens()}) == (
         [],
         True,
     )

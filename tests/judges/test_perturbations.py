@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.cli.judge_questions import build_questions
+from app.cli.judge_questions import build_questions, load_packaged_specimens
 from app.domain.judging import JudgeRequest, Rubric
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.check_report import CheckReport
@@ -22,12 +22,11 @@ from app.judges.perturbations import MUTATIONS, PerturbedPair, load_packaged_tem
 from app.judges.perturbed_pairs import build_pairs, sample_one_per_character, sample_seldom_pairs
 from app.judges.scripted import Script, ScriptedJudge, fail_requests, score_by_position, score_equally, score_randomly
 from app.judges.text_normalisation import Reply
-from tests.support.specimens import shipped_specimens
 
 
 @cache
 def found() -> tuple[GoldCase, ...]:
-    return shipped_specimens()
+    return load_packaged_specimens()
 
 
 @cache

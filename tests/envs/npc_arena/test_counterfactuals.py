@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from app.characters.scenes import SceneSet
+from app.cli.judge_questions import load_packaged_specimens
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.offline import OfflineJudge
-from tests.support.specimens import shipped_specimens
 
 MANY = 6
 
@@ -18,7 +18,7 @@ MANY = 6
 @cache
 def found() -> tuple[tuple[GoldCase, GoldCase], ...]:
     """With the event and without it."""
-    by_scene = {specimen.cast.scene.id: specimen for specimen in shipped_specimens()}
+    by_scene = {specimen.cast.scene.id: specimen for specimen in load_packaged_specimens()}
     return tuple(
         (by_scene[specimen.cast.scene.counterfactual_of], specimen)
         for specimen in by_scene.values()

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
 from pydantic import JsonValue
 
 from app.envs.npc_arena.environment import NpcArena
+from app.http.api.examples import Examples
 from app.judges.panels import ConfiguredPanels
-from app.main.application import create_app
+from app.main import application
+from app.service.gateway import Gateway
 from app.settings import Settings
 from app.toolkit.package_data import find_packaged_folder
 
@@ -78,25 +81,28 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         sheets.mkdir()
         for name in ("hob_tarrant", "ottoline_vesk"):
             shutil.copy(SHIPPED / f"{name}.yaml", sheets)
-    app = create_app(
-        Settings(database_url=f"sqlite:///{database}", character_sheets=sheets),
-        environments={"npc_arena": NpcArena},
-        panels=ConfiguredPanels({}, {}),
-    )
+    stored = asyncio.Event()
+
+    class NotedExamples(Examples):
+        """They are the last that a start stores anything for."""
+
+        async def prepare(self, gateway: Gateway) -> None:
+            await super().prepare(gateway)
+            stored.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(application, "Examples", NotedExamples)
+        app = application.create_app(
+            Settings(database_url=f"sqlite:///{database}", character_sheets=sheets),
+            environments={"npc_arena": NpcArena},
+            panels=ConfiguredPanels({}, {}),
+        )
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=WAIT) as client,
     ):
-        async with asyncio.timeout(WAIT):
-            while not documented((await client.get("/openapi.json")).json()):  # noqa: ASYNC110  # HTTP wakes nobody
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(stored.wait(), WAIT)
         yield Place(client, sheets, database)
-
-
-def documented(document: JsonValue) -> bool:
-    """Whether the examples are there: they are the last that a start stores anything for."""
-    content = at(document, "paths", "/envs/npc_arena/try", "post", "requestBody", "content", "application/json")
-    return isinstance(content, dict) and "example" in content
 
 
 def at(value: JsonValue, *path: str | int) -> JsonValue:
