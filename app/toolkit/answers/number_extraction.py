@@ -117,7 +117,8 @@ def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
     starts, outside = array("q"), array("q")
     """Of the open boxes: where the content begins, and how many other braces were open before it."""
     depth = 0
-    closed: list[tuple[int, int]] = []
+    begins, ends = array("q"), array("q")
+    """Of closed boxes that are in no other. In arrays, since a search for garbage looks at every object of a list."""
     for brace in iterate_matches(_BRACE, text, _LONGEST_BRACE):
         mark = brace[0]
         if mark == "{":
@@ -126,14 +127,16 @@ def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
             depth -= 1
         elif mark == "}" and starts:
             start, depth = starts.pop(), outside.pop()
-            while closed and closed[-1][0] > start:
-                closed.pop()
-            closed.append((start, brace.start()))
+            while begins and begins[-1] > start:
+                begins.pop()
+                ends.pop()
+            begins.append(start)
+            ends.append(brace.start())
         elif mark[1:] not in ("", "{", "}"):
             starts.append(brace.end())
             outside.append(depth)
             depth = 0
-    return [text[start : min(end, start + most + 1)] for start, end in closed]
+    return [text[start : min(end, start + most + 1)] for start, end in zip(begins, ends, strict=True)]
 
 
 def _read_marker(text: str) -> NumberAnswer | None:

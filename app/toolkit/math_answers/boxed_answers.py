@@ -44,15 +44,21 @@ def extract_committed_box(reply: str) -> Committed:
     said = strip_thinking(reply)
     if said.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    filled = [content.strip() for content in find_boxes(said.text, MOST_CHARACTERS) if not _BLANK.fullmatch(content)]
-    different = list(dict.fromkeys(filled))
+    different: dict[str, None] = {}
+    last = ""
+    for content in find_boxes(said.text, MOST_CHARACTERS):
+        if not _BLANK.fullmatch(content):
+            last = content.strip()
+            different[last] = None
+            if len(different) > MOST_TRIED:
+                return Committed(None, ("conflicting_boxes",))
     if not different:
         return Committed(None, ("no_answer",))
-    if len(different) > MOST_TRIED or len({_normalise_content(content) for content in different}) > 1:
+    if len({_normalise_content(content) for content in different}) > 1:
         return Committed(None, ("conflicting_boxes",))
-    if len(filled[-1]) > MOST_CHARACTERS:
+    if len(last) > MOST_CHARACTERS:
         return Committed(None, ("unreadable_answer",))
-    return Committed(filled[-1])
+    return Committed(last)
 
 
 def _normalise_content(content: str) -> object:
