@@ -9,7 +9,9 @@ TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
+# One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
 UV := $(shell command -v uv 2>/dev/null)

@@ -23,9 +23,10 @@ from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.budget import estimate_tokens
+from app.judges.check_evidence import CheckEvidence
 from app.judges.configuration import VerdictForm
 from app.judges.form_comparison import compare_forms
-from app.judges.meta_evaluation import CheckEvidence, CheckQuestions, measure_judge
+from app.judges.meta_evaluation import CheckQuestions, measure_judge
 from app.judges.meta_evaluation_report import build_report
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels

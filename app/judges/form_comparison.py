@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from app.domain.intervals import Proportion, compute_mean_interval
 from app.domain.values import FiniteNumber, Frozen
+from app.judges.check_evidence import CheckEvidence, MeasuredPair, ReadingUsage
 from app.judges.configuration import VerdictForm
-from app.judges.meta_evaluation import CheckEvidence, MeasuredPair, ReadingUsage
 
 
 class FormDifference(Frozen):

@@ -7,14 +7,8 @@ from typing import Final
 from app.domain.intervals import Proportion, compute_intraclass_correlation
 from app.domain.rubrics import RubricLabel
 from app.judges.aggregation import Values, average_values
+from app.judges.check_evidence import CheckEvidence, LetterReading, MeasuredPair, PairRewards, compute_preference_sign
 from app.judges.check_report import CheckReport, CriterionFigure, Figure, LetterFigure, MutationFigure
-from app.judges.meta_evaluation import (
-    CheckEvidence,
-    LetterReading,
-    MeasuredPair,
-    PairRewards,
-    compute_preference_sign,
-)
 from app.judges.perturbations import MUTATIONS
 from app.judges.ranks import mean
 

@@ -1,25 +1,18 @@
-"""Storage of tasks, leases, groups, runs and scorings, and views of them."""
+"""Storage of tasks, leases, groups, runs and scorings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import (
     Group,
-    GroupDetail,
-    GroupFilter,
-    GroupSummary,
     RunActivity,
     Scoring,
-    StatisticsBreakdown,
-    StatisticsRow,
     TaskRecord,
 )
 from app.domain.judging import Judgement
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
-from app.domain.rollups import Rollup, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
 from app.domain.runs import HeldLease, LagPolicy, Lease, Pin, Run, Slot, Stream
@@ -242,52 +235,6 @@ class RunStore(Protocol):
 
     async def settle_cost(self, group_id: str, usd: float) -> None:
         """What is put aside for the group is what it cost, until its judgements are stored."""
-
-
-class GroupViews(Protocol):
-    """Read models for pages and dashboards."""
-
-    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]: ...
-
-    async def get_group(self, group_id: str) -> GroupDetail | None: ...
-
-    async def get_statistics(
-        self,
-        environment: str | None,
-        run: str | None,
-        *,
-        by: StatisticsBreakdown | None = None,
-        judge: str | None = None,
-    ) -> list[StatisticsRow]:
-        """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
-        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
-
-    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
-        """What statistics are made of, ordered by step and by bucket."""
-
-    async def count_uncounted(self) -> int:
-        """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
-
-
-class StatisticsStore(Protocol):
-    """Counts stored groups into the statistics. Groups count when they are stored; these are for all others."""
-
-    async def count_groups(self, limit: int) -> int:
-        """Counts the oldest groups that no statistics include yet, and returns how many they were; 0 when all are
-        counted. It may be interrupted at any time, and replicas share the work."""
-
-    async def forget_all(self) -> int:
-        """Empties the statistics and returns the number of groups to count again."""
-
-
-class ExportStore(Protocol):
-    """Reads stored groups for exports."""
-
-    async def get_newest_group_sequence(self) -> int:
-        """The sequence of the newest group; 0 where nothing is stored."""
-
-    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        """Groups with sequences above `after` up to `last`, in order."""
 
 
 class HealthCheck(Protocol):

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from app.ports.judges import Panels
 from app.ports.labelling import LabelStore
-from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck
+from app.ports.store import GroupStore, HealthCheck
+from app.ports.views import ExportStore, GroupViews
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.group_assembly import GroupAssembler

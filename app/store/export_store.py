@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
 from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
-from app.ports.store import ExportStore
+from app.ports.views import ExportStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.group_views import load_readings

@@ -9,7 +9,7 @@ from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
 from app.domain.judging import Judgement, JudgingPurpose
 from app.domain.rollups import Rollup, RollupFilter, Series
-from app.ports.store import GroupViews
+from app.ports.views import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.judge_tables import judgements

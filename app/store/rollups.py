@@ -42,7 +42,7 @@ from app.domain.rollups import (
     merge_measures,
     negate,
 )
-from app.ports.store import StatisticsStore
+from app.ports.views import StatisticsStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.judge_tables import judgements

@@ -17,19 +17,17 @@ from app.ports.labelling import LabelQueue, LabelStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
-    ExportStore,
     GroupStore,
-    GroupViews,
     HealthCheck,
     OutcomeStore,
     PendingGroupStore,
     RunStore,
     ScoringStore,
     SheetStore,
-    StatisticsStore,
     TaskStore,
 )
 from app.ports.trajectories import TrajectoryQueue
+from app.ports.views import ExportStore, GroupViews, StatisticsStore
 from app.store.api_keys import SqlApiKeyStore
 from app.store.database import Database
 from app.store.database_errors import DISK_FULL, is_disk_full

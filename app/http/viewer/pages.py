@@ -22,7 +22,7 @@ from app.http.viewer.retrieved_passages import build_retrieved
 from app.http.viewer.scorings import build_columns
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.http.web.lazy_routes import LazyRoute
-from app.ports.store import GroupViews
+from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry
 from app.service.request_models import GroupId
 from app.toolkit.display import as_json, cut_excerpt, escape_invisible

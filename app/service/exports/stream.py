@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.domain.digests import digest
 from app.domain.exports import ExportFormat, ExportRequest, ExportShape, ExportSummary, LeftOut, StoredGroup
 from app.domain.groups import Rollout
-from app.ports.store import ExportStore
+from app.ports.views import ExportStore
 from app.service.exports.json_lines import JsonLinesEncoder
 from app.service.exports.label_rows import LabelRow, LabelRows
 from app.service.exports.reading_rows import JudgementRow, ReadingFilter

@@ -1,0 +1,59 @@
+"""Views of what is stored: pages, statistics, exports."""
+
+from typing import Protocol
+
+from app.domain.exports import ExportFilter, StoredGroup
+from app.domain.groups import (
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
+    StatisticsBreakdown,
+    StatisticsRow,
+)
+from app.domain.rollups import Rollup, RollupFilter
+
+
+class GroupViews(Protocol):
+    """Read models for pages and dashboards."""
+
+    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]: ...
+
+    async def get_group(self, group_id: str) -> GroupDetail | None: ...
+
+    async def get_statistics(
+        self,
+        environment: str | None,
+        run: str | None,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: str | None = None,
+    ) -> list[StatisticsRow]:
+        """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
+        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
+
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        """What statistics are made of, ordered by step and by bucket."""
+
+    async def count_uncounted(self) -> int:
+        """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
+
+
+class StatisticsStore(Protocol):
+    """Counts stored groups into the statistics. Groups count when they are stored; these are for all others."""
+
+    async def count_groups(self, limit: int) -> int:
+        """Counts the oldest groups that no statistics include yet, and returns how many they were; 0 when all are
+        counted. It may be interrupted at any time, and replicas share the work."""
+
+    async def forget_all(self) -> int:
+        """Empties the statistics and returns the number of groups to count again."""
+
+
+class ExportStore(Protocol):
+    """Reads stored groups for exports."""
+
+    async def get_newest_group_sequence(self) -> int:
+        """The sequence of the newest group; 0 where nothing is stored."""
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        """Groups with sequences above `after` up to `last`, in order."""
