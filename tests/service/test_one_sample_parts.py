@@ -6,22 +6,43 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
+from app.domain.parts import GroupSlot, PendingGroup, RetryWindows
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
+from app.ports.store import PendingGroupStore
 from app.service.gateway import Gateway
 from app.service.request_models import NextBatch
 from app.service.sample_intake import SampleReply, SampleToScore
 from app.store.store import Store
 from app.telemetry.null_observer import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import World, environments, panels
+from tests.support.playground import World, environments, panels, until
+
+
+class CountedParts:
+    """The store's parts, and how many samples got a place."""
+
+    def __init__(self, parts: PendingGroupStore) -> None:
+        self._parts = parts
+        self.placed = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._parts, name)
+
+    async def assign_slot(
+        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+    ) -> GroupSlot:
+        slot = await self._parts.assign_slot(cohort, completion, seconds, windows)
+        self.placed += 1
+        return slot
 
 
 @dataclass
@@ -32,6 +53,7 @@ class Trainer:
     world: World
     tasks: dict[str, str]
     """By environment."""
+    parts: "CountedParts"
     gather_seconds: float = 60.0
     waiting: "set[asyncio.Task[SampleReply]]" = field(default_factory=set)
 
@@ -49,10 +71,13 @@ class Trainer:
 
     async def asks(self, *samples: SampleToScore) -> "list[asyncio.Task[SampleReply]]":
         """All of them at once; in their places when this returns."""
-        tasks = []
+        tasks: list[asyncio.Task[SampleReply]] = []
         for one in samples:
-            tasks.append(asyncio.ensure_future(self.ask(one)))
-            await asyncio.sleep(0.05)
+            placed = self.parts.placed
+            task = asyncio.ensure_future(self.ask(one))
+            await until(lambda: self.parts.placed > placed or task.done())  # noqa: B023  # called at once
+            await asyncio.sleep(0.02)
+            tasks.append(task)
         return tasks
 
     async def groups(self) -> list[tuple[tuple[float | None, ...], tuple[str, ...]]]:
@@ -85,6 +110,8 @@ async def _played(url: str, world: World, play: Play) -> None:
 @contextlib.asynccontextmanager
 async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
     store = Store.open(url, MIGRATIONS, clock=world.now)
+    parts = CountedParts(store.parts)
+    store.parts = cast("PendingGroupStore", parts)
     gateway = build_gateway(
         environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )
@@ -97,7 +124,7 @@ async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
         tasks[name] = batch.tasks[0].task_id
     keeping = asyncio.ensure_future(gathering.run())
     try:
-        yield Trainer(gateway, world, tasks)
+        yield Trainer(gateway, world, tasks, parts)
     finally:
         keeping.cancel()
         await gathering.close()
