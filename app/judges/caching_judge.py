@@ -11,7 +11,6 @@ from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
 from app.judges.limits import take_exclusive_turn
-from app.judges.pacing import get_pace
 from app.judges.prompt import JudgeQuestion
 from app.ports.judges import (
     CachedJudgement,
@@ -23,6 +22,7 @@ from app.ports.judges import (
     ReportingJudge,
     RewardJudge,
     can_write,
+    get_pace,
     gives_rewards,
 )
 

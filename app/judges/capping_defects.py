@@ -7,10 +7,9 @@ from typing import Final
 
 from app.domain.judging import Defect, DefectRule, JudgeRequest, Mode, Rubric
 from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView
-from app.judges.pacing import get_pace
 from app.judges.presentation_order import list_mirrored_orders
 from app.judges.questions import Question, ask_questions, list_judgements
-from app.ports.judges import Judge
+from app.ports.judges import Judge, get_pace
 
 _ORDER: Final = 2
 """The number of the order in which divided replies are shown. The readings before have 0 and 1."""

@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import Final
 
 from app.domain.judging import Judgement, JudgeRequest
-from app.judges.pacing import get_pace
-from app.ports.judges import Judge
+from app.ports.judges import Judge, get_pace
 
 JUDGING_SECONDS: Final = 900.0
 

@@ -23,7 +23,6 @@ from app.judges.aggregation import (
     build_samples,
     build_view,
 )
-from app.judges.pacing import get_pace
 from app.judges.presentation_order import arrange_circle, choose_first, list_mirrored_orders
 from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
 from app.judges.ranks import (
@@ -37,7 +36,7 @@ from app.judges.ranks import (
     suffice_for_order,
 )
 from app.judges.reliability import estimate_gain
-from app.ports.judges import Judge
+from app.ports.judges import Judge, get_pace
 
 MOST_READINGS: Final = 4
 """Most readings of a group, or of a chunk of it, by all judges together. Every judge reads it once in any case."""

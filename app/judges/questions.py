@@ -18,8 +18,7 @@ from app.judges.aggregation import (
     to_usable,
 )
 from app.judges.deadline import DeadlineJudge
-from app.judges.pacing import get_pace
-from app.ports.judges import Judge
+from app.ports.judges import Judge, get_pace
 from app.toolkit.large_texts import run_in_turn
 
 log = logging.getLogger(__name__)

@@ -21,11 +21,10 @@ from app.domain.rewards import apply_bounds
 from app.judges.aggregation import CandidateGroup, UsableJudgement, drop_uneven_criteria
 from app.judges.deadline import DeadlineJudge
 from app.judges.gates.group_check import GateResult, group_passed, run_gates_on_case
-from app.judges.pacing import get_pace
 from app.judges.presentation_order import arrange_circle, build_mirrored_orders, choose_first
 from app.judges.questions import Question, ask_judge, ask_questions
 from app.judges.text_normalisation import strip_thoughts
-from app.ports.judges import BackedJudge, CalibrationReading, Judge, WrittenReferences, can_write
+from app.ports.judges import BackedJudge, CalibrationReading, Judge, WrittenReferences, can_write, get_pace
 
 _NO_RUBRIC: Final = Rubric(
     name="references",

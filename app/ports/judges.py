@@ -67,6 +67,14 @@ class PacedJudge(Protocol):
     def pace(self) -> ReadingPace: ...
 
 
+AT_ONCE: Final = ReadingPace(warms_cache=False)
+
+
+def get_pace(judge: Judge) -> ReadingPace:
+    """Judges without a server have no cache to warm."""
+    return judge.pace if isinstance(judge, PacedJudge) else AT_ONCE
+
+
 @runtime_checkable
 class RewardJudge(Protocol):
     """A judge that may be a reward model."""

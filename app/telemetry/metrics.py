@@ -150,7 +150,8 @@ class PrometheusObserver:
                 histogram.observe(value)
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None:
-        self._judges.record(judgements)
+        if judgements:
+            self._judges.record(judgements)
 
     def record_refusal(self, environment: str, code: str) -> None:
         self._refused.labels(self._limit_environment(environment), code).inc()
