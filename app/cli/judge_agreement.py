@@ -6,6 +6,7 @@ from typing import Annotated
 
 import httpx
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from app.cli.address import build_gateway_headers, find_gateway_url
@@ -16,6 +17,7 @@ from app.evaluation.agreement_figures import AgreementSlice, CriterionAgreement
 from app.evaluation.judge_agreement import FEWEST_EFFECTIVE
 from app.evaluation.label_agreement import AgreementFigure
 from app.http.api.label_routes import JudgeAgreement
+from app.toolkit.display import escape_invisible
 
 
 def agreement(
@@ -35,7 +37,7 @@ def agreement(
     if as_json:
         print_json(found)
     else:
-        _print_agreement(found)
+        print_agreement(found)
 
 
 async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
@@ -44,28 +46,31 @@ async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str |
         return await GatewayClient(client).fetch_agreement(judge, env, run)
 
 
-def _print_agreement(found: JudgeAgreement) -> None:
+def print_agreement(found: JudgeAgreement) -> None:
     console = output_console()
     for part in (found.overall, *found.languages, *found.rubrics):
         console.print(_build_pair_table(part, found.judge))
         if part.criteria:
             console.print(_build_criterion_table(part))
         for line in _describe_defects(part):
-            console.print(line, highlight=False, markup=False)
+            console.print(escape_invisible(line), highlight=False, markup=False)
     for arm, counts in found.draws.items():
         tried = counts.labelled + counts.skipped
         share = f", {counts.skipped / tried:.0%} skipped" if tried else ""
-        console.print(f"{arm}: {counts.labelled:,} labelled{share}", highlight=False, markup=False)
+        console.print(escape_invisible(f"{arm}: {counts.labelled:,} labelled{share}"), highlight=False, markup=False)
     if found.with_others:
         words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
         console.print(words, highlight=False, markup=False)
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
-    console.print(f"labels: {kinds}; only those of the queue are in the figures", highlight=False, markup=False)
+    words = f"labels: {kinds}; only those of the queue are in the figures"
+    console.print(escape_invisible(words), highlight=False, markup=False)
 
 
 def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
     pairs = part.pairs
-    table = Table("whose order", "pairs", "right", title=f"{part.name}: pairs, {_count(pairs.groups, pairs.effective)}")
+    judge = _make_plain(judge)
+    title = f"{_make_plain(part.name)}: pairs, {_count(pairs.groups, pairs.effective)}"
+    table = Table("whose order", "pairs", "right", title=title)
     table.add_row(judge, f"{pairs.pairs:,}", _format_figure(pairs.judge, pairs.effective))
     table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_figure(pairs.people))
     table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_figure(pairs.judge_on_shared))
@@ -75,14 +80,14 @@ def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
 
 def _build_criterion_table(part: AgreementSlice) -> Table:
     titles = ("criterion", "replies", "weighted kappa", "equal", "constant", "PABAK", "bias", "people 0-4", "judge 0-4")
-    table = Table(*titles, title=f"{part.name}: criteria")
+    table = Table(*titles, title=f"{_make_plain(part.name)}: criteria")
     for one in part.criteria:
         table.add_row(*_describe_criterion(one))
     return table
 
 
 def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
-    yield one.criterion
+    yield _make_plain(one.criterion)
     yield f"{one.replies:,}"
     yield _format_figure(one.kappa, one.effective)
     yield _format_figure(one.agreement, one.effective)
@@ -101,6 +106,11 @@ def _describe_defects(part: AgreementSlice) -> Iterator[str]:
         yield f"  people see a defect in {found.base_rate:.0%}; a constant is right in {found.constant or 0:.0%}"
     for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
         yield f"  {name.replace('_', ' ')}: {_format_figure(getattr(found, name), found.effective)}"
+
+
+def _make_plain(text: str) -> str:
+    """For cells and titles of tables, which would read markup in a language or the name of a criterion."""
+    return escape(escape_invisible(text))
 
 
 def _count(groups: int, effective: float) -> str:

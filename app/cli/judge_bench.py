@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, TypeVar, get_args
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -32,6 +33,7 @@ from app.main.discovery import discover
 from app.ports.judges import Panels
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
+from app.toolkit.display import escape_invisible
 
 MODES: Final = ",".join(get_args(Mode))
 GROUPS_ESTIMATED: Final = 50
@@ -177,16 +179,18 @@ def _print_report(report: BenchReport) -> None:
     console.print(_build_table(report))
     for figures in report.modes:
         for subset, accuracy in figures.subsets.items():
-            console.print(f"{figures.mode}, {subset}: {_format_figure(accuracy)}", highlight=False, markup=False)
+            words = f"{figures.mode}, {subset}: {_format_figure(accuracy)}"
+            console.print(escape_invisible(words), highlight=False, markup=False)
     for reason, count in report.left_out.items():
-        console.print(f"left out: {count} rows, {reason}", highlight=False, markup=False)
+        console.print(escape_invisible(f"left out: {count} rows, {reason}"), highlight=False, markup=False)
     for figures in report.modes:
         for words in figures.failures:
-            console.print(f"{figures.mode}, unscored: {words}", style="red", highlight=False, markup=False)
+            told = escape_invisible(f"{figures.mode}, unscored: {words}")
+            console.print(told, style="red", highlight=False, markup=False)
 
 
 def _build_table(report: BenchReport) -> Table:
-    table = Table(title=f"{report.judge} ({report.model}) on {report.labels}")
+    table = Table(title=escape(escape_invisible(f"{report.judge} ({report.model}) on {report.labels}")))
     for title in ("mode", "groups", "unscored", "pair accuracy", "r", "calls", "tokens in", "out", "$ / 1,000 groups"):
         table.add_column(title, no_wrap=True)
     for one in report.modes:

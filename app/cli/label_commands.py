@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +17,12 @@ from app.domain.errors import GatewayError
 from app.domain.labels import ImportedLabel
 from app.domain.values import Frozen
 from app.evaluation.chat_choices import ChoiceFile, read_choices
+from app.toolkit.display import escape_invisible
 
 BATCH = 100
-"""Choices in one request: each holds the whole chat before it."""
+"""Choices in one request, at most."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Of JSON in one request, at most: each choice holds the whole chat before it. A larger choice goes alone."""
 
 labels = typer.Typer(help="Import choices that people made.", no_args_is_help=True)
 
@@ -78,7 +81,7 @@ def import_(
     summary = ImportSummary(
         choices=dict(sorted(Counter(one.kind for one in found).items())),
         left_out=tuple(
-            ImportedLine(file=str(one.path), line=left.line, reason=left.reason)
+            ImportedLine(file=escape_invisible(str(one.path)), line=left.line, reason=escape_invisible(left.reason))
             for one in read
             for left in one.content.left_out
         ),
@@ -104,22 +107,41 @@ def _read_file(path: Path) -> _ReadFile:
 async def _send(url: str, api_key: str, labeller: str, found: Sequence[ImportedLabel]) -> tuple[int, int]:
     added = known = 0
     async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key), timeout=120) as client:
-        for start in range(0, len(found), BATCH):
-            told = await GatewayClient(client).import_choices(labeller, found[start : start + BATCH])
+        for batch in cut_batches(found):
+            told = await GatewayClient(client).import_choices(labeller, batch)
             added, known = added + told.added, known + told.known
     return added, known
 
 
+def cut_batches(found: Sequence[ImportedLabel]) -> Iterator[list[ImportedLabel]]:
+    """In their order, within both limits."""
+    batch: list[ImportedLabel] = []
+    held = 0
+    for label in found:
+        size = len(label.model_dump_json(exclude_defaults=True).encode())
+        if batch and (len(batch) == BATCH or held + size > BATCH_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(label)
+        held += size
+    if batch:
+        yield batch
+
+
 def _print_summary(summary: ImportSummary, read: Sequence[_ReadFile], *, dry_run: bool) -> None:
     for left in summary.left_out:
-        errors.print(f"{left.file}:{left.line}: left out: {left.reason}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"{left.file}:{left.line}: left out: {left.reason}")
     if dry_run:
         for one in read:
             for label in one.content.labels:
                 others = len(label.choice.rejected)
-                words = f"{label.choice.source}: {label.kind}, over {others} other{'s' if others > 1 else ''}"
-                errors.print(words, highlight=False, markup=False, soft_wrap=True)
+                _say(f"{label.choice.source}: {label.kind}, over {others} other{'s' if others > 1 else ''}")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.choices.items()) or "no choices"
     stored = "nothing was stored" if dry_run else f"{summary.added:,} stored, {summary.known:,} known already"
-    words = f"{kinds} in {len(read):,} files; {len(summary.left_out):,} lines left out; {stored}"
-    errors.print(words, highlight=False, markup=False, soft_wrap=True)
+    _say(f"{kinds} in {len(read):,} files; {len(summary.left_out):,} lines left out; {stored}")
+
+
+def _say(words: str) -> None:
+    """One line. Files choose some of the words, so nothing in them moves the cursor."""
+    line = escape_invisible(words).replace("\n", "⟨U+000A⟩")
+    errors.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -62,6 +62,10 @@ def _read_lines(lines: Iterable[str], found: ChoiceFile) -> Iterator[tuple[int, 
             continue
         try:
             row: object = json.loads(text)
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            found.leave_out(number, "it holds half a character, a lone surrogate")
+            continue
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
@@ -106,19 +110,34 @@ def _read_chat(name: str, rows: Sequence[tuple[int, Turn]], found: ChoiceFile) -
     about = header.get("chat_metadata")
     about = about if isinstance(about, dict) else {}
     chat = str(about.get("main_chat") or name)
-    turns = [(line, turn) for line, turn in rows if "mes" in turn]
+    turns = list(_drop_unreadable([(line, turn) for line, turn in rows if "mes" in turn], found))
+    unread = [left.line for left in found.left_out]
     last_said = max((place for place, (_, turn) in enumerate(turns) if _is_players(turn)), default=-1)
     first_said = next((place for place, (_, turn) in enumerate(turns) if _is_players(turn)), len(turns))
     several = len({turn.get("name") for _, turn in turns if not _is_players(turn) and not turn.get("is_system")}) > 1
     prompt: list[Message] = []
     for place, (line, turn) in enumerate(turns):
         if _list_swipes(turn) and not _is_players(turn):
-            reason = _find_reason(turn, place < first_said, place > last_said)
+            reason = _find_reason(turn, place < first_said, place > last_said) or _find_gap(line, unread)
             if reason is not None:
                 found.leave_out(line, reason)
             else:
                 _add_turn(found, line, turn, prompt, chat, f"{name}:{line}", tainted=bool(about.get("tainted")))
         prompt += _build_messages(turn, several=several)
+
+
+def _drop_unreadable(turns: Iterable[tuple[int, Turn]], found: ChoiceFile) -> Iterator[tuple[int, Turn]]:
+    for line, turn in turns:
+        if isinstance(turn.get("name"), dict | list):
+            found.leave_out(line, "name: not a text")
+        else:
+            yield line, turn
+
+
+def _find_gap(line: int, unread: Sequence[int]) -> str | None:
+    """Why the chat before a reply is not known."""
+    gap = min((one for one in unread if one < line), default=None)
+    return None if gap is None else f"line {gap} of the chat before it could not be read"
 
 
 def _find_reason(turn: Turn, greets: bool, ends: bool) -> str | None:

@@ -60,6 +60,9 @@ class LabelStore(Protocol):
     async def count_labels(self) -> dict[str, int]:
         """By kind."""
 
+    async def find_mark(self, environment: str) -> tuple[int, int]:
+        """Changes with every label of the environment that is stored, replaced or withdrawn."""
+
     async def list_labelled(
         self, judge: str, environments: Sequence[str], run: str | None
     ) -> list[LabelledGroupRecord]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from app.domain.errors import Conflict
@@ -12,11 +13,12 @@ from app.domain.runs import Run
 from app.domain.values import FiniteNumber, Frozen
 from app.ports.judges import Panels
 from app.ports.labelling import LabelStore
+from app.service.identity import SingleFlight
 
 MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
 """The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
 KEPT_SECONDS: Final = 60.0
-"""For so long a measurement is used again: tasks are handed out more often than people label."""
+"""For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,14 @@ class RunAgreement(Frozen):
     judges: tuple[JudgeStanding, ...]
 
 
+@dataclass(frozen=True)
+class _Measurement:
+    until: float
+    mark: tuple[int, int]
+    effective: float
+    low: float | None
+
+
 class AgreementCheck:
     """Too few labels are no alarm: a run that waited for labels of its judge would never make the groups to label."""
 
@@ -48,7 +58,10 @@ class AgreementCheck:
         self._labels = labels
         self._panels = panels
         self._measure = measure
-        self._known: dict[tuple[str, str], tuple[float, tuple[float, float | None]]] = {}
+        self._known: dict[tuple[str, str], _Measurement] = {}
+        self._flights = SingleFlight[_Measurement]("could not measure agreement with people")
+        self._warned: dict[str, JudgeStanding] = {}
+        """By run: of what its log was told last."""
 
     async def check(self, run: Run, environments: Sequence[str] = ()) -> RunAgreement | None:
         """Of these environments besides those that the run has used. None where the run asks for nothing."""
@@ -65,7 +78,8 @@ class AgreementCheck:
         return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(found))
 
     async def require(self, run: Run, environments: Sequence[str]) -> None:
-        """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning."""
+        """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning, once for
+        each measurement."""
         found = await self.check(run, environments)
         if found is None or not found.alarm:
             return
@@ -76,18 +90,31 @@ class AgreementCheck:
         )
         if run.strict:
             raise Conflict(f"{words}; take another judge, label more, or lower min_agreement", field="run")
-        log.warning("%s", words)
+        if self._warned.get(run.name) != worst:
+            self._warned[run.name] = worst
+            log.warning("%s", words)
 
     async def _find_standing(self, judge: str, environment: str, wanted: float) -> JudgeStanding:
-        effective, low = await self._measure_kept(judge, environment)
-        met = None if low is None else low >= wanted
-        return JudgeStanding(judge=judge, environment=environment, effective=effective, low=low, met=met)
+        found = await self._measure_kept(judge, environment)
+        met = None if found.low is None else found.low >= wanted
+        return JudgeStanding(judge=judge, environment=environment, effective=found.effective, low=found.low, met=met)
 
-    async def _measure_kept(self, judge: str, environment: str) -> tuple[float, float | None]:
+    async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
+        """All who ask at the same time wait for one measurement, which goes on when they leave."""
         kept = self._known.get((judge, environment))
-        if kept is not None and kept[0] > time.monotonic():
-            return kept[1]
-        records = await self._labels.list_labelled(judge, (environment,), None)
-        found = await asyncio.to_thread(self._measure, records)
-        self._known[judge, environment] = (time.monotonic() + KEPT_SECONDS, found)
+        if kept is not None and kept.until > time.monotonic():
+            return kept
+        name = f"{judge} {environment}"
+        flight = self._flights.find([name]).get(name)
+        return await asyncio.shield(flight or self._flights.start([name], self._renew(judge, environment, kept)))
+
+    async def _renew(self, judge: str, environment: str, kept: _Measurement | None) -> _Measurement:
+        mark = await self._labels.find_mark(environment)
+        if kept is None or kept.mark != mark:
+            records = await self._labels.list_labelled(judge, (environment,), None)
+            effective, low = await asyncio.to_thread(self._measure, records)
+        else:
+            effective, low = kept.effective, kept.low
+        found = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
+        self._known[judge, environment] = found
         return found

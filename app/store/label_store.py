@@ -53,6 +53,16 @@ class SqlLabelStore(LabelStore):
         counted = select(labels.c.kind, func.count()).where(labels.c.state == "live").group_by(labels.c.kind)
         return await self._database.read(lambda connection: {kind: n for kind, n in connection.execute(counted)})
 
+    async def find_mark(self, environment: str) -> tuple[int, int]:
+        live = func.count().filter(labels.c.state == "live")
+        wanted = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
+
+        def load(connection: Connection) -> tuple[int, int]:
+            newest, count = connection.execute(wanted).one()
+            return newest, count
+
+        return await self._database.read(load)
+
     async def list_labelled(
         self, judge: str, environments: Sequence[str], run: str | None
     ) -> list[LabelledGroupRecord]:

@@ -8,6 +8,12 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
+from app.cli.judge_agreement import print_agreement
+from app.cli.label_commands import cut_batches
+from app.domain.labels import ImportedChoice, ImportedLabel
+from app.domain.tasks import Message
+from app.evaluation.agreement_figures import AgreementSlice, DefectAgreement, PairAgreement
+from app.http.api.label_routes import JudgeAgreement
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
 from tests.support.serving import Served
@@ -62,6 +68,43 @@ def test_a_dry_run_names_file_line_and_reason_and_needs_no_gateway(tmp_path: Pat
             "1 implicit in 1 files; 1 lines left out; nothing was stored",
         ],
     )
+
+
+def test_words_of_a_file_cannot_move_the_cursor_or_end_the_command(tmp_path: Path) -> None:
+    asked: dict[str, JsonValue] = {"role": "user", "content": "Who?", "\x1b[2J\n": 1}
+    pairs = write(tmp_path / "pairs.jsonl", [{"prompt": [asked], "chosen": "a", "rejected": "b"}])
+    plain, told = (ended("labels", "import", str(pairs), "--dry-run", *more) for more in ((), ("--json",)))
+    key = "prompt.0.⟨U+001B⟩[2J{}: Extra inputs are not permitted"
+    assert plain.stderr.splitlines() == [
+        f"{pairs}:1: left out: {key.format('⟨U+000A⟩')}",
+        "no choices in 1 files; 1 lines left out; nothing was stored",
+    ]
+    assert json.loads(told.stdout)["left_out"][0]["reason"] == key.format("\n")
+
+
+def test_a_request_holds_few_choices_of_a_long_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(prompt: str) -> ImportedLabel:
+        chat = (Message(role="user", content=prompt),)
+        return ImportedLabel(kind="pair", choice=ImportedChoice(prompt=chat, chosen="a", rejected=("b",)))
+
+    monkeypatch.setattr("app.cli.label_commands.BATCH_BYTES", 1_000)
+    monkeypatch.setattr("app.cli.label_commands.BATCH", 3)
+    found = [choose("é" * size) for size in (300, 300, 900, 9, 9, 9, 9, 9)]
+    cut = [*cut_batches(found)]
+    assert ([len(batch) for batch in cut], [one for batch in cut for one in batch]) == ([1, 1, 1, 3, 2], found)
+
+
+def test_names_that_a_server_gives_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = AgreementSlice(
+        name="[/red]\x1b[2J",
+        pairs=PairAgreement(groups=0, pairs=0, effective=0),
+        criteria=(),
+        defects=DefectAgreement(groups=0, replies=0, effective=0),
+    )
+    found = {"judge": "[/b]", "overall": nothing, "languages": (), "rubrics": (), "labels": {"\x1b": 1}, "draws": {}}
+    print_agreement(JudgeAgreement.model_validate(found | {"with_others": 0, "environment": None, "run": None}))
+    told = capsys.readouterr().out
+    assert ("\x1b" in told, "[/red]⟨U+001B⟩[2J: pairs" in told, "[/b], same pairs" in told) == (False, True, True)
 
 
 def test_agreement_says_what_it_needs(served: Served) -> None:

@@ -134,3 +134,19 @@ def test_pairs_have_three_forms(row: Mapping[str, Any], expected: tuple[Any, ...
 def test_wrong_pairs_are_left_out_with_the_field(row: Mapping[str, Any], reason: str) -> None:
     found = read(row)
     assert ([one.reason for one in found.left_out], found.labels) == ([reason], [])
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (user("So.") | {"name": {"a": 1}}, "name: not a text"),
+        (reply("a", "b") | {"name": ["Mira"]}, "name: not a text"),
+        (reply("\ud800", "b"), "it holds half a character, a lone surrogate"),
+        ("{half a line", "not a JSON object"),
+    ],
+)
+def test_a_line_that_is_no_message_is_left_out_and_so_are_the_choices_after_it(bad: Any, reason: str) -> None:
+    found = read(HEADER, user("Who?"), reply("a", "b"), user("so"), bad, user("And?"), reply("c", "d"), user("so"))
+    gap = "line 5 of the chat before it could not be read"
+    assert [told(one) for one in found.labels] == [("implicit", "a", ("b",), 0)]
+    assert [(one.line, one.reason) for one in found.left_out] == [(5, reason), (7, gap)]

@@ -110,6 +110,20 @@ def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_ur
     assert using(store_url, scenario) == [False, None, "l1", [True, False], None, True]
 
 
+def test_the_mark_changes_with_every_label_that_is_stored_replaced_or_withdrawn(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[int, int]]:
+        await fill(store)
+        marks = [await store.labels.find_mark("gsm8k")]
+        for name, seconds in (("one", 2.0), ("two", 3.0)):
+            await store.labels.put(label(name, "ada", seconds=seconds), None, merge=False, show_judge=False)
+            marks.append(await store.labels.find_mark("gsm8k"))
+        await store.labels.withdraw("two", "ada", 60)
+        return [*marks, await store.labels.find_mark("gsm8k")]
+
+    marks = using(store_url, scenario)
+    assert len({*marks}) == 4
+
+
 def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None:
     said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
