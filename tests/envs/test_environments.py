@@ -15,10 +15,10 @@ from tests.support.tiers import examples
 
 CLASSES = discover()
 DEPTH = CheckDepth(
-    tasks=examples(1_000, fewest=200),
+    tasks=examples(1_000, fewest=60),
     scored=24,
-    texts=examples(200, fewest=60),
-    guessed=examples(300, fewest=40),
+    texts=examples(200, fewest=20),
+    guessed=examples(300, fewest=20),
     guessed_programs=examples(20, fewest=6),
 )
 """`test_verifiers` scores more of each split, and looks at more texts."""
