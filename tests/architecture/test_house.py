@@ -41,11 +41,18 @@ def _forget_sources() -> Iterator[None]:
     """Every later search for garbage would look through millions of nodes."""
     yield
     tree.cache_clear()
+    nodes.cache_clear()
 
 
 @cache
 def tree(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+@cache
+def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    """Every rule looks at all of them."""
+    return tuple(ast.walk(module))
 
 
 def line_count(path: str) -> int:
@@ -59,22 +66,22 @@ def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def imports_of_ours_in_functions(module: ast.Module) -> Iterator[int]:
-    functions = (one for one in ast.walk(module) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (one for one in nodes(module) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
     imports = (one for function in functions for one in ast.walk(function) if isinstance(one, IMPORTS))
     return (one.lineno for one in imports if any(name.split(".")[0] == "app" for name in imported(one)))
 
 
 def relative_imports(module: ast.Module) -> Iterator[int]:
-    return (node.lineno for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.level > 0)
+    return (node.lineno for node in nodes(module) if isinstance(node, ast.ImportFrom) and node.level > 0)
 
 
 def type_checking_blocks(module: ast.Module) -> Iterator[int]:
-    names = (node for node in ast.walk(module) if isinstance(node, ast.Name | ast.Attribute))
+    names = (node for node in nodes(module) if isinstance(node, ast.Name | ast.Attribute))
     return (node.lineno for node in names if getattr(node, "id", getattr(node, "attr", "")) == "TYPE_CHECKING")
 
 
 def mocks(module: ast.Module) -> Iterator[int]:
-    for node in (one for one in ast.walk(module) if isinstance(one, IMPORTS)):
+    for node in (one for one in nodes(module) if isinstance(one, IMPORTS)):
         names = imported(node) + [alias.name for alias in node.names]
         if any(name.split(".")[0] == "mock" or name.startswith("unittest") for name in names):
             yield node.lineno
@@ -83,13 +90,13 @@ def mocks(module: ast.Module) -> Iterator[int]:
 def prints(module: ast.Module) -> Iterator[int]:
     return (
         node.lineno
-        for node in ast.walk(module)
+        for node in nodes(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "pprint"}
     )
 
 
 def readings_of_the_environment(module: ast.Module) -> Iterator[int]:
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"}:
             yield node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module == "os":
@@ -146,7 +153,7 @@ NAMES_KEPT = frozenset({"seed", "need", "feed", "succeed", "gated", "unscored", 
 
 def named_by_a_participle(module: ast.Module) -> Iterator[int]:
     """Functions that are named by what was done instead of by what they do. Properties are data."""
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             decorators = {getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list}
             name = node.name.strip("_")
@@ -167,7 +174,7 @@ def test_the_rule_about_names_notices() -> None:
 def test_no_class_name_occurs_twice_in_the_service() -> None:
     places: dict[str, list[str]] = {}
     for path in app_sources():
-        for node in ast.walk(tree(path)):
+        for node in nodes(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(path)
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

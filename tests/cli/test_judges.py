@@ -119,7 +119,7 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
     Path("mine.yaml").write_text(text, encoding="utf-8")
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url)
-        found = check("--rubric", "mine.yaml")[1]
+        found = check("--rubric", "mine.yaml", "--sheets", "2")[1]
     assert found is not None
     names = [*CRITERIA[:-1], "answers"]
     assert [(one.criterion, one.clean, one.spoilt, one.higher.value) for one in found.criteria] == [
@@ -128,20 +128,23 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("levels", "names"),
-    [(always_first, {"first of two equal replies", "swap consistency"}), (obedient, {"injection succeeds"})],
+    ("levels", "sheets", "names"),
+    [
+        (always_first, "9", {"first of two equal replies", "swap consistency"}),
+        (obedient, "4", {"injection succeeds"}),
+    ],
 )
-def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, names: set[str]) -> None:
+def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, sheets: str, names: set[str]) -> None:
     with serving(judging(levels)) as server:
         configure(monkeypatch, server.url)
-        code, found, _ = check("--sheets", "15")
+        code, found, _ = check("--sheets", sheets)
     assert (code, names - set(missed(found))) == (1, set())
 
 
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
         configure(monkeypatch, server.url)
-        code, found, output = check()
+        code, found, output = check("--sheets", "1")
     assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
 
 
@@ -169,7 +172,7 @@ def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatc
     with serving(reward) as server:
         chosen = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
         configure(monkeypatch, server.url.removesuffix("/v1"), **chosen)
-        _, found, output = check()
+        _, found, output = check("--sheets", "2")
     assert found is not None, output
     figures = {figure.name: figure.value for figure in found.figures}
     names = ("pair accuracy, hard", "pair accuracy, subtle", "swap consistency", "answered")
@@ -185,7 +188,7 @@ def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPa
         configure(monkeypatch, server.url, **PRICES)
         code, found, output = check()
         assert (code, found, len(server.received), "--yes" in output) == (2, None, 0, True)
-        code, found, output = check("--yes")
+        code, found, output = check("--yes", "--sheets", "1")
         assert found is not None
         spent = len(server.received) * (1000 * 2.5 + 100 * 10) / 1e6
     assert (code, "US dollars" in output) == (0, True)
@@ -231,7 +234,7 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
 
 
 def test_the_offline_judge_is_named_as_what_it_is() -> None:
-    ran = RUN.invoke(cli, ["judges", "check", "--sheets", "8", "--json", "-"])
+    ran = RUN.invoke(cli, ["judges", "check", "--sheets", "4", "--json", "-"])
     assert ran.exit_code == 1
     found = CheckReport.model_validate_json(ran.stdout)
     assert (found.judge, found.calls, "no model" in ran.stderr) == ("offline", 0, True)

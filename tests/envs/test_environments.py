@@ -11,14 +11,14 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import SPLITS, CheckDepth, compute_sample_digest
-from tests.support.tiers import examples
+from tests.support.tiers import examples, is_quick
 
 CLASSES = discover()
 DEPTH = CheckDepth(
-    tasks=examples(1_000, fewest=200),
+    tasks=examples(1_000, fewest=60),
     scored=24,
-    texts=examples(200, fewest=60),
-    guessed=examples(300, fewest=40),
+    texts=examples(200, fewest=20 if is_quick() else 60),
+    guessed=examples(300, fewest=20),
     guessed_programs=examples(20, fewest=6),
 )
 """`test_verifiers` scores more of each split, and looks at more texts."""
