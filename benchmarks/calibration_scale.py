@@ -6,11 +6,12 @@ References are 1.5 below, at and above 0, but not just so: their true levels var
 which the gateway does not know. `python -m benchmarks.calibration_scale`.
 """
 
+import argparse
 import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -105,10 +106,10 @@ def make_group(mean: float, number: int) -> SimulatedGroup:
     )
 
 
-async def measure(scale: Scale, mean: float, groups: int, faults: Faults = MILD) -> Recovered:
+async def measure(scale: Scale, mean: float, groups: int, faults: Faults = MILD, first: int = 0) -> Recovered:
     read = [
         await _judge_group(scale, faults, make_group(mean, number), f"{scale.name} {number}")
-        for number in range(groups)
+        for number in range(first, first + groups)
     ]
     valued = [one for one in read if one.values]
     return Recovered(
@@ -155,11 +156,16 @@ def _average(values: Sequence[float]) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--noise", type=float, default=MILD.noise, help="of a reply in one call of the judge")
+    parser.add_argument("--first", type=int, default=0, help="number of the first group: another one draws others")
+    given = parser.parse_args()
+    faults = replace(MILD, noise=given.noise)
     print("| judge | policy's mean | calibrated | absolute | r in groups | error of one group | left out |")
     print("|---|---|---|---|---|---|---|")
     for scale in SCALES:
         for mean in MEANS:
-            one = asyncio.run(measure(scale, mean, 300))
+            one = asyncio.run(measure(scale, mean, 300, faults, given.first))
             print(
                 f"| {scale.name} | {one.true:+.2f} | {one.calibrated:+.2f} | {one.absolute:.2f} | {one.r:.2f} | "
                 f"{one.error:.2f} | {one.left_out:.1%} |"

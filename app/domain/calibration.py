@@ -17,6 +17,8 @@ SPAN: Final = LEVELS["exemplar"] - LEVELS["generic"]
 LOWEST: Final = LEVELS["generic"] - SPAN
 HIGHEST: Final = LEVELS["exemplar"] + SPAN
 """A value is cut off one span beyond the references."""
+CALIBRATION_SECONDS: Final = 140.0
+"""For references and the further reading together: with the group's own readings less than runs' budgets hold."""
 FLATTEST: Final = 0.2
 """A line that rises less says nothing: an honest judge on its own scale gives 1."""
 USUAL_NOISE: Final = 0.14

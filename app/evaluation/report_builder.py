@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Final
 
-from app.domain.calibration import LOWEST
+from app.domain.calibration import HIGHEST, LOWEST
 from app.evaluation.attempts import Attempt, Evaluation, EvaluationSetup
 from app.evaluation.by_task import TaskAttempts, drop_missing, group_by_label, group_by_task, list_criteria
 from app.evaluation.pass_at_k import list_reported_k
@@ -43,7 +43,7 @@ def build_report(evaluation: Evaluation, resampler: Resampler | None = None) -> 
         counts=_count_attempts(setup, tasks),
         cautions=collect_cautions(evaluation, tasks),
         mean=resampler.estimate(means),
-        calibrated=resampler.estimate(drop_missing(task.calibrated for task in tasks), LOWEST),
+        calibrated=resampler.estimate(drop_missing(task.calibrated for task in tasks), LOWEST, HIGHEST),
         calibrated_tasks=resampler.estimate(drop_missing(task.reward for task in tasks if task.calibrated is not None)),
         if_unscored=_compute_bounds(tasks),
         noticeable=None if alone is None else alone * math.sqrt(2),

@@ -41,17 +41,17 @@ class Resampler:
     def __init__(self, seed: int, resamples: int = RESAMPLES) -> None:
         self._seed = seed
         self._resamples = resamples
-        self._known: dict[tuple[tuple[float, ...], float], MeanEstimate] = {}
+        self._known: dict[tuple[tuple[float, ...], float, float], MeanEstimate] = {}
 
-    def estimate(self, values: Sequence[float], least: float = 0.0) -> MeanEstimate:
-        """Estimates the population mean of `values` in [least, 1] by an expanded percentile interval (Hesterberg, arXiv
-        1411.5279), because the plain percentile interval is too narrow for few tasks.
+    def estimate(self, values: Sequence[float], least: float = 0.0, most: float = 1.0) -> MeanEstimate:
+        """Estimates the population mean of `values` in [least, most] by an expanded percentile interval (Hesterberg,
+        arXiv 1411.5279), because the plain percentile interval is too narrow for few tasks.
 
         If every task has the same value, resampling finds no width. Then Wilson's interval for zero successes bounds
         the share of the population with another value, and those could have any value."""
-        key = (tuple(values), least)
+        key = (tuple(values), least, most)
         if key not in self._known:
-            self._known[key] = self._compute_estimate(values, least)
+            self._known[key] = self._compute_estimate(values, least, most)
         return self._known[key]
 
     def resample_means(self, values: Sequence[float]) -> list[float]:
@@ -80,13 +80,13 @@ class Resampler:
             found += abs(sum(map(getitem, tables, drawn))) >= reached
         return (found + 1) / (self._resamples + 1)
 
-    def _compute_estimate(self, values: Sequence[float], least: float) -> MeanEstimate:
+    def _compute_estimate(self, values: Sequence[float], least: float, most: float) -> MeanEstimate:
         if not values:
             return MeanEstimate()
         mean = fmean(values)
         if max(values) - min(values) < _SAME:
             unseen = (Proportion(0, len(values)).interval or (0.0, 1.0))[1]
-            low, high = mean - unseen * (mean - least), mean + unseen * (1.0 - mean)
+            low, high = mean - unseen * (mean - least), mean + unseen * (most - mean)
         else:
             means, tail = self.resample_means(values), compute_tail(len(values))
             low, high = compute_quantile(means, tail), compute_quantile(means, 1.0 - tail)

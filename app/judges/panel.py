@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from app.domain.calibration import ReferencePlan, References
+from app.domain.calibration import CALIBRATION_SECONDS, ReferencePlan, References
 from app.domain.digests import digest, digest_of_model
 from app.domain.judging import (
     Case,
@@ -130,15 +130,18 @@ class JudgePanel:
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
 
-    async def calibrate(self, case: Case, references: References) -> CalibrationReading:
+    async def calibrate(
+        self, case: Case, references: References, seconds: float = CALIBRATION_SECONDS
+    ) -> CalibrationReading:
         """Reads the group once more, beside references. Only values that no reward depends on come of it."""
-        if self._rubric is not None:
-            case = case.model_copy(update={"rubric": self._rubric})
         readers = [judge for judge in self._judges if not gives_rewards(judge)]
-        return await read_beside_references(readers, case, references)
+        return await read_beside_references(readers, self._apply_rubric(case), references, seconds)
 
-    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
-        return await ask_for_references(self._judges, plan, policy)
+    async def write_references(self, plan: ReferencePlan, case: Case, policy: str | None) -> WrittenReferences | None:
+        return await ask_for_references(self._judges, plan, self._apply_rubric(case), policy)
+
+    def _apply_rubric(self, case: Case) -> Case:
+        return case if self._rubric is None else case.model_copy(update={"rubric": self._rubric})
 
     @property
     def grades(self) -> bool:

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from app.domain.calibration import (
+    CALIBRATION_SECONDS,
     LEVELS,
     CalibratedValue,
     CalibrationGap,
@@ -32,8 +33,6 @@ _NO_RUBRIC: Final = Rubric(
     instructions="",
     criteria=(RubricCriterion(name="none", weight=1.0, description="", anchors={}),),
 )
-_SECONDS: Final = 140.0
-"""For the further reading, and for writing references: with the group's own readings less than runs' budgets hold."""
 _LONGEST_REPLY: Final = 4_000
 """Characters of a reference."""
 
@@ -48,14 +47,16 @@ class _ShownGroup:
     references: Mapping[ReferenceKind, str]
 
 
-async def read_beside_references(judges: Sequence[Judge], case: Case, references: References) -> CalibrationReading:
+async def read_beside_references(
+    judges: Sequence[Judge], case: Case, references: References, seconds: float
+) -> CalibrationReading:
     """One judge reads, chosen by the task. Candidates and references are shown alike, in an order by a keyed hash."""
     shown = await _show_together(case, references)
     judge = judges[choose_first(case.key, shown.group.texts, len(judges))]
     group = _select_shown(shown, get_pace(judge).largest_group)
     order, _ = build_mirrored_orders(case.key, group.texts, 0)
     question = Question(group, group.build_request(order, "listwise", mirrored=False))
-    (answer,) = await ask_questions(DeadlineJudge(judge, _SECONDS), [question], has_answered=True)
+    (answer,) = await ask_questions(DeadlineJudge(judge, seconds), [question], has_answered=True)
     marked = tuple(made.model_copy(update={"purpose": "calibration"}) for made in answer.judgements)
     if answer.reading is None:
         gap: CalibrationGap = "budget" if marked[-1].failure == "budget" else "judge_failed"
@@ -98,10 +99,10 @@ def _place_on_line(
 
 
 async def ask_for_references(
-    judges: Sequence[Judge], plan: ReferencePlan, policy: str | None
+    judges: Sequence[Judge], plan: ReferencePlan, case: Case, policy: str | None
 ) -> WrittenReferences | None:
-    """A judge that can writes the replies that `plan` does not give. None where none can, but for the model `policy`:
-    a policy would be compared with itself."""
+    """A judge that can writes the replies that `plan` does not give; they must pass the gates of `case`. None where
+    none can, but for the model `policy`: a policy would be compared with itself."""
     writers = [judge for judge in judges if can_write(judge) and not _may_be_policy(judge, policy)]
     if not writers:
         return None
@@ -110,9 +111,23 @@ async def ask_for_references(
     request = JudgeRequest(
         rubric=_NO_RUBRIC, document={}, probes=Probes(), candidates=(), wanted=wanted, brief=plan.brief
     )
-    made = (await ask_judge(DeadlineJudge(judge, _SECONDS), request)).model_copy(update={"purpose": "references"})
+    made = (await ask_judge(DeadlineJudge(judge, CALIBRATION_SECONDS), request)).model_copy(
+        update={"purpose": "references"}
+    )
     replies = None if made.error is not None else parse_references(made.raw, wanted)
-    return WrittenReferences(None if isinstance(replies, str) else replies, made)
+    if replies is None or isinstance(replies, str) or not await _are_usable(replies, plan, case):
+        return WrittenReferences(None, made)
+    return WrittenReferences(replies, made)
+
+
+async def _are_usable(written: Mapping[ReferenceKind, str], plan: ReferencePlan, case: Case) -> bool:
+    """Written replies are frozen: each must pass the gates of candidates, and equal no other. What people wrote is
+    exempt from the gates."""
+    texts = [*written.values(), *map(strip_thoughts, plan.given.values())]
+    if len({" ".join(text.casefold().split()) for text in texts}) < len(texts):
+        return False
+    alone = case.model_copy(update={"candidates": tuple(written.values()), "lines": (), "episodes": ()})
+    return not any(each.failed for each in await run_gates_on_case(alone))
 
 
 def _may_be_policy(judge: Judge, policy: str | None) -> bool:
@@ -134,11 +149,12 @@ def parse_references(answer: str, wanted: Sequence[ReferenceKind]) -> dict[Refer
         found = None
     if not isinstance(found, dict):
         return "there is no complete JSON object in the answer"
-    replies = {kind: found.get(kind) for kind in wanted}
-    for kind, reply in replies.items():
-        if not isinstance(reply, str) or not 0 < len(reply.strip()) <= _LONGEST_REPLY:
+    written: dict[ReferenceKind, str] = {}
+    for kind in wanted:
+        reply: object = found.get(kind)
+        written[kind] = strip_thoughts(reply).strip() if isinstance(reply, str) else ""
+        if not 0 < len(written[kind]) <= _LONGEST_REPLY:
             return f'"{kind}" must be a text of 1 to {_LONGEST_REPLY} characters'
-    written = {kind: reply.strip() for kind, reply in cast(dict[ReferenceKind, str], replies).items()}
     if len(set(written.values())) < len(written):
         return "two of the replies are the same"
     return written

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
-from app.domain.calibration import CalibratedValue, CalibrationGap, ReferenceKind, ReferencePlan, References
+from app.domain.calibration import (
+    CALIBRATION_SECONDS,
+    CalibratedValue,
+    CalibrationGap,
+    ReferenceKind,
+    ReferencePlan,
+    References,
+)
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
 from app.domain.rubrics import OwnRubric
@@ -177,7 +184,7 @@ class CalibrationReading:
 
 @dataclass(frozen=True)
 class WrittenReferences:
-    """`replies` is null where no judge gave any."""
+    """`replies` is null where no judge gave any that can be used."""
 
     replies: Mapping[ReferenceKind, str] | None
     judgement: Judgement
@@ -191,10 +198,13 @@ class CalibratingPanel(Panel, Protocol):
     def grades(self) -> bool:
         """Whether one of its judges reads by the rubric."""
 
-    async def calibrate(self, case: Case, references: References) -> CalibrationReading: ...
+    async def calibrate(
+        self, case: Case, references: References, seconds: float = CALIBRATION_SECONDS
+    ) -> CalibrationReading: ...
 
-    async def write_references(self, plan: ReferencePlan, policy: str | None) -> WrittenReferences | None:
-        """Those that the plan does not give. None when no judge of the panel writes, but for the model `policy`."""
+    async def write_references(self, plan: ReferencePlan, case: Case, policy: str | None) -> WrittenReferences | None:
+        """Those that the plan does not give, if they pass the gates of `case`. None when no judge of the panel writes,
+        but for the model `policy`."""
 
 
 class ReferenceStore(Protocol):

@@ -82,12 +82,15 @@ class GroupBudget:
         total = Spending()
         for judgement in made:
             total = total.add_judgement(judgement)
+        await self._settle_hold(self.group_id, total.cost_usd + total.unanswered_usd)
+        if further:
+            await self._settle_hold(self._further_hold, 0.0)
+
+    async def _settle_hold(self, hold: str, usd: float) -> None:
         try:
-            await self.runs.settle_cost(self.group_id, total.cost_usd + total.unanswered_usd)
-            if further:
-                await self.runs.settle_cost(self._further_hold, 0.0)
+            await self.runs.settle_cost(hold, usd)
         except StoreUnavailable:
-            log.warning("what a group cost could not be stored: %s", self.group_id)
+            log.warning("what a group cost could not be stored: %s", hold)
 
 
 @dataclass

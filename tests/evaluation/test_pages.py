@@ -1,18 +1,22 @@
 """Reports as files: whole HTML, nothing from elsewhere, nothing a stranger wrote comes alive."""
 
+import io
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
+from app.cli.evaluate.summary import build_summary
+from app.domain.calibration import HIGHEST, LOWEST
 from app.evaluation.charts import Scale, build_histogram, build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import compare_evaluations
 from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
 from app.evaluation.report_builder import build_report
-from app.evaluation.resampling import MeanEstimate
+from app.evaluation.resampling import MeanEstimate, Resampler
 from app.toolkit.display import escape_invisible
-from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, unscored
+from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, scored, unscored
 
 VOID = {"meta", "line", "rect", "polygon", "polyline"}
 KNOWN = {
@@ -142,3 +146,38 @@ def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:
     steps = [two.x - one.x for one, two in zip(drawn.dots, drawn.dots[1:], strict=False)]
     assert (draw_pass_at_curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
     assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
+
+
+def test_calibrated_values_stand_beside_the_mean_reward_of_the_same_tasks() -> None:
+    attempts = [
+        scored(0, 0, 0.5, calibrated=0.25, calibrated_error=0.1),
+        scored(0, 1, 0.75, calibrated=0.75, calibrated_error=0.1),
+        scored(1, 0, 0.25, calibrated=-0.25, calibrated_error=0.1),
+        scored(2, 0, 1.0),
+    ]
+    report = build_report(evaluation(attempts))
+    resampler = Resampler(0)
+    assert (report.calibrated, report.calibrated_tasks) == (
+        resampler.estimate([0.5, -0.25], LOWEST, HIGHEST),
+        resampler.estimate([0.625, 0.25]),
+    )
+    assert (report.calibrated.value, report.calibrated_tasks.value, report.calibrated.tasks) == (0.125, 0.4375, 2)
+    page = " ".join(Reader(render_html(report)).texts)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(build_summary(report))
+    table = console.export_text()
+    assert ["over 2 tasks, whose mean reward is 0.438" in page, "mean reward of the same tasks" in table] == [True] * 2
+    assert [line.split()[3] for line in table.splitlines() if " calibrated " in line] == ["0.125"]
+
+
+def test_the_interval_of_a_calibrated_value_above_1_holds_it() -> None:
+    found = build_report(evaluation([scored(0, 0, 0.9, calibrated=1.3)])).calibrated
+    assert (found.value, (found.low or 0.0) < 1.3 < (found.high or 0.0) <= HIGHEST) == (1.3, True)
+
+
+def test_without_calibrated_values_nothing_is_said_of_them() -> None:
+    report = build_report(rewarded({0: [0.5], 1: [1.0]}))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(build_summary(report))
+    told = render_html(report) + console.export_text()
+    assert ("alibrated" in told, report.calibrated) == (False, MeanEstimate())

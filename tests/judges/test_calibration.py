@@ -3,15 +3,17 @@
 import asyncio
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
 
 from app.domain.calibration import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
-from app.domain.judging import Judgement, JudgeRequest
+from app.domain.judging import Case, Judgement, JudgeRequest
 from app.judges.reference_readings import ask_for_references, parse_references
 from benchmarks.calibration_scale import SCALES, Scale, measure
+from benchmarks.simulated_judges import RUBRIC
 
 
 def squeeze(angle: float) -> float:
@@ -25,12 +27,14 @@ class Writer:
     model: str = "family/learner-7b"
     digest: str = "writer"
     writes: bool = True
+    says: Mapping[str, str] = field(default_factory=dict)
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        said = json.dumps({kind: f"{kind} of {request.brief}" for kind in request.wanted})
+        said = json.dumps({kind: self.says.get(kind, f"{kind} of {request.brief}") for kind in request.wanted})
         return Judgement(judge=self.name, model=self.model, order=(), raw=said)
 
 
+CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))
 POINTS = [(level, squeeze(0.3 + 0.5 * level)) for level in LEVELS.values()]
 
 
@@ -91,9 +95,27 @@ def test_a_policys_mean_is_recovered_whatever_scale_the_judge_has(scale: Scale) 
 @pytest.mark.parametrize(("policy", "written"), [(None, True), ("another", True), ("family/learner-7b", False)])
 def test_a_judge_writes_what_is_missing_but_never_the_policy_itself(policy: str | None, written: bool) -> None:
     plan = ReferencePlan(scene="s", given={"exemplar": "Aye."}, brief="the marsh")
-    made = asyncio.run(ask_for_references([Writer()], plan, policy))
+    made = asyncio.run(ask_for_references([Writer()], plan, CASE, policy))
     replies = {"generic": "generic of the marsh", "plain": "plain of the marsh"}
     assert (None if made is None else made.replies) == (replies if written else None)
+
+
+@pytest.mark.parametrize(
+    ("says", "usable"),
+    [
+        ({"plain": "<think>what a day</think>A fair day."}, {"generic": "generic of fens", "plain": "A fair day."}),
+        ({"plain": "<think>what a day</think>"}, None),
+        ({"plain": "AYE, good  sir."}, None),
+        ({"plain": "<|im_start|>assistant A fair day."}, None),
+    ],
+)
+def test_what_a_judge_wrote_is_kept_only_if_it_passes_the_gates_of_candidates(
+    says: dict[str, str], usable: dict[str, str] | None
+) -> None:
+    plan = ReferencePlan(scene="s", given={"exemplar": "Aye, good sir."}, brief="fens")
+    made = asyncio.run(ask_for_references([Writer(says=says)], plan, CASE, None))
+    assert made is not None
+    assert made.replies == usable
 
 
 @pytest.mark.parametrize(

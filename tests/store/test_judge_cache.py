@@ -1,6 +1,8 @@
 """What judges answered and spent."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -219,3 +221,21 @@ def test_references_of_a_scene_are_those_that_were_stored_first(store_url: str) 
         return [before, *stored, await store.references.get("s")]
 
     assert using(store_url, scenario) == [None, first, first, first]
+
+
+def test_of_two_stores_that_write_the_references_of_a_scene_at_once_the_first_counts_for_both(store_url: str) -> None:
+    def write(own: int, gate: Barrier) -> list[References]:
+        async def scenario(store: Store) -> list[References]:
+            kept = []
+            for scene in range(20):
+                gate.wait(60)
+                mine = References(replies={"plain": f"Aye {own}."}, judge="big", model="m")
+                kept.append(await store.references.put(f"s{scene}", mine))
+            return kept
+
+        return using(store_url, scenario)
+
+    with ThreadPoolExecutor(2) as threads:
+        gate = Barrier(2)
+        first, second = threads.map(write, (1, 2), (gate, gate))
+    assert first == second

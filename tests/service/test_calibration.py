@@ -1,0 +1,169 @@
+"""References that a judge writes once for a scene: who asks for them, who records what they cost, when it is asked
+again."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from app.domain.calibration import LEVELS, ReferencePlan, References
+from app.domain.errors import StoreUnavailable
+from app.domain.judging import Case, Judgement, PanelResult
+from app.domain.runs import PanelOptions, ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Task
+from app.ports.environment import Environment, Tools
+from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReferences
+from app.ports.sandbox import Programs, Workers
+from app.ports.store import RunStore
+from app.service.calibration import RETRY_SECONDS, Found, GroupCalibration, ReferenceShelf
+from app.service.judging import JudgedCompletions, score_completions
+from app.service.run_budgets import GroupBudget
+from benchmarks.simulated_judges import RUBRIC
+
+CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))
+PLAN = ReferencePlan(scene="s", brief="the marsh")
+WRITTEN = References(replies={kind: f"a {kind} reply" for kind in LEVELS}, judge="writer", model="pen")
+SCORED = Score(outcome="scored", reward=0.5, judges=("writer",))
+READ = Judgement(judge="writer", model="pen", order=("a",), cost_usd=0.5)
+MADE = Judgement(judge="writer", model="pen", order=(), purpose="references", cost_usd=0.25)
+
+
+@dataclass
+class MemoryReferences:
+    kept: dict[str, References] = field(default_factory=dict)
+
+    async def get(self, scene: str) -> References | None:
+        return self.kept.get(scene)
+
+    async def put(self, scene: str, references: References) -> References:
+        return self.kept.setdefault(scene, references)
+
+
+@dataclass
+class WritingPanel:
+    """Writes for every policy but its own model, when `go` is set."""
+
+    usable: bool = True
+    asked: list[str | None] = field(default_factory=list)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    judges: tuple[str, ...] = ("writer",)
+    models: tuple[str, ...] = ("pen",)
+    digest: str = ""
+    grades: bool = True
+
+    async def judge(self, case: Case) -> PanelResult:
+        return PanelResult(scores=(SCORED,), judgements=(READ,))
+
+    async def calibrate(self, case: Case, references: References, seconds: float = 0.0) -> CalibrationReading:
+        raise RuntimeError("it broke")
+
+    async def write_references(self, plan: ReferencePlan, case: Case, policy: str | None) -> WrittenReferences | None:
+        self.asked.append(policy)
+        self.began.set()
+        await self.go.wait()
+        return None if policy == "pen" else WrittenReferences(WRITTEN.replies if self.usable else None, MADE)
+
+
+@dataclass
+class Costs:
+    """What a run puts aside and settles. The store is away for one settlement in a row of `failures`."""
+
+    failures: list[bool]
+    settled: list[tuple[str, float]] = field(default_factory=list)
+
+    async def reserve_cost(self, name: str, environment: str, group_id: str, usd: float, seconds: float) -> str:
+        return "now"
+
+    async def settle_cost(self, group_id: str, usd: float) -> None:
+        if self.failures.pop(0):
+            raise StoreUnavailable("away")
+        self.settled.append((group_id, usd))
+
+
+@dataclass
+class Asking:
+    """An environment that asks the panel."""
+
+    name: str = "asking"
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return list((await tools.panel.judge(CASE)).scores)
+
+
+@dataclass
+class NoJudges:
+    judges: dict[str, Judge] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leaves_nothing_put_aside(away: bool) -> None:
+    async def scene() -> tuple[JudgedCompletions, list[tuple[str, float]]]:
+        panel, costs = WritingPanel(), Costs([away, False])
+        panel.go.set()
+        options = PanelOptions.model_construct(judges=(), mode="listwise", readings=1, votes=1, relative_weight=0.5)
+        budget = GroupBudget(
+            cast(RunStore, costs), cast(Panels, NoJudges()), "r", "asking", "g", options, asyncio.Lock()
+        )
+        calibration = GroupCalibration(ReferenceShelf(MemoryReferences()), lambda: PLAN, 1.0, None, budget)
+        judged = await score_completions(
+            cast(Environment, Asking()),
+            cast(Task, None),
+            [Completion(text="Well met.")],
+            ScoringOptions(),
+            panel,
+            cast(Workers, None),
+            cast(Programs, None),
+            what="a test",
+            budget=budget,
+            calibration=calibration,
+        )
+        return judged, costs.settled
+
+    judged, settled = asyncio.run(scene())
+    assert judged == JudgedCompletions((SCORED.model_copy(update={"uncalibrated": "internal"}),), (READ, MADE))
+    assert settled == [("g", 0.75), ("g further", 0.0)][away:]
+
+
+def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
+    async def scene() -> list[Found]:
+        shelf, panel = ReferenceShelf(MemoryReferences()), WritingPanel()
+        waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
+        await asyncio.sleep(0)
+        panel.go.set()
+        return await asyncio.gather(*waiting)
+
+    assert asyncio.run(scene()) == ["no_references", WRITTEN]
+
+
+def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_waits() -> None:
+    async def scene() -> tuple[list[list[Judgement]], int]:
+        shelf, panel = ReferenceShelf(MemoryReferences()), WritingPanel()
+        made: list[list[Judgement]] = [[], [], []]
+        waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, one, "learner")) for one in made]
+        await panel.began.wait()
+        waiting[0].cancel()
+        panel.go.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return made, len(panel.asked)
+
+    assert asyncio.run(scene()) == ([[], [MADE], []], 1)
+
+
+def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_while() -> None:
+    now = [1000.0]
+
+    async def scene() -> tuple[list[Found], int]:
+        panel = WritingPanel(usable=False)
+        panel.go.set()
+        shelf = ReferenceShelf(MemoryReferences(), lambda: now[0])
+        found = []
+        for seconds in (0.0, RETRY_SECONDS / 2, RETRY_SECONDS):
+            now[0] += seconds
+            found.append(await shelf.find(panel, PLAN, CASE, [], None))
+        return found, len(panel.asked)
+
+    assert asyncio.run(scene()) == (["references_failed"] * 3, 2)
