@@ -40,7 +40,9 @@ def policy() -> Iterator[ChatServer]:
 
 
 def started(gateway: Served, policy: ChatServer, out: Path, run: str) -> "subprocess.Popen[str]":
-    how = ("--env", "gsm8k", "--split", "test", "--run", run, "--group-size", "2", "--concurrency", "4")
+    """A task whose hand-out was cut off comes back when its lease is over."""
+    how = ["--env", "gsm8k", "--split", "test", "--run", run, "--group-size", "2", "--concurrency", "4"]
+    how += ["--lease-seconds", "10"]
     command = [sys.executable, "-m", "app.cli", *arguments(gateway.url, policy.url, out, *how)]
     environment = {**os.environ, "COLUMNS": "300"}
     return subprocess.Popen(
