@@ -11,6 +11,7 @@ from app.domain.rubrics import Rubric
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
+from app.toolkit.answers.committed import strip_thinking
 
 LeaseSeconds = Annotated[FiniteNumber, Field(ge=10, le=86_400)]
 
@@ -145,6 +146,12 @@ class WithdrawnLabel(Frozen):
 
 
 def show_messages(completion: Completion) -> tuple[Message, ...]:
-    if completion.messages is None:
-        return (Message(role="assistant", content=completion.text or ""),)
-    return tuple(one.model_copy(update={"reasoning_content": None}) for one in completion.messages)
+    """Without thinking, which judges do not read either."""
+    spoken = completion.messages or (Message(role="assistant", content=completion.text or ""),)
+    return tuple(map(_leave_out_thinking, spoken))
+
+
+def _leave_out_thinking(message: Message) -> Message:
+    is_reply = message.role == "assistant" and message.content is not None
+    content = strip_thinking(message.content or "").text.strip() if is_reply else message.content
+    return message.model_copy(update={"reasoning_content": None, "content": content})
