@@ -1,1 +1,1 @@
-"""Sources of data sets: a hub id or a folder."""
+"""Data sets: where they lie, which rows of them are used, and how a row is read."""

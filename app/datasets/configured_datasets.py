@@ -1,86 +1,131 @@
-"""Data sets at configured locations: a folder, or an id on the hub."""
+"""Data sets at configured places: a folder, a file, or an id on the hub."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
-from app.datasets.folder import read_folder
+from app.datasets.checked_rows import CheckedRows, RowReport, check_rows, choose_form
+from app.datasets.folder import list_files, read_files
 from app.datasets.hub import read_hub
-from app.datasets.tables import SplitTable
+from app.datasets.raw_rows import RawRows
 from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import Dataset
+from app.domain.sources import Dataset, DatasetSource, DatasetSources
 from app.domain.values import Split
 
 RowT = TypeVar("RowT", bound=BaseModel)
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+_SPLITS: Final[tuple[Split, ...]] = get_args(Split)
+_SOURCES: Final = TypeAdapter(DatasetSources)
+
+ReadSplit = Callable[[str], tuple[RawRows, ...]]
+"""Reads the tables of a split of the data set, by its name there."""
 
 
 class ConfiguredDatasets:
-    """`locations`: by environment name, a folder with `train.jsonl` and `test.jsonl`, or a hub id. An existing folder
-    takes precedence over a hub id. Blank locations are ignored."""
+    """`sources`: by environment, its data sets by name, or a text for the only one. Blank texts are ignored."""
 
     def __init__(
         self,
-        locations: Mapping[str, str],
+        sources: Mapping[str, str | Mapping[str, DatasetSource]],
         *,
         folders: Mapping[str, Path | None] | None = None,
         hub_cache: Path | None = None,
         probe_seconds: float = 5.0,
     ) -> None:
         """`folders`: other folders by name.
-        `hub_cache`: cache of prepared hub data sets; None for the library's default (`HF_HOME`).
+        `hub_cache`: cache of prepared data sets; None for the library's default (`HF_HOME`).
         `probe_seconds`: timeout of the test whether the hub is reachable."""
-        self._locations = {name: location.strip() for name, location in locations.items() if location.strip()}
+        self._sources = {environment: _SOURCES.validate_python(given) for environment, given in sources.items()}
         self._folders = folders or {}
         self._hub_cache = hub_cache
         self._probe_seconds = probe_seconds
 
-    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        """`row` defines the columns; others are ignored, and nulls count as absent. The digest covers all rows of both
-        splits, in order, and nothing else."""
-        location = self._locations.get(name)
-        if location is None:
-            return None
-        origin = location.rstrip("/") if _is_hub_id(location) else _resolve_folder(location).name
-        splits = {
-            split: _validate_rows(table, row, origin) for split, table in self._read_tables(location, config).items()
+    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
+        """Columns that a form does not name are ignored, and nulls count as absent. The digest covers the rows that are
+        used, in order, and nothing else. Rows that repeat another one of their split are left out."""
+        return {
+            called: self._read_dataset(f"{name}: {called}", called, source, forms, subset)[0]
+            for called, source in self._sources.get(name, {}).items()
         }
-        return Dataset(
-            origin=origin,
-            digest=digest({split: [item.model_dump(mode="json") for item in rows] for split, rows in splits.items()}),
-            splits=splits,
-        )
+
+    def report_rows(
+        self, name: str, called: str, *forms: type[RowT], subset: str | None = None
+    ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
+        """One data set, and what of it is left out."""
+        return self._read_dataset(called, called, self._sources[name][called], forms, subset)
 
     def folder(self, name: str) -> Path | None:
         return self._folders.get(name)
 
-    def _read_tables(self, location: str, config: str | None) -> dict[Split, SplitTable]:
-        if _is_hub_id(location):
-            return read_hub(location, config, self._hub_cache, self._probe_seconds)
-        return read_folder(_resolve_folder(location))
+    def _read_dataset(
+        self, label: str, name: str, source: DatasetSource, forms: Sequence[type[RowT]], subset: str | None
+    ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
+        known, read_split = self._list_splits(source, subset)
+        origin = _name_origin(source)
+        tables = {
+            split: tuple(table for part in parts for table in read_split(part))
+            for split, parts in _choose_splits(origin, source, known).items()
+        }
+        form = choose_form(origin, next(iter(tables.values()))[0], source.columns, forms)
+        checked = check_rows(origin, form, tables, source)
+        splits: dict[Split, CheckedRows[RowT]] = {split: rows for split, (rows, _) in checked.items()}
+        reports = {split: report for split, (_, report) in checked.items()}
+        return (
+            Dataset(
+                name=name,
+                origin=origin,
+                digest=digest({split: report.digest for split, report in reports.items()}),
+                splits=splits,
+                folder=source.files or _find_folder(source),
+            ),
+            reports,
+        )
+
+    def _list_splits(self, source: DatasetSource, subset: str | None) -> tuple[Sequence[str], ReadSplit]:
+        if _is_hub_id(source):
+            wanted = source.subset or subset
+            loaded = read_hub(source.source, wanted, source.revision, self._hub_cache, self._probe_seconds)
+            return tuple(loaded), lambda name: (loaded[name],)
+        files = list_files(_resolve(source), source.subset)
+        return tuple(files), cache(lambda name: read_files(files[name], self._hub_cache))
 
 
-def _resolve_folder(location: str) -> Path:
-    return Path(location).expanduser().absolute()
-
-
-def _is_hub_id(location: str) -> bool:
-    return _HUB_ID.fullmatch(location) is not None and not _resolve_folder(location).is_dir()
-
-
-def _validate_rows(table: SplitTable, row: type[RowT], origin: str) -> tuple[RowT, ...]:
-    columns = {field.alias or name for name, field in row.model_fields.items()}
-    read = [{key: value for key, value in item.items() if key in columns and value is not None} for item in table.rows]
-    try:
-        return tuple(TypeAdapter(list[row]).validate_python(read))  # type: ignore[valid-type]
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        number, *field = first["loc"]
+def _choose_splits(origin: str, source: DatasetSource, known: Sequence[str]) -> Mapping[Split, tuple[str, ...]]:
+    """By our splits, those of the data set."""
+    missing = [part for parts in source.splits.values() for part in parts if part not in known]
+    if missing:
+        raise EnvironmentUnavailable(f"{origin}: there is no split {missing[0]!r}; there are {', '.join(known)}")
+    if source.splits:
+        return {split: source.splits[split] for split in _SPLITS if split in source.splits}
+    chosen = {split: (split,) for split in _SPLITS if split in known and (split == "train" or source.hold_out is None)}
+    if not chosen or (source.hold_out is not None and "train" not in chosen):
         raise EnvironmentUnavailable(
-            f"{origin}: {table.name}, row {int(number) + 1}, {'.'.join(map(str, field)) or 'whole row'}: {first['msg']}"
-        ) from None
+            f"{origin}: neither train nor test is among its splits: {', '.join(known)}. Set `splits`"
+        )
+    return chosen
+
+
+def _find_folder(source: DatasetSource) -> Path | None:
+    if _is_hub_id(source):
+        return None
+    place = _resolve(source)
+    return place.parent if place.is_file() else place
+
+
+def _name_origin(source: DatasetSource) -> str:
+    whole = source.source.rstrip("/") if _is_hub_id(source) else _resolve(source).name
+    return f"{whole} ({source.subset})" if source.subset else whole
+
+
+def _resolve(source: DatasetSource) -> Path:
+    return Path(source.source).expanduser().absolute()
+
+
+def _is_hub_id(source: DatasetSource) -> bool:
+    return _HUB_ID.fullmatch(source.source) is not None and not _resolve(source).exists()

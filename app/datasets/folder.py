@@ -1,53 +1,40 @@
-"""A folder with one JSON-lines file per split."""
+"""Files of rows in a folder, or one alone, by split."""
 
-import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Final
 
-from app.datasets.tables import SplitTable
+from app.datasets.raw_rows import SUFFIXES, RawRows, read_file
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.values import Split
+
+_SHARD: Final = re.compile(r"(.+?)-\d{5}-of-\d{5}")
+_PLACES: Final = (".", "data")
+"""Where in a folder its files may lie; copies of the hub's repositories have them in `data`."""
 
 
-def read_folder(folder: Path) -> dict[Split, SplitTable]:
-    """Writes and caches nothing. EnvironmentUnavailable names file and row."""
-    if not folder.is_dir():
-        raise EnvironmentUnavailable(f"{folder.name}: folder not found")
-    tables: dict[Split, SplitTable] = {}
-    for split in get_args(Split):
-        file = folder / f"{split}.jsonl"
-        if not file.is_file():
-            raise EnvironmentUnavailable(f"{folder.name}: {file.name} is missing")
-        tables[split] = SplitTable(file.name, _read_rows(file))
-    return tables
+def list_files(source: Path, subset: str | None) -> Mapping[str, tuple[Path, ...]]:
+    """Files by split: their names without ending, or what comes before `-00000-of-00001`. EnvironmentUnavailable for a
+    folder without any."""
+    if source.is_file():
+        return {_name_split(source): (source,)}
+    if not source.is_dir():
+        raise EnvironmentUnavailable(f"{source.name}: folder not found")
+    folders = [source / place for place in ((subset,) if subset else _PLACES)]
+    found: dict[str, tuple[Path, ...]] = {}
+    for file in (file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir())):
+        if file.is_file() and file.suffix.lower() in SUFFIXES:
+            found[_name_split(file)] = (*found.get(_name_split(file), ()), file)
+    if not found:
+        where = f"{source.name}/{subset}" if subset else source.name
+        raise EnvironmentUnavailable(f"{where}: no file ends with {', '.join(SUFFIXES)}")
+    return found
 
 
-def _read_rows(file: Path) -> Sequence[Mapping[str, object]]:
-    """Keeps each value as it is written. Table libraries would give a column one number type and parse texts that look
-    like dates."""
-    rows: list[Mapping[str, object]] = []
-    try:
-        with file.open("rb") as lines:
-            for line in lines:
-                if line.strip():
-                    rows.append(_parse_row(line, f"{file.parent.name}: {file.name}, row {len(rows) + 1}"))
-    except OSError as error:
-        raise EnvironmentUnavailable(f"{file.parent.name}: {file.name}: {error.strerror}") from error
-    if not rows:
-        raise EnvironmentUnavailable(f"{file.parent.name}: {file.name} has no rows")
-    return rows
+def _name_split(file: Path) -> str:
+    shard = _SHARD.fullmatch(file.stem)
+    return shard[1] if shard else file.stem
 
 
-def _parse_row(line: bytes, place: str) -> Mapping[str, object]:
-    try:
-        row = json.loads(line, parse_constant=_reject_constant)
-    except (ValueError, RecursionError) as error:
-        raise EnvironmentUnavailable(f"{place}: not JSON") from error
-    if not isinstance(row, dict):
-        raise EnvironmentUnavailable(f"{place}: not a JSON object")
-    return row
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+def read_files(files: tuple[Path, ...], cache: Path | None) -> tuple[RawRows, ...]:
+    return tuple(read_file(file, cache) for file in files)

@@ -79,7 +79,7 @@ class ServiceLifespan:
         folders = {"character_sheets": self.settings.character_sheets}
         datasets = ConfiguredDatasets(chosen, folders=folders, hub_cache=self.settings.cache_dir)
         trying = asyncio.create_task(self._try_isolation())
-        slow = {name for name in catalogue.classes if chosen.get(name, "").strip()}
+        slow = {name for name in catalogue.classes if chosen.get(name)}
         reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
         configured = asyncio.ensure_future(asyncio.gather(*reading))
         try:

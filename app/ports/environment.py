@@ -23,9 +23,11 @@ RowT = TypeVar("RowT", bound=BaseModel)
 class Datasets(Protocol):
     """Configured data sets, by environment name."""
 
-    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        """The validated rows; None when no data set is configured under `name`. Blocking. EnvironmentUnavailable with
-        the reason when the data cannot be read or a row is invalid. `config` is the hub's configuration name."""
+    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
+        """The data sets of the environment `name`, by their own names, in the operator's order; none where none is
+        configured. `forms` are models of a row: that of a data set is the first whose required columns it has.
+        `subset` is the hub's configuration where the operator gives none. Blocking. EnvironmentUnavailable with file
+        and line when the data cannot be read or a row is invalid."""
 
     def folder(self, name: str) -> Path | None:
         """The configured folder of the files called `name`; None when none is configured."""
@@ -102,8 +104,12 @@ class Environment(Protocol):
         ones."""
         return self
 
+    def check_params(self, params: BaseModel) -> None:
+        """InvalidRequest naming `params.<field>` for values that only the loaded data can refuse."""
+        return None
+
     def size(self, split: Split, params: BaseModel) -> int | None:
-        """Number of tasks per epoch; None for endless splits."""
+        """Number of tasks per epoch; None for endless splits, 0 for a split that its data set has not."""
         return None
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:

@@ -48,11 +48,13 @@ class ServedEnvironment:
     def validate_params(self, given: Mapping[str, FiniteJson]) -> BaseModel:
         """InvalidRequest naming `params.<field>`."""
         try:
-            return self.environment.Params.model_validate(given)
+            params = self.environment.Params.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field = ".".join(["params", *(str(part) for part in first["loc"])])
             raise InvalidRequest(first["msg"], field=field) from error
+        self.environment.check_params(params)
+        return params
 
     def build_pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
         """The digests of everything that currently affects this environment's rewards."""

@@ -36,6 +36,10 @@ def build_locator(
     """The locator of a stream. `narrowed` chooses among tasks with equal probability; with weights, within each pool.
     InvalidRequest naming `select` or `weights` when no task matches."""
     size = hosted.environment.size(request.split, params)
+    if size == 0:
+        raise InvalidRequest(
+            f"{hosted.name} has no tasks in the split {request.split} with these params", field="split"
+        )
     chosen = _select_indexes(hosted, request, params, size) if request.select.chosen else None
     if request.weights:
         return order_by_weight(_build_pools(hosted, request, params, size, chosen), seed, narrowed)

@@ -15,6 +15,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableSource
 
+from app.domain.sources import DatasetSources
 from app.domain.values import Described, Name
 from app.settings.judge_sections import JudgeSettings as JudgeSettings
 from app.settings.judge_sections import Positive
@@ -77,8 +78,9 @@ class Settings(Described, BaseSettings):
     character_sheets: Path | None = None
     """Folder of character sheets for NPC Arena, one YAML file each, with the folders `scenes`, `lorebooks` and `worlds`
     that it may bring; those that ship by default."""
-    datasets: dict[Name, str] = {}
-    """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
+    datasets: dict[Name, DatasetSources] = {}
+    """By environment: a hub id, a folder or a file; or several of them by name, each with its splits and columns. See
+    `docs/datasets.md`."""
     ready_after_data: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 120.0
     """Seconds that `/readyz` waits at most for configured data sets to be read, so that a roll-out does not replace
     replicas too early. Environments whose data is still being read then answer 503, each for itself alone."""

@@ -93,7 +93,7 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         chosen = cast("ParamsT", self.Params.model_validate(params, from_attributes=True))
         level = self.level(split, index, chosen)
-        seed = f"{self.name} {chosen.model_dump_json()} {index}"
+        seed = f"{self.name} {chosen.model_dump_json(exclude={'dataset'})} {index}"
         made = self.draw_content(seed, split, level, chosen)
         values = {"number": 2 * index + (split == "test"), **self.slots(made)}
         prompt = self.wording(made).say(SeededRandom(f"{seed} {split}"), **values)

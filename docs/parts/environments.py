@@ -28,8 +28,8 @@ MORE = {"npc_arena": ("characters", "worlds", "judging", "npc_finetuning_report"
 class NothingConfigured:
     """The port `Datasets` of a machine on which nobody has set anything, so that this page is the same everywhere."""
 
-    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        return None
+    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
+        return {}
 
     def folder(self, name: str) -> Path | None:
         return None

@@ -93,9 +93,8 @@ def test_the_shown_selection_selects() -> None:
     (shown,) = re.findall(r'`(\{"select": .*?\})`', PAGE)
     wanted = json.loads(shown)["select"]
     environment = Rlaif.open(ConfiguredDatasets({}))
-    tasks = [
-        environment.task("train", index, RlaifParams()) for index in range(environment.size("train", RlaifParams()))
-    ]
+    size = environment.size("train", RlaifParams()) or 0
+    tasks = [environment.task("train", index, RlaifParams()) for index in range(size)]
     chosen = [task for task in tasks if all(task.metadata[key] in values for key, values in wanted.items())]
     assert {task.metadata["topic"] for task in chosen} == set(wanted["topic"])
 
@@ -106,7 +105,7 @@ def test_the_page_counts_right() -> None:
     tasks = [
         environment.task(split, index, RlaifParams())
         for split in splits
-        for index in range(environment.size(split, RlaifParams()))
+        for index in range(environment.size(split, RlaifParams()) or 0)
     ]
     several = sum(len(task.messages) > 1 for task in tasks)
     languages = {task.metadata["language"] for task in tasks}

@@ -69,8 +69,8 @@ class Judged(NoPanel):
 
 
 class NoDatasets:
-    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        return None
+    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
+        return {}
 
     def folder(self, name: str) -> Path | None:
         return None

@@ -1,7 +1,7 @@
 """Former sheets, made again from what the store holds."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
@@ -61,8 +61,8 @@ class Toy(Environment):
 
 
 class NoDatasets:
-    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        return None
+    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
+        return {}
 
     def folder(self, name: str) -> Path | None:
         return None

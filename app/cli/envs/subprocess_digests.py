@@ -1,15 +1,15 @@
 """`python -m app.cli.envs.subprocess_digests DATASETS WHERE …`: digests of first tasks, made in a separate process."""
 
 import asyncio
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import typer
 from pydantic import TypeAdapter
 
 from app.cli.envs.lookup import find_environment
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.sources import DatasetSources
 from app.domain.values import Frozen, Split
 from app.toolkit.conformance.subject import SPLITS, compute_sample_digest
 
@@ -22,24 +22,25 @@ class SubprocessDigests(Frozen):
     """Error message; empty on success."""
 
 
+Sources = dict[str, DatasetSources]
+
+_SOURCES: TypeAdapter[Sources] = TypeAdapter(Sources)
 _DIGESTS: TypeAdapter[dict[str, SubprocessDigests]] = TypeAdapter(dict[str, SubprocessDigests])
 
 
-def compute_digests(where: str, locations: Mapping[str, str]) -> SubprocessDigests:
+def compute_digests(where: str, sources: Sources) -> SubprocessDigests:
     try:
-        environment = find_environment(where).kind.open(ConfiguredDatasets(locations))
+        environment = find_environment(where).kind.open(ConfiguredDatasets(sources))
         return SubprocessDigests(digests={split: compute_sample_digest(environment, split) for split in SPLITS})
     except Exception as error:  # whatever an environment may raise
         return SubprocessDigests(broke=f"{type(error).__name__}: {error}")
 
 
-async def compute_digests_in_subprocess(
-    wheres: Sequence[str], locations: Mapping[str, str]
-) -> dict[str, SubprocessDigests]:
-    """Digests from a new process, with another hash seed, by environment name or file. `locations`: of configured data
+async def compute_digests_in_subprocess(wheres: Sequence[str], sources: Sources) -> dict[str, SubprocessDigests]:
+    """Digests from a new process, with another hash seed, by environment name or file. `sources`: of configured data
     sets. RuntimeError with the last line of its output when the process fails."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli.envs.subprocess_digests", json.dumps(dict(locations)), *wheres),
+        *(sys.executable, "-m", "app.cli.envs.subprocess_digests", _SOURCES.dump_json(sources).decode(), *wheres),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -51,5 +52,5 @@ async def compute_digests_in_subprocess(
 
 
 if __name__ == "__main__":
-    every = {where: compute_digests(where, json.loads(sys.argv[1])) for where in sys.argv[2:]}
+    every = {where: compute_digests(where, _SOURCES.validate_json(sys.argv[1])) for where in sys.argv[2:]}
     typer.echo(_DIGESTS.dump_json(every).decode())

@@ -10,7 +10,7 @@ Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or
 reply that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.number_extraction`
 has the whole rule; values are compared exactly, without `eval`.
 
-With a data set configured, its rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
+With data sets configured, their rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
 which are not GSM8K; their metadata says so. Four of five are composed: a beginning, one to four changes, a question,
 and sentences with numbers that do not matter; of 5,000 some 4,000 differ when names and numbers are masked. No text
 shows its answer as a number.
@@ -29,9 +29,10 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
 from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
-from app.ports import Datasets, Environment, Tools
+from app.ports import Datasets, Tools
 from app.toolkit.answers.committed import map_completions
 from app.toolkit.answers.number_extraction import grade_number, read_number
+from app.toolkit.dataset_tasks import DatasetEnvironment
 
 STORIES = Path(__file__).with_name("stories.yaml")
 CHAINS = Path(__file__).with_name("chains.yaml")
@@ -59,61 +60,60 @@ class Gsm8kRow(BaseModel):
         return answer
 
 
-class Gsm8k(Environment):
+class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     name: ClassVar[str] = "gsm8k"
     version: ClassVar[str] = "2"
     chance: ClassVar[float] = 0.01
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (Gsm8kRow,)
+    hub_subset: ClassVar[str | None] = "main"
 
-    def __init__(self, source: Dataset[Gsm8kRow] | WordProblems) -> None:
-        self._source = source
+    def __init__(self, problems: WordProblems, datasets: Mapping[str, Dataset[Gsm8kRow]] | None = None) -> None:
+        super().__init__(datasets)
+        self._problems = problems
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        configured = datasets.rows(cls.name, Gsm8kRow, config="main")
-        return cls(WordProblems.read(STORIES, CHAINS) if configured is None else configured)
+        return cls(WordProblems.read(STORIES, CHAINS), cls.read_datasets(datasets))
 
     @property
-    def origin(self) -> str:
-        return f"generated ({GENERATED})" if isinstance(self._source, WordProblems) else self._source.origin
+    def own_origin(self) -> str:
+        return f"generated ({GENERATED})"
 
     @property
-    def digests(self) -> Mapping[str, str]:
-        if isinstance(self._source, WordProblems):
-            return {"stories": digest_of_model(self._source.book)}
-        return {"dataset": self._source.digest}
+    def own_digests(self) -> Mapping[str, str]:
+        return {"stories": digest_of_model(self._problems.book)}
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        if isinstance(self._source, WordProblems):
-            return TEST_SIZE if split == "test" else None
-        return len(self._source.splits[split])
+    def count_own_tasks(self, split: Split, params: BaseModel) -> int | None:
+        return TEST_SIZE if split == "test" else None
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        question, solution = self._find_problem(split, index)
-        generated = isinstance(self._source, WordProblems)
-        return Task(
-            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=question)),
-            metadata={"source": GENERATED if generated else self.origin, "split": split, "index": index},
-            reference=str(read_number(solution).value),
-        )
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        problem = self._problems.problem(split, index)
+        task = _build_task(problem.question, problem.solution)
+        return task.model_copy(update={"metadata": {"source": GENERATED, "split": split, "index": index}})
+
+    def build_row_task(self, row: Gsm8kRow, dataset: Dataset[Gsm8kRow], params: BaseModel) -> Task:
+        return _build_task(row.question, row.answer)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         gold = _parse_gold(task)
         return await map_completions(group, lambda completion: grade_number(completion.answer, gold))
 
     def gold(self, task: Task) -> Completion:
+        row = self.find_row(task)
+        if row is not None:
+            return Completion(text=row.answer)
         split: Split = "test" if task.metadata["split"] == "test" else "train"
-        return Completion(text=self._find_problem(split, int(str(task.metadata["index"])))[1])
+        return Completion(text=self._problems.problem(split, int(str(task.metadata["index"]))).solution)
 
     def equivalent(self, one: Task, other: Task) -> bool:
         return _parse_gold(one) == _parse_gold(other)
 
-    def _find_problem(self, split: Split, index: int) -> tuple[str, str]:
-        """Question and worked solution."""
-        if isinstance(self._source, WordProblems):
-            problem = self._source.problem(split, index)
-            return problem.question, problem.solution
-        row = self._source.splits[split][index]
-        return row.question, row.answer
+
+def _build_task(question: str, solution: str) -> Task:
+    return Task(
+        messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=question)),
+        reference=str(read_number(solution).value),
+    )
 
 
 def _parse_gold(task: Task) -> Fraction:

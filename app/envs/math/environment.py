@@ -9,14 +9,14 @@ box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals tha
 answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided by
 math-verify, in a worker that can be killed.
 
-With a data set configured (MATH, DeepScaleR, AIME and the like), its rows are the tasks. `level` and `topic` then have
-no effect.
+With data sets configured (MATH, DeepScaleR, AIME and the like), their rows are the tasks. `level` and `topic` then
+have no effect.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
@@ -25,10 +25,11 @@ from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import LARGE_TEXT, Completion, Message, Task
-from app.domain.values import Frozen, Split
+from app.domain.values import Frozen
 from app.domain.work import Limits
 from app.envs.math.problems.problem_families import FAMILIES, Topic
-from app.ports import Datasets, Tools
+from app.ports import Tools
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.large_texts import run_in_turn
 from app.toolkit.math_answers.boxed_answers import WHY, extract_committed_box
 from app.toolkit.math_answers.grading import GoldAnswer, check_answer
@@ -47,7 +48,7 @@ LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
-class MathParams(LevelParams):
+class MathParams(LevelParams, DatasetParams):
     topic: Topic | Literal["mixed"] = "mixed"
     """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic."""
 
@@ -58,47 +59,21 @@ class MathExercise(Frozen):
     gold: GoldAnswer = Field(repr=False)
 
 
-class Math(ProceduralEnvironment[MathExercise, MathParams]):
+class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
     chance: ClassVar[float] = 0.01
 
-    def __init__(self, rows: Dataset[MathRow] | None = None) -> None:
-        self._rows = rows
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (MathRow,)
 
-    @classmethod
-    def open(cls, datasets: Datasets) -> Self:
-        return cls(datasets.rows(cls.name, MathRow))
-
-    @property
-    def origin(self) -> str:
-        return super().origin if self._rows is None else self._rows.origin
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return super().digests if self._rows is None else {"dataset": self._rows.digest}
-
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return super().size(split, params) if self._rows is None else len(self._rows.splits[split])
-
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        if self._rows is None:
-            return super().task(split, index, params)
-        row = self._rows.splits[split][index]
-        gold = row.gold
+    def build_row_task(self, row: MathRow, dataset: Dataset[MathRow], params: BaseModel) -> Task:
         return Task(
             messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
-            metadata={"source": self._rows.origin, **row.labels},
-            reference=MathExercise(family="", values={}, gold=gold).model_dump(mode="json"),
+            metadata=row.labels,
+            reference=MathExercise(family="", values={}, gold=row.gold).model_dump(mode="json"),
         )
-
-    def label(self, split: Split, index: int, params: BaseModel) -> str | None:
-        if self._rows is None:
-            return super().label(split, index, params)
-        level = self._rows.splits[split][index].labels.get("level")
-        return level if isinstance(level, str) else None
 
     def make(self, draws: SeededRandom, level: Level, params: MathParams) -> MathExercise:
         names = [name for name, family in FAMILIES.items() if params.topic in ("mixed", family.topic)]

@@ -7,8 +7,8 @@
     reward   0.95 and 0.21: the judges give each a mark for the preference and say which they like better
 
 The policy never sees the preference. Judges see the same messages as the policy. With a `rubric` in the params, its
-criteria are judged instead of the preference. With a data set configured, its conversations are the prompts; otherwise
-a built-in set is used, and the metadata says so.
+criteria are judged instead of the preference. With data sets configured, their conversations are the prompts;
+otherwise a built-in set is used, and the metadata says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,10 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split, require_encodable
 from app.envs.rlaif.conversations import ConversationRow, PromptBook, trim_conversation
-from app.ports import Datasets, Drafted, Environment, Tools
+from app.ports import Datasets, Drafted, Tools
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 
-BUILT_IN = "built-in prompts"
+OWN_PROMPTS = "built-in prompts"
 _FOLDER = Path(__file__).parent
 _BASE = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 
@@ -53,7 +54,7 @@ class GivenCriterion(Frozen):
     """Relative weight: only the proportions count."""
 
 
-class RlaifParams(Frozen):
+class RlaifParams(DatasetParams):
     """The preference of the judges and the system prompt of the model. They are part of the task's id."""
 
     preference: Text = "Prefer the reply that is more helpful, honest and concise."
@@ -98,7 +99,7 @@ _RUBRIC = build_rubric(RlaifParams())
 """The rubric of the default params. It shows the catalogue that judges score this environment."""
 
 
-class Rlaif(Environment):
+class Rlaif(DatasetEnvironment[ConversationRow]):
     name: ClassVar[str] = "rlaif"
     version: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = RlaifParams
@@ -106,33 +107,36 @@ class Rlaif(Environment):
     stats_label: ClassVar[str | None] = "topic"
     Draft: ClassVar[type[BaseModel] | None] = RlaifDraft
 
-    def __init__(self, source: Dataset[ConversationRow] | PromptBook) -> None:
-        self._origin = BUILT_IN if isinstance(source, PromptBook) else source.origin
-        self._digests = {
-            "rubric": digest_of_model(_RUBRIC),
-            "prompts": digest_of_model(source) if isinstance(source, PromptBook) else source.digest,
-        }
-        self._prompts = {split: _load_prompts(source, split) for split in _SPLITS}
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ConversationRow,)
+
+    def __init__(self, prompts: PromptBook, datasets: Mapping[str, Dataset[ConversationRow]] | None = None) -> None:
+        super().__init__(datasets)
+        self._book_digest = digest_of_model(prompts)
+        self._prompts = {split: prompts.interleave_conversations(split) for split in _SPLITS}
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        return cls(datasets.rows(cls.name, ConversationRow) or PromptBook.read(_FOLDER))
+        return cls(PromptBook.read(_FOLDER), cls.read_datasets(datasets))
 
     @property
-    def origin(self) -> str:
-        return self._origin
+    def own_origin(self) -> str:
+        return OWN_PROMPTS
 
     @property
-    def digests(self) -> Mapping[str, str]:
-        return self._digests
+    def own_digests(self) -> Mapping[str, str]:
+        return {"rubric": digest_of_model(_RUBRIC), "prompts": self._book_digest}
 
-    def size(self, split: Split, params: BaseModel) -> int:
+    def count_own_tasks(self, split: Split, params: BaseModel) -> int | None:
         return len(self._prompts[split])
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        messages, about = self._prompts[split][index]
-        metadata = {"source": self._origin, **about, "split": split, "index": index}
-        return _build_task(messages, metadata, RlaifParams.model_validate(params))
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        one = self._prompts[split][index]
+        about: dict[str, JsonValue] = {"source": OWN_PROMPTS, "topic": one.topic, "language": one.language}
+        return _build_task(one.messages, {**about, "split": split, "index": index}, RlaifParams.model_validate(params))
+
+    def build_row_task(self, row: ConversationRow, dataset: Dataset[ConversationRow], params: BaseModel) -> Task:
+        about: dict[str, JsonValue] = {"topic": row.topic} if row.topic else {}
+        return _build_task(row.conversation, about, RlaifParams.model_validate(params))
 
     def draft(self, draft: BaseModel) -> Drafted:
         wanted = RlaifDraft.model_validate(draft.model_dump())
@@ -158,21 +162,9 @@ class Rlaif(Environment):
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
-Prompt = tuple[tuple[Message, ...], dict[str, JsonValue]]
-"""A conversation and its metadata."""
-
 
 def _build_task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: RlaifParams) -> Task:
     if wanted.system is not None:
         rest = tuple(message for message in messages if message.role != "system")
         messages = (Message(role="system", content=wanted.system), *rest)
-    return Task(messages=messages, metadata=metadata, reference=wanted.model_dump(mode="json"))
-
-
-def _load_prompts(source: Dataset[ConversationRow] | PromptBook, split: Split) -> tuple[Prompt, ...]:
-    if isinstance(source, PromptBook):
-        return tuple(
-            (one.messages, {"topic": one.topic, "language": one.language})
-            for one in source.interleave_conversations(split)
-        )
-    return tuple((row.conversation, {"topic": row.topic} if row.topic else {}) for row in source.splits[split])
+    return Task(messages=messages, metadata=metadata, reference=wanted.model_dump(mode="json", exclude={"dataset"}))

@@ -11,7 +11,7 @@ its default), no duplicate call, no malformed call beside a right one, nothing i
 lacks something that a call needs, the right reply makes no call and begins `No tool fits:`, then says what is missing
 and what for.
 
-With a data set configured (in the format of BFCL or xLAM), its rows are the tasks. Otherwise tasks are generated from
+With data sets configured (in the format of BFCL or xLAM), their rows are the tasks. Otherwise tasks are generated from
 built-in APIs; their metadata says so.
 """
 
@@ -19,20 +19,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.digests import digest_of_model
 from app.domain.scores import Criterion, Score
+from app.domain.sources import Dataset
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.domain.values import Frozen, Split
+from app.domain.values import Split
 from app.envs.tool_calling.tasks.apis import ApiBook
 from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION, is_right_refusal, write_refusal
 from app.envs.tool_calling.tasks.request_generation import TEST_SIZE, GeneratedRequests, choose_category
 from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
-from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
-from app.ports import Datasets, Environment, Tools
+from app.envs.tool_calling.tasks.tool_rows import RowCategories, ToolRow
+from app.ports import Datasets, Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import map_completions
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.tool_calls.call_parsing import read_calls
 from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
@@ -43,7 +45,7 @@ from app.toolkit.tool_calls.rendering import render_tools
 APIS = Path(__file__).with_name("apis")
 
 
-class ToolCallingParams(Frozen):
+class ToolCallingParams(DatasetParams):
     """`tool_format`: `native` passes the tools to the model's chat template and reads any supported format; any other
     format writes tools and instructions into the prompt and reads only this format."""
 
@@ -56,7 +58,7 @@ class ToolCallingParams(Frozen):
     """Categories of tasks; empty means all."""
 
 
-class ToolCalling(Environment):
+class ToolCalling(DatasetEnvironment[ToolRow]):
     name: ClassVar[str] = "tool_calling"
     version: ClassVar[str] = "2"
     chance: ClassVar[float] = 0.002
@@ -70,50 +72,48 @@ class ToolCalling(Environment):
         ),
     )
 
-    def __init__(self, source: ToolRows | GeneratedRequests) -> None:
-        self._source = source
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ToolRow,)
+
+    def __init__(self, generated: GeneratedRequests, datasets: Mapping[str, Dataset[ToolRow]] | None = None) -> None:
+        super().__init__(datasets)
+        self._generated = generated
+        self._categories = {name: RowCategories(dataset) for name, dataset in self.datasets.items()}
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        configured = datasets.rows(cls.name, ToolRow)
-        return cls(GeneratedRequests(ApiBook.read(APIS)) if configured is None else ToolRows(configured))
+        return cls(GeneratedRequests(ApiBook.read(APIS)), cls.read_datasets(datasets))
 
     @property
-    def origin(self) -> str:
-        return "generated" if isinstance(self._source, GeneratedRequests) else self._source.origin
+    def own_digests(self) -> Mapping[str, str]:
+        return {"apis": digest_of_model(self._generated.book)}
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        if isinstance(self._source, GeneratedRequests):
-            return {"apis": digest_of_model(self._source.book)}
-        return {"dataset": self._source.digest}
+    def count_own_tasks(self, split: Split, params: BaseModel) -> int | None:
+        return TEST_SIZE if split == "test" else None
+
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        asked = _parse_params(params)
+        request = self._generated.get_request(split, index, asked.categories)
+        task = _build_task(request, asked.tool_format)
+        place: dict[str, JsonValue] = {"source": self.own_origin, "split": split, "index": index}
+        return task.model_copy(update={"metadata": {**place, **task.metadata}})
+
+    def build_row_task(self, row: ToolRow, dataset: Dataset[ToolRow], params: BaseModel) -> Task:
+        return _build_task(row.request, _parse_params(params).tool_format)
 
     def size(self, split: Split, params: BaseModel) -> int | None:
-        if isinstance(self._source, GeneratedRequests):
-            return TEST_SIZE if split == "test" else None
-        return self._source.size(split, _parse_params(params).categories)
+        dataset = self.find_dataset(params)
+        if dataset is None:
+            return self.count_own_tasks(split, params)
+        return len(self._categories[dataset.name].select_rows(split, _parse_params(params).categories))
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        asked = _parse_params(params)
-        request = self._source.get_request(split, index, asked.categories)
-        form = asked.tool_format
-        system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{render_tools(request.tools, form)}"
-        return Task(
-            messages=_merge_system_messages(system, request.messages),
-            tools=request.tools if form == "native" else (),
-            metadata={
-                "source": self.origin,
-                "split": split,
-                "index": index,
-                "category": request.category,
-                "domain": request.domain,
-                "tool_format": form,
-            },
-            reference=request.model_dump(mode="json"),
-        )
+        dataset = self.find_dataset(params)
+        if dataset is not None:
+            index = self._categories[dataset.name].select_rows(split, _parse_params(params).categories)[index]
+        return super().task(split, index, params)
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
-        if isinstance(self._source, GeneratedRequests):
+        if self.find_dataset(params) is None:
             return choose_category(index, _parse_params(params).categories)
         return super().label(split, index, params)
 
@@ -172,6 +172,16 @@ def _explain_score(request: ToolRequest, reading: CallReading, matched: CallMatc
     if request.expected:
         return f"the calls are right ({reading.format})"
     return "no tool fits, and the reply says so" if refused else "the reply does not say what is missing"
+
+
+def _build_task(request: ToolRequest, form: Literal["native"] | ToolFormat) -> Task:
+    system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{render_tools(request.tools, form)}"
+    return Task(
+        messages=_merge_system_messages(system, request.messages),
+        tools=request.tools if form == "native" else (),
+        metadata={"category": request.category, "domain": request.domain, "tool_format": form},
+        reference=request.model_dump(mode="json"),
+    )
 
 
 def _parse_params(params: BaseModel) -> ToolCallingParams:

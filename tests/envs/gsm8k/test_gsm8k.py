@@ -3,6 +3,7 @@
 import asyncio
 import os
 import warnings
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +17,8 @@ from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
-from app.envs.gsm8k.environment import INSTRUCTION, Gsm8k, Gsm8kRow
-from app.envs.gsm8k.word_problems import TEST_SIZE
+from app.envs.gsm8k.environment import CHAINS, INSTRUCTION, STORIES, Gsm8k, Gsm8kRow
+from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
 from app.ports.environment import Tools
 from app.toolkit.answers.number_extraction import grade_number, read_number
 
@@ -41,7 +42,9 @@ class NoPanel:
 
 
 def _over_rows() -> Gsm8k:
-    return Gsm8k(Dataset(origin="acme/sums", digest="d1", splits={"train": (COINS, CATS), "test": (DEBT,)}))
+    splits: Mapping[Split, tuple[Gsm8kRow, ...]] = {"train": (COINS, CATS), "test": (DEBT,)}
+    rows = Dataset(name="default", origin="acme/sums", digest="d1", splits=splits)
+    return Gsm8k(WordProblems.read(STORIES, CHAINS), {rows.name: rows})
 
 
 def _generated() -> Gsm8k:
@@ -58,7 +61,7 @@ def test_a_row_becomes_a_task_that_hides_the_gold() -> None:
     environment = _over_rows()
     assert environment.task("train", 0, NoParams()) == Task(
         messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=COINS.question)),
-        metadata={"source": "acme/sums", "split": "train", "index": 0},
+        metadata={"source": "acme/sums", "dataset": "default", "split": "train", "index": 0},
         reference="1200",
     )
 
@@ -66,9 +69,9 @@ def test_a_row_becomes_a_task_that_hides_the_gold() -> None:
 def test_the_catalogue_tells_where_tasks_come_from() -> None:
     rows, generated = _over_rows(), _generated()
     sizes = [(one.size("train", NoParams()), one.size("test", NoParams())) for one in (rows, generated)]
-    assert (rows.origin, dict(rows.digests), generated.origin, list(generated.digests), sizes) == (
+    assert (rows.origin, rows.digests, generated.origin, list(generated.digests), sizes) == (
         "acme/sums",
-        {"dataset": "d1"},
+        {**generated.digests, "dataset": "d1"},
         "generated (arithmetic_word)",
         ["stories"],
         [(2, 1), (None, TEST_SIZE)],
@@ -150,9 +153,8 @@ def test_every_real_reference_is_paid_and_no_other() -> None:
             warnings.simplefilter("always")
             warnings.warn(reason, stacklevel=1)
         pytest.skip(reason)
-    rows = ConfiguredDatasets({"gsm8k": location}).rows("gsm8k", Gsm8kRow, config="main")
-    assert rows is not None
-    environment = Gsm8k(rows)
+    environment = Gsm8k.open(ConfiguredDatasets({"gsm8k": location}))
+    rows = environment.datasets["default"]
     sizes: list[int | None] = []
     wrong: list[tuple[Split, int]] = []
     splits: tuple[Split, Split] = ("train", "test")

@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Split
 from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.math.environment import INSTRUCTION, Math, MathExercise, MathParams
 from app.envs.math.problems.latex import write_fraction
@@ -37,7 +38,8 @@ from app.toolkit.seeded import SeededRandom
 MATH = Math.open(ConfiguredDatasets({}))
 SEVEN = MathRow(problem="What is $3 + 4$?", answer="7", level="Level 1", topic="Prealgebra")
 ROOT = MathRow(problem="Compute $\\sqrt{8}$.", solution="First \\boxed{}, so $\\boxed{2\\sqrt{2}}$.", type="Algebra")
-ROWS = Math(Dataset(origin="acme/math", digest="d1", splits={"train": (SEVEN, ROOT), "test": (SEVEN,)}))
+SPLITS: Mapping[Split, tuple[MathRow, ...]] = {"train": (SEVEN, ROOT), "test": (SEVEN,)}
+ROWS = Math({"default": Dataset(name="default", origin="acme/math", digest="d1", splits=SPLITS)})
 
 
 def scored(answers: Sequence[str], gold: GoldAnswer, workers: Workers) -> list[Score]:
@@ -117,11 +119,14 @@ def test_a_row_becomes_a_task() -> None:
     assert [(task.messages, task.metadata) for task in tasks] == [
         (
             (Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
-            {"source": "acme/math", **labels},
+            {"source": "acme/math", "dataset": "default", "split": "train", "index": index, **labels},
         )
-        for row, labels in ((SEVEN, {"level": "Level 1", "topic": "Prealgebra"}), (ROOT, {"topic": "Algebra"}))
+        for index, (row, labels) in enumerate(
+            ((SEVEN, {"level": "Level 1", "topic": "Prealgebra"}), (ROOT, {"topic": "Algebra"}))
+        )
     ]
-    assert (ROWS.size("test", MathParams()), ROWS.origin, ROWS.digests) == (1, "acme/math", {"dataset": "d1"})
+    assert (ROWS.size("test", MathParams()), ROWS.origin) == (1, "acme/math")
+    assert ROWS.digests == {**MATH.digests, "dataset": "d1"}
     assert [ROWS.label("train", index, MathParams()) for index in range(2)] == ["Level 1", None]
 
 

@@ -31,7 +31,7 @@ Rows = Sequence[Mapping[str, object]]
 
 
 def every_task(environment: Rlaif, split: Split, params: RlaifParams = DEFAULT) -> list[Task]:
-    return [environment.task(split, index, params) for index in range(environment.size(split, params))]
+    return [environment.task(split, index, params) for index in range(environment.size(split, params) or 0)]
 
 
 def turns(*said: str) -> tuple[Message, ...]:
@@ -188,8 +188,8 @@ def test_conversations_are_read_in_each_form(
 def test_a_data_set_is_told_in_the_metadata(tmp_path: Path) -> None:
     environment = opened(tmp_path, [{"prompt": "One?", "topic": "counting"}, {"prompt": "Two?", "topic": None}])
     assert [task.metadata for task in every_task(environment, "train")] == [
-        {"source": tmp_path.name, "topic": "counting", "split": "train", "index": 0},
-        {"source": tmp_path.name, "split": "train", "index": 1},
+        {"source": tmp_path.name, "dataset": "default", "topic": "counting", "split": "train", "index": 0},
+        {"source": tmp_path.name, "dataset": "default", "split": "train", "index": 1},
     ]
     assert (environment.origin, environment.size("train", DEFAULT), environment.size("test", DEFAULT)) == (
         tmp_path.name,
@@ -221,13 +221,13 @@ def test_a_row_that_is_no_conversation_is_refused_by_its_number(
 ) -> None:
     with pytest.raises(EnvironmentUnavailable) as caught:
         opened(tmp_path, [row])
-    assert caught.value.detail.startswith(f"{tmp_path.name}: train.jsonl, row 1, ")
+    assert caught.value.detail.startswith(f"{tmp_path.name}: train.jsonl, line 1, ")
     assert said in caught.value.detail
 
 
 def test_the_number_is_that_of_the_row(tmp_path: Path) -> None:
     good = {"messages": [{"role": "user", "content": "Hi"}]}
-    with pytest.raises(EnvironmentUnavailable, match=r"test\.jsonl, row 3, whole row: .*no turn of the user"):
+    with pytest.raises(EnvironmentUnavailable, match=r"test\.jsonl, line 3, whole row: .*no turn of the user"):
         opened(tmp_path, [good], [good, good, {"messages": [{"role": "assistant", "content": "Hi"}]}])
 
 

@@ -5,12 +5,14 @@ import json
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.domain.sources import Dataset
+from app.domain.sources import LEFT_OUT, Dataset
 from app.domain.tasks import Message
-from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
+from app.envs.tool_calling.environment import APIS, ToolCalling, ToolCallingParams
+from app.envs.tool_calling.tasks.apis import ApiBook
 from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION
-from app.envs.tool_calling.tasks.tool_requests import ToolRequest
-from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
+from app.envs.tool_calling.tasks.request_generation import GeneratedRequests
+from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
+from app.envs.tool_calling.tasks.tool_rows import RowCategories, ToolRow
 from app.envs.tool_calling.tasks.tool_schemas import build_schema
 from app.toolkit.tool_calls.calls import ExpectedCall
 
@@ -39,7 +41,7 @@ def _row(**columns: JsonValue) -> ToolRow:
 
 
 def _expected(**arguments: JsonValue) -> tuple[ExpectedCall, ...]:
-    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).build_request().expected
+    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).request.expected
 
 
 def test_a_row_of_the_leaderboard() -> None:
@@ -47,7 +49,7 @@ def test_a_row_of_the_leaderboard() -> None:
         id="simple_0", ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
     )
     tools = row.offered
-    assert row.build_request() == ToolRequest(
+    assert row.request == ToolRequest(
         category="simple",
         domain="dataset",
         messages=SAID,
@@ -77,7 +79,7 @@ def test_a_row_of_the_leaderboard() -> None:
 def test_tools_and_right_calls_may_be_texts_of_json() -> None:
     truth: JsonValue = [{"calculate_triangle_area": {"base": [10], "height": [5]}}]
     written = _row(function=json.dumps([AREA]), ground_truth=json.dumps(truth))
-    assert written.build_request() == _row(ground_truth=truth).build_request()
+    assert written.request == _row(ground_truth=truth).request
 
 
 def test_the_mark_of_omission_is_no_value() -> None:
@@ -105,7 +107,7 @@ def test_alternatives_inside_objects() -> None:
 
 @pytest.mark.parametrize("question", ["Hello?", [{"role": "user", "content": "Hello?"}]])
 def test_a_row_without_a_right_call_asks_for_none(question: JsonValue) -> None:
-    request = _row(question=question).build_request()
+    request = _row(question=question).request
     assert (request.category, request.expected, request.messages[0].content) == ("irrelevance", (), "Hello?")
 
 
@@ -119,7 +121,7 @@ def test_categories_are_told_by_tools_and_calls() -> None:
         _row(ground_truth=[area, area]),
         _row(function=[AREA, other], ground_truth=[square, area]),
     ]
-    assert [row.build_request().category for row in requests] == ["choice", "parallel", "several"]
+    assert [row.request.category for row in requests] == ["choice", "parallel", "several"]
 
 
 XLAM: dict[str, JsonValue] = {
@@ -144,7 +146,7 @@ XLAM: dict[str, JsonValue] = {
 
 def test_a_row_of_xlam() -> None:
     row = ToolRow.model_validate(XLAM)
-    assert (row.build_request().expected, row.offered[0].function.parameters) == (
+    assert (row.request.expected, row.offered[0].function.parameters) == (
         (ExpectedCall(name="live_giveaways", arguments={"type": ("beta",), "limit": (2,), "tags": (["x"],)}),),
         {
             "type": "object",
@@ -181,8 +183,8 @@ def test_a_rows_own_system_messages_are_part_of_the_only_one() -> None:
         {"role": "user", "content": "Hello?"},
     ]
     row = _row(question=[said])
-    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (row,), "test": ()}))
-    task = ToolCalling(rows).task("train", 0, ToolCallingParams())
+    rows = Dataset(name="default", origin="bfcl", digest="d", splits={"train": (row,)})
+    task = ToolCalling(GeneratedRequests(ApiBook.read(APIS)), {rows.name: rows}).task("train", 0, ToolCallingParams())
     assert task.messages == (
         Message(role="system", content=f"{INSTRUCTION}\n\nMetres.\n\nBe brief."),
         Message(role="user", content="Hello?"),
@@ -199,12 +201,19 @@ BROKEN: list[JsonValue] = [
 ]
 
 
-def test_rows_that_nobody_could_answer_are_left_out() -> None:
+@pytest.mark.parametrize("truth", BROKEN)
+def test_a_row_that_nobody_could_answer_is_left_out(truth: list[JsonValue]) -> None:
+    with pytest.raises(ValidationError) as left_out:
+        _row(ground_truth=truth)
+    assert [problem["type"] for problem in left_out.value.errors()] == [LEFT_OUT]
+
+
+def test_rows_are_selected_by_category() -> None:
     right = _row(ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5]}}])
-    broken = tuple(_row(ground_truth=truth) for truth in BROKEN)
-    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (right, *broken, _row()), "test": ()}))
-    sizes = rows.size("train"), rows.size("train", ("simple",)), rows.size("train", ("parallel",)), rows.size("test")
-    assert (sizes, rows.get_request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
+    rows = RowCategories(Dataset(name="default", origin="bfcl", digest="d", splits={"train": (_row(), right, right)}))
+    chosen: list[tuple[Category, ...]] = [(), ("simple",), ("parallel",), ("simple", "irrelevance")]
+    assert [list(rows.select_rows("train", one)) for one in chosen] == [[0, 1, 2], [1, 2], [], [0, 1, 2]]
+    assert list(rows.select_rows("test")) == []
 
 
 def test_choices_of_a_list_are_those_of_its_items() -> None:

@@ -1,12 +1,12 @@
 """Requests from an operator's data set, in either supported format."""
 
-import logging
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, model_validator
 
-from app.domain.sources import Dataset
+from app.domain.sources import Dataset, leave_out
 from app.domain.tasks import Message, ToolSpec
 from app.domain.values import Split
 from app.envs.tool_calling.tasks import bfcl, xlam
@@ -14,8 +14,6 @@ from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.toolkit.tool_calls.calls import ExpectedCall
 from app.toolkit.tool_calls.matching import match_calls
 from app.toolkit.tool_calls.schemas import find_parameters
-
-log = logging.getLogger(__name__)
 
 
 class ToolRow(BaseModel):
@@ -35,6 +33,10 @@ class ToolRow(BaseModel):
     def _check_shape(self) -> Self:
         if not {"question", "function"} <= self.model_fields_set and not {"query", "tools"} <= self.model_fields_set:
             raise ValueError("a row needs `question` and `function`, or `query` and `tools`")
+        try:
+            self.request  # noqa: B018  # built once, and kept
+        except ValueError as error:
+            raise leave_out(f"no reply could be right: {error}") from None
         return self
 
     @property
@@ -45,7 +47,8 @@ class ToolRow(BaseModel):
     def offered(self) -> tuple[ToolSpec, ...]:
         return self.function if self.query is None else self.tools
 
-    def build_request(self) -> ToolRequest:
+    @cached_property
+    def request(self) -> ToolRequest:
         """ValueError if no reply could be right; the data sets have a few such rows."""
         expected: tuple[ExpectedCall, ...] = ()
         if self.ground_truth is not None:
@@ -64,41 +67,22 @@ class ToolRow(BaseModel):
         )
 
 
-class ToolRows:
-    """The rows of a data set that can be answered."""
+class RowCategories:
+    """Which rows of a data set are of which category."""
 
     def __init__(self, dataset: Dataset[ToolRow]) -> None:
-        self.origin = dataset.origin
-        self.digest = dataset.digest
-        self._requests = {split: _load_answerable(dataset, split) for split in dataset.splits}
-        self._chosen: dict[tuple[Split, tuple[Category, ...]], tuple[ToolRequest, ...]] = {}
+        """Reads every row."""
+        self._categories = {
+            split: tuple(row.request.category for row in rows) for split, rows in dataset.splits.items()
+        }
 
-    def size(self, split: Split, categories: tuple[Category, ...] = ()) -> int:
-        return len(self._select_requests(split, categories))
-
-    def get_request(self, split: Split, index: int, categories: tuple[Category, ...] = ()) -> ToolRequest:
-        return self._select_requests(split, categories)[index]
-
-    def _select_requests(self, split: Split, categories: tuple[Category, ...]) -> tuple[ToolRequest, ...]:
+    @lru_cache(maxsize=64)  # noqa: B019  # as many as there are choices of categories; it lives as long as the data set
+    def select_rows(self, split: Split, categories: tuple[Category, ...] = ()) -> Sequence[int]:
+        """Indexes of the rows of these categories, by default of all."""
+        known = self._categories.get(split, ())
         if not categories:
-            return self._requests[split]
-        key = split, categories
-        if key not in self._chosen:
-            self._chosen[key] = tuple(one for one in self._requests[split] if one.category in categories)
-        return self._chosen[key]
-
-
-def _load_answerable(dataset: Dataset[ToolRow], split: Split) -> tuple[ToolRequest, ...]:
-    requests = []
-    for row in dataset.splits[split]:
-        try:
-            requests.append(row.build_request())
-        except ValueError:
-            continue
-    left_out = len(dataset.splits[split]) - len(requests)
-    if left_out:
-        log.warning("%s, %s: skipped %d rows that no reply could get right", dataset.origin, split, left_out)
-    return tuple(requests)
+            return range(len(known))
+        return tuple(index for index, category in enumerate(known) if category in categories)
 
 
 def _apply_required(call: ExpectedCall, tools: Sequence[ToolSpec]) -> ExpectedCall:

@@ -1,0 +1,233 @@
+"""Which rows of a data set make tasks, and their reading by index."""
+
+import hashlib
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final, Generic, TypeVar, overload
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from app.datasets.raw_rows import RawRows, Row
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.sources import LEFT_OUT, DatasetSource
+from app.domain.values import Split
+
+RowT = TypeVar("RowT", bound=BaseModel)
+
+REPEATED: Final = "it repeats another row"
+MOST_PLACES: Final = 5
+"""How many places of rows that are left out are kept for each reason."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows that are left out for one reason, with the places of the first few."""
+
+    reason: str
+    count: int
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowReport:
+    """What became of the rows of a split. `shared` are those that the other split has too."""
+
+    used: int
+    shared: int
+    left_out: tuple[LeftOut, ...]
+    digest: str
+
+
+class CheckedRows(Sequence[RowT], Generic[RowT]):
+    """The rows of a split that make tasks. A row is read from disk and validated when it is asked for."""
+
+    def __init__(
+        self, tables: Sequence[RawRows], form: type[RowT], columns: Mapping[str, str], used: "array[int]"
+    ) -> None:
+        """`used`: indexes of rows in all tables, one after the other."""
+        self._tables = tables
+        self._ends = tuple(accumulate(map(len, tables)))
+        self._form = form
+        self._columns = columns
+        self._used = used
+        self._read = lru_cache(maxsize=64)(self._read_row)
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    @overload
+    def __getitem__(self, index: int) -> RowT: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RowT]: ...
+
+    def __getitem__(self, index: int | slice) -> RowT | Sequence[RowT]:
+        if isinstance(index, slice):
+            return tuple(self._read(place) for place in self._used[index])
+        return self._read(self._used[index])
+
+    def _read_row(self, place: int) -> RowT:
+        number = bisect_right(self._ends, place)
+        start = self._ends[number - 1] if number else 0
+        row = self._tables[number].read_row(place - start)
+        return self._form.model_validate(_select_columns(row, self._columns))
+
+
+def choose_form(origin: str, table: RawRows, renamed: Mapping[str, str], forms: Sequence[type[RowT]]) -> type[RowT]:
+    """The first form whose required columns the first row has. EnvironmentUnavailable if there is none."""
+    if len(forms) == 1:
+        return forms[0]
+    _, first = next(table.iterate_rows())
+    if isinstance(first, str):
+        return forms[0]
+    for form in forms:
+        if all(any(_has(first, renamed.get(name, name)) for name in names) for names in _list_required(form)):
+            return form
+    needed = "; or ".join(", ".join(names[0] for names in _list_required(form)) for form in forms)
+    raise EnvironmentUnavailable(
+        f"{origin}: {table.name} has the columns {', '.join(first)}; needed are {needed}. Set `columns`"
+    )
+
+
+def check_rows(
+    origin: str, form: type[RowT], tables: Mapping[Split, Sequence[RawRows]], source: DatasetSource
+) -> Mapping[Split, tuple[CheckedRows[RowT], RowReport]]:
+    """Validates every row once. EnvironmentUnavailable with file and line for the first that is broken."""
+    columns = _map_columns(form, source.columns)
+    sorted_rows: dict[Split, _SplitRows] = {"train": _SplitRows(), "test": _SplitRows()}
+    for split, parts in tables.items():
+        for index, place, row in _iterate_places(origin, parts):
+            chosen = _select_columns(row, columns)
+            content = _hash_row(chosen)
+            into = sorted_rows["test" if _is_held_out(content, source.hold_out) else split]
+            into.tables = parts
+            reason = _find_reason(form, chosen, f"{origin}: {place}") if into.is_new(content) else REPEATED
+            into.add(index, place, content, reason)
+    found = {split: rows for split, rows in sorted_rows.items() if rows.tables}
+    _require_rows(origin, found)
+    shared = sorted_rows["train"].seen & sorted_rows["test"].seen
+    return {
+        split: (CheckedRows(rows.tables, form, columns, rows.used), rows.report(len(shared)))
+        for split, rows in found.items()
+    }
+
+
+class _SplitRows:
+    """The rows of a split while they are gathered."""
+
+    def __init__(self) -> None:
+        self.tables: Sequence[RawRows] = ()
+        self.used = array("Q")
+        self.seen: set[bytes] = set()
+        self.left_out: Counter[str] = Counter()
+        self.places: dict[str, list[str]] = {}
+        self._hasher = hashlib.sha256()
+
+    def is_new(self, content: bytes) -> bool:
+        return content not in self.seen
+
+    def add(self, index: int, place: str, content: bytes, reason: str) -> None:
+        """`reason`: why the row is left out; empty for one that is used."""
+        self.seen.add(content)
+        if not reason:
+            self.used.append(index)
+            self._hasher.update(content)
+            return
+        self.left_out[reason] += 1
+        places = self.places.setdefault(reason, [])
+        if len(places) < MOST_PLACES:
+            places.append(place)
+
+    def report(self, shared: int) -> RowReport:
+        reasons = tuple(LeftOut(reason, count, tuple(self.places[reason])) for reason, count in self.left_out.items())
+        return RowReport(len(self.used), shared, reasons, self._hasher.hexdigest()[:32])
+
+
+def _iterate_places(origin: str, tables: Sequence[RawRows]) -> Iterator[tuple[int, str, Row]]:
+    """Each row with its index in all tables and its place in words."""
+    index = 0
+    for table in tables:
+        for number, row in table.iterate_rows():
+            place = f"{table.name}, {table.unit} {number}"
+            if isinstance(row, str):
+                raise EnvironmentUnavailable(f"{origin}: {place}: {row}")
+            yield index, place, row
+            index += 1
+
+
+def _find_reason(form: type[BaseModel], row: Row, place: str) -> str:
+    """Why the row is left out; empty for one that makes a task. EnvironmentUnavailable for a broken one."""
+    try:
+        form.model_validate(row)
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)
+        broken = next((problem for problem in problems if problem["type"] != LEFT_OUT), None)
+        if broken is None:
+            return problems[0]["msg"]
+        where = ".".join(map(str, broken["loc"])) or "whole row"
+        raise EnvironmentUnavailable(f"{place}, {where}: {broken['msg']}") from None
+    return ""
+
+
+def _require_rows(origin: str, found: Mapping[Split, _SplitRows]) -> None:
+    for split, rows in found.items():
+        if not rows.used:
+            reason, count = rows.left_out.most_common(1)[0]
+            raise EnvironmentUnavailable(f"{origin}: no row of {split} makes a task: {reason} ({count} rows)")
+
+
+def _hash_row(row: Row) -> bytes:
+    return hashlib.sha256(repr(sorted(row.items())).encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _is_held_out(content: bytes, share: float | None) -> bool:
+    return share is not None and int.from_bytes(content[:8]) < share * 2**64
+
+
+def _map_columns(form: type[BaseModel], renamed: Mapping[str, str]) -> Mapping[str, str]:
+    """By the form's names of its columns, where the data set has them."""
+    names = [name for key, info in form.model_fields.items() for name in _list_names(key, info)]
+    unknown = [name for name in renamed if name not in names]
+    if unknown:
+        raise EnvironmentUnavailable(f"columns.{unknown[0]}: there is no such column; there are {', '.join(names)}")
+    return {name: renamed.get(name, name) for name in names}
+
+
+def _list_required(form: type[BaseModel]) -> list[tuple[str, ...]]:
+    return [_list_names(key, info) for key, info in form.model_fields.items() if info.is_required()]
+
+
+def _list_names(key: str, info: FieldInfo) -> tuple[str, ...]:
+    """The names by which a field is read."""
+    alias = info.validation_alias
+    if isinstance(alias, AliasChoices):
+        return tuple(str(choice) for choice in alias.choices)
+    return (str(alias or info.alias or key),)
+
+
+def _has(row: Row, column: str) -> bool:
+    return _get_value(row, column) is not None
+
+
+def _select_columns(row: Row, columns: Mapping[str, str]) -> dict[str, object]:
+    """Nulls count as absent."""
+    found = {name: _get_value(row, column) for name, column in columns.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _get_value(row: Row, column: str) -> Any:
+    """A dot leads into a column with parts."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for part in column.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value
