@@ -62,12 +62,12 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "cli/test_tasks.py::test_rows_are_tasks_in_the_trainers_columns",
     ),
     (
-        "datasets/configured_datasets.py",
-        "{field.alias or name for",
-        "{name for",
+        "datasets/checked_rows.py",
+        "str(alias or info.alias or key)",
+        "str(key)",
         "datasets/test_folders_and_hubs.py",
     ),
-    ("datasets/folder.py", "row {len(rows) + 1}", "row {len(rows)}", "datasets/test_folders_and_hubs.py"),
+    ("datasets/raw_rows.py", "enumerate(lines, 1)", "enumerate(lines)", "datasets/test_folders_and_hubs.py"),
     ("domain/budgets.py", "[limit - spent for", "[limit for", "judges/test_budget.py"),
     ("domain/intervals.py", "(one - other) ** 2 / 2", "(one - other) ** 2", "domain/test_intervals.py"),
     (

@@ -1,9 +1,11 @@
 """Data sets at configured places: a folder, a file, or an id on the hub."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import Final, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter
@@ -18,6 +20,8 @@ from app.domain.sources import Dataset, DatasetSource, DatasetSources
 from app.domain.values import Split
 
 RowT = TypeVar("RowT", bound=BaseModel)
+
+log = logging.getLogger(__name__)
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
 _SPLITS: Final[tuple[Split, ...]] = get_args(Split)
@@ -50,7 +54,7 @@ class ConfiguredDatasets:
         """Columns that a form does not name are ignored, and nulls count as absent. The digest covers the rows that are
         used, in order, and nothing else. Rows that repeat another one of their split are left out."""
         return {
-            called: self._read_dataset(f"{name}: {called}", called, source, forms, subset)[0]
+            called: self._read_dataset(called, source, forms, subset)[0]
             for called, source in self._sources.get(name, {}).items()
         }
 
@@ -58,16 +62,17 @@ class ConfiguredDatasets:
         self, name: str, called: str, *forms: type[RowT], subset: str | None = None
     ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
         """One data set, and what of it is left out."""
-        return self._read_dataset(called, called, self._sources[name][called], forms, subset)
+        return self._read_dataset(called, self._sources[name][called], forms, subset)
 
     def folder(self, name: str) -> Path | None:
         return self._folders.get(name)
 
     def _read_dataset(
-        self, label: str, name: str, source: DatasetSource, forms: Sequence[type[RowT]], subset: str | None
+        self, name: str, source: DatasetSource, forms: Sequence[type[RowT]], subset: str | None
     ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
-        known, read_split = self._list_splits(source, subset)
+        began = monotonic()
         origin = _name_origin(source)
+        known, read_split = self._list_splits(source, subset)
         tables = {
             split: tuple(table for part in parts for table in read_split(part))
             for split, parts in _choose_splits(origin, source, known).items()
@@ -76,6 +81,7 @@ class ConfiguredDatasets:
         checked = check_rows(origin, form, tables, source)
         splits: dict[Split, CheckedRows[RowT]] = {split: rows for split, (rows, _) in checked.items()}
         reports = {split: report for split, (_, report) in checked.items()}
+        _log_reports(origin, reports, monotonic() - began)
         return (
             Dataset(
                 name=name,
@@ -92,7 +98,7 @@ class ConfiguredDatasets:
             wanted = source.subset or subset
             loaded = read_hub(source.source, wanted, source.revision, self._hub_cache, self._probe_seconds)
             return tuple(loaded), lambda name: (loaded[name],)
-        files = list_files(_resolve(source), source.subset)
+        files = list_files(_resolve(source), source.subset, subset)
         return tuple(files), cache(lambda name: read_files(files[name], self._hub_cache))
 
 
@@ -103,12 +109,27 @@ def _choose_splits(origin: str, source: DatasetSource, known: Sequence[str]) -> 
         raise EnvironmentUnavailable(f"{origin}: there is no split {missing[0]!r}; there are {', '.join(known)}")
     if source.splits:
         return {split: source.splits[split] for split in _SPLITS if split in source.splits}
-    chosen = {split: (split,) for split in _SPLITS if split in known and (split == "train" or source.hold_out is None)}
-    if not chosen or (source.hold_out is not None and "train" not in chosen):
+    if len(known) == 1 and (known[0] != "test" or source.hold_out is not None):
+        return {"train": (known[0],)}
+    if source.hold_out is not None:
+        known = [part for part in known if part != "test"]
+    chosen: dict[Split, tuple[str, ...]] = {split: (split,) for split in _SPLITS if split in known}
+    if not chosen:
         raise EnvironmentUnavailable(
             f"{origin}: neither train nor test is among its splits: {', '.join(known)}. Set `splits`"
         )
     return chosen
+
+
+def _log_reports(origin: str, reports: Mapping[Split, RowReport], seconds: float) -> None:
+    for split, report in reports.items():
+        log.info("%s: %d rows of %s, checked in %.1f s", origin, report.used, split, seconds)
+        for left_out in report.left_out:
+            where = f"{left_out.places[0]}{' and others' if left_out.count > 1 else ''}"
+            log.warning("%s: %d rows of %s left out: %s (%s)", origin, left_out.count, split, left_out.reason, where)
+    shared = max((report.shared for report in reports.values()), default=0)
+    if shared:
+        log.warning("%s: %d rows are in train and in test", origin, shared)
 
 
 def _find_folder(source: DatasetSource) -> Path | None:

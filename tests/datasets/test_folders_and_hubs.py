@@ -158,7 +158,7 @@ def _write_parquet(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
 def test_each_kind_of_file_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "sums"
     for shard, rows in enumerate((TRAIN[:1], TRAIN[1:])):
-        _write_parquet(folder / "data" / f"train-{shard:05}-of-00002.parquet", rows)
+        _write_parquet(folder / f"train-{shard:05}-of-00002.parquet", rows)
     (folder / "test.csv").write_text('question,answer,hint\n"3 +\n3",6,"even"\n,,\n', encoding="utf-8")
     (folder / "more.json").write_text(json.dumps(TEST), encoding="utf-8")
     refused = _refuse(folder)
@@ -198,6 +198,51 @@ def test_a_share_is_held_out_by_the_text_of_a_row(tmp_path: Path) -> None:
     assert 160 < len(read["test"]) < 240
     assert len(read["train"]) + len(read["test"]) == 2_000
     assert turned == {split: found[::-1] for split, found in read.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "splits"),
+    [
+        (["train", "test"], {}, {"train": "train", "test": "test"}),
+        (["train", "test", "validation"], {"splits": {"test": "validation"}}, {"test": "validation"}),
+        (["all"], {}, {"train": "all"}),
+        (["test"], {}, {"test": "test"}),
+        (["a", "b"], {}, "sums: neither train nor test is among its splits: a, b. Set `splits`"),
+        (["a", "b"], {"splits": {"train": ["a", "c"]}}, "sums: there is no split 'c'; there are a, b"),
+        (["b/train", "train"], {"subset": "b"}, {"train": "b/train"}),
+        (["data/train", "more/train"], {}, {"train": "data/train"}),
+        (["main/train", "more/train"], {}, {"train": "main/train"}),
+        (["more/train"], {"subset": "main"}, "sums/main: no file ends with .jsonl, .json, .csv, .parquet"),
+    ],
+)
+def test_splits_are_the_files_that_are_called_so(
+    tmp_path: Path, files: Sequence[str], options: Mapping[str, object], splits: Mapping[str, str] | str
+) -> None:
+    folder = tmp_path / "sums"
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{file}.jsonl").write_text(json.dumps({"question": file, "answer": 1}), encoding="utf-8")
+    source = DatasetSource.model_validate({"source": str(folder), **options})
+    assert _describe_splits(source, tmp_path) == splits
+
+
+def _describe_splits(source: DatasetSource, cache: Path) -> Mapping[str, str] | str:
+    """The first question of each, or what is refused."""
+    try:
+        read = ConfiguredDatasets({"sums": {"ours": source}}, hub_cache=cache).rows("sums", Sum, subset="main")
+    except EnvironmentUnavailable as refused:
+        return refused.detail
+    return {split: rows[0].question for split, rows in read["ours"].splits.items()}
+
+
+def test_what_is_left_out_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = _write(tmp_path / "sums", train=[*TRAIN, *TRAIN, *TEST], test=TEST)
+    with caplog.at_level("WARNING", "app.datasets"):
+        _read(folder)
+    assert [record.getMessage() for record in caplog.records] == [
+        "sums: 2 rows of train left out: it repeats another row (train.jsonl, line 3 and others)",
+        "sums: 1 rows are in train and in test",
+    ]
 
 
 class Answered(BaseModel):
