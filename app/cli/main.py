@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
         "version": CommandPlace("app.cli.serve", "Print the version."),
         "envs": CommandPlace("app.cli.envs.commands", "List, check and create environments."),
+        "data": CommandPlace("app.cli.data_check", "Check a data set before training on it."),
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),

@@ -49,20 +49,18 @@ class ConfiguredDatasets:
         self._folders = folders or {}
         self._hub_cache = hub_cache
         self._probe_seconds = probe_seconds
+        self.reports: dict[str, Mapping[str, Mapping[Split, RowReport]]] = {}
+        """What became of the rows that were read last, by environment and data set."""
 
     def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
         """Columns that a form does not name are ignored, and nulls count as absent. The digest covers the rows that are
         used, in order, and nothing else. Rows that repeat another one of their split are left out."""
-        return {
-            called: self._read_dataset(called, source, forms, subset)[0]
+        read = {
+            called: self._read_dataset(called, source, forms, subset)
             for called, source in self._sources.get(name, {}).items()
         }
-
-    def report_rows(
-        self, name: str, called: str, *forms: type[RowT], subset: str | None = None
-    ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
-        """One data set, and what of it is left out."""
-        return self._read_dataset(called, self._sources[name][called], forms, subset)
+        self.reports[name] = {called: reports for called, (_, reports) in read.items()}
+        return {called: dataset for called, (dataset, _) in read.items()}
 
     def folder(self, name: str) -> Path | None:
         return self._folders.get(name)

@@ -261,13 +261,15 @@ def test_rows_that_make_no_task_are_left_out_and_counted(tmp_path: Path) -> None
     rows = [{"question": "1", "answer": "a"}, {"question": "2", "answer": ""}, {"question": "1", "answer": "a"}]
     folder = _write(tmp_path / "sums", train=rows, test=[*rows[:1], {"question": "3", "answer": "c"}])
     configured = ConfiguredDatasets({"sums": str(folder)}, hub_cache=tmp_path)
-    read, reports = configured.report_rows("sums", "default", Answered)
+    read = configured.rows("sums", Answered)["default"]
     left_out = (
         LeftOut("it has no answer", 1, ("train.jsonl, line 2",)),
         LeftOut("it repeats another row", 1, ("train.jsonl, line 3",)),
     )
     assert _list_rows(read)["train"] == [Answered(question="1", answer="a")]
-    assert {split: (one.used, one.shared, one.left_out) for split, one in reports.items()} == {
+    assert {
+        split: (one.used, one.shared, one.left_out) for split, one in configured.reports["sums"]["default"].items()
+    } == {
         "train": (1, 1, left_out),
         "test": (2, 1, ()),
     }

@@ -1,0 +1,255 @@
+"""`atropos-envs data`: what of a data set makes tasks, what is left out and why, and whether its golds are paid."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, get_args
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.envs.conformance_run import open_tools
+from app.cli.envs.lookup import find_environment
+from app.datasets.checked_rows import RowReport
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import GatewayError
+from app.domain.sources import DatasetSource
+from app.domain.tasks import Completion, Task
+from app.domain.values import Frozen, Split
+from app.ports.environment import Environment
+from app.settings import Settings, read_settings
+from app.toolkit.dataset_tasks import DatasetEnvironment
+from app.toolkit.display import escape_invisible
+
+data = typer.Typer(help="Check a data set before training on it.", no_args_is_help=True)
+
+CHECKED: Final = "checked"
+"""Name of the data set that the command line gives."""
+SHOWN: Final = 600
+"""Characters of a prompt and of a gold that are printed."""
+_OPTIONS: Final = {
+    "subset": "--subset",
+    "revision": "--revision",
+    "splits": "--split",
+    "columns": "--column",
+    "hold_out": "--hold-out",
+}
+"""By fields of the source."""
+_SPLITS: Final[tuple[Split, ...]] = get_args(Split)
+
+
+class LeftOutRows(Frozen):
+    reason: str
+    count: int
+    places: tuple[str, ...]
+    """File and line of the first few."""
+
+
+class CheckedSplit(Frozen):
+    used: int
+    """Rows that make tasks."""
+    in_both: int
+    """Rows that the other split has too."""
+    left_out: tuple[LeftOutRows, ...]
+
+
+class ShownTask(Frozen):
+    split: Split
+    index: int
+    prompt: str
+    gold: str | None
+    """Null where no right answer is known."""
+    reward: float | None
+    """Of the gold; null without one, and where it was not scored."""
+    rationale: str | None
+
+
+class CheckedDataset(Frozen):
+    name: str
+    origin: str
+    digest: str
+    splits: dict[Split, CheckedSplit]
+    tasks: tuple[ShownTask, ...]
+
+
+class DataReport(Frozen):
+    """What `data check --json` prints."""
+
+    environment: str
+    datasets: tuple[CheckedDataset, ...]
+    passed: bool
+    """Every gold that was scored is paid in full."""
+
+
+@data.callback()
+def callback() -> None:
+    """Check a data set before training on it."""
+
+
+@data.command()
+def check(
+    env: Annotated[str, typer.Argument(help="Environment that is to read it.")],
+    path: Annotated[
+        str, typer.Argument(help="Folder, file or hub id.", show_default="the data sets of the settings")
+    ] = "",
+    subset: Annotated[str | None, typer.Option(help="Configuration on the hub, or folder within the folder.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch on the hub.")] = None,
+    splits: Annotated[
+        list[str] | None, typer.Option("--split", metavar="OURS=THEIRS", help="Such as test=validation. Repeatable.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--column", metavar="OURS=THEIRS", help="Such as answer=Answer. Repeatable.")
+    ] = None,
+    hold_out: Annotated[float | None, typer.Option(help="Share of train that serves as test.")] = None,
+    files: Annotated[Path | None, typer.Option(help="Folder of files that rows name, such as databases.")] = None,
+    tasks: Annotated[int, typer.Option(min=1, max=1_000, help="Tasks to make and score of each data set.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say what of a data set is used and what is left out and why, and score the golds of some tasks.
+
+    Exit code 1: a gold is not paid. Exit code 2: the data set cannot be read."""
+    try:
+        settings = read_settings()
+        kind = find_environment(env).kind
+        given: Mapping[str, DatasetSource] = settings.datasets.get(env, {})
+        if path:
+            options: dict[str, object] = {"subset": subset, "revision": revision, "hold_out": hold_out, "files": files}
+            options["splits"] = {ours: theirs.split(",") for ours, theirs in _parse_pairs("--split", splits)}
+            options["columns"] = dict(_parse_pairs("--column", columns))
+            given = {CHECKED: DatasetSource.model_validate({"source": path, **options})}
+        with errors.status("reading the rows"):
+            report = asyncio.run(_check(kind, given, settings, tasks))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        stop(f"{_OPTIONS.get(str(first['loc'][0]), 'PATH')}: {first['msg'].removeprefix('Value error, ')}")
+    except GatewayError as error:
+        stop(describe_error(error))
+    except ValueError as error:
+        stop(str(error))
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report, output_console())
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _parse_pairs(option: str, given: Sequence[str] | None) -> list[tuple[str, str]]:
+    pairs = [tuple(one.split("=", 1)) for one in given or ()]
+    if any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise ValueError(f"{option}: write the name here, `=`, and the name in the data set")
+    return [(ours, theirs) for ours, theirs in pairs]
+
+
+async def _check(
+    kind: type[Environment], given: Mapping[str, DatasetSource], settings: Settings, count: int
+) -> DataReport:
+    if not issubclass(kind, DatasetEnvironment):
+        raise ValueError(f"{kind.name} reads no data sets")
+    if not given:
+        raise ValueError(f"the settings have no data set for {kind.name}: give a folder, a file or a hub id")
+    folders = {"character_sheets": settings.character_sheets}
+    configured = ConfiguredDatasets({kind.name: given}, folders=folders, hub_cache=settings.cache_dir)
+    environment = await asyncio.to_thread(kind.open, configured)
+    checked = []
+    for name, dataset in environment.datasets.items():
+        reports = configured.reports[kind.name][name]
+        checked.append(
+            CheckedDataset(
+                name=name,
+                origin=dataset.origin,
+                digest=dataset.digest,
+                splits={split: _describe_split(reports[split]) for split in _SPLITS if split in reports},
+                tasks=tuple(await _show_tasks(environment, name, count)),
+            )
+        )
+    passed = all(task.reward in (None, 1.0) for dataset in checked for task in dataset.tasks)
+    return DataReport(environment=kind.name, datasets=tuple(checked), passed=passed)
+
+
+def _describe_split(report: RowReport) -> CheckedSplit:
+    left_out = tuple(LeftOutRows(reason=one.reason, count=one.count, places=one.places) for one in report.left_out)
+    return CheckedSplit(used=report.used, in_both=report.shared, left_out=left_out)
+
+
+async def _show_tasks(environment: Environment, dataset: str, count: int) -> list[ShownTask]:
+    """Spread over the split that comes first."""
+    params = environment.Params.model_validate({"dataset": dataset})
+    split = next(split for split in _SPLITS if environment.size(split, params))
+    size = environment.size(split, params) or 0
+    shown = min(count, size)
+    async with open_tools(type(environment)) as tools:
+        indexes = [place * size // shown for place in range(shown)]
+        tasks = [(index, environment.task(split, index, params)) for index in indexes]
+        golds = [environment.gold(task) for _, task in tasks]
+        scores = [
+            (await environment.score(task, [gold], tools))[0] if gold is not None else None
+            for (_, task), gold in zip(tasks, golds, strict=True)
+        ]
+    return [
+        ShownTask(
+            split=split,
+            index=index,
+            prompt=_write_prompt(task),
+            gold=_write_gold(gold),
+            reward=None if score is None else score.reward,
+            rationale=None if score is None else score.rationale,
+        )
+        for (index, task), gold, score in zip(tasks, golds, scores, strict=True)
+    ]
+
+
+def _write_prompt(task: Task) -> str:
+    return "\n".join(f"{message.role}: {message.content}" for message in task.messages)
+
+
+def _write_gold(gold: Completion | None) -> str | None:
+    if gold is None:
+        return None
+    calls = [call.function for message in gold.messages or () for call in message.tool_calls]
+    return gold.answer or "\n".join(f"{call.name} {call.arguments}" for call in calls)
+
+
+def _print_report(report: DataReport, console: Console) -> None:
+    for dataset in report.datasets:
+        _print(console, f"{report.environment}: {dataset.origin}, digest {dataset.digest}")
+        table = Table("split", "rows used", "in both splits")
+        for split, one in dataset.splits.items():
+            table.add_row(split, str(one.used), str(one.in_both))
+        console.print(table)
+        left_out = [(split, one) for split, found in dataset.splits.items() for one in found.left_out]
+        if left_out:
+            reasons = Table("left out", "rows", "why", "where")
+            for split, rows in left_out:
+                more = " …" if rows.count > len(rows.places) else ""
+                cells = split, str(rows.count), rows.reason, "; ".join(rows.places) + more
+                reasons.add_row(*map(_escape, cells))
+            console.print(reasons)
+        for task in dataset.tasks:
+            _print_task(console, task)
+
+
+def _print_task(console: Console, task: ShownTask) -> None:
+    _print(console, f"\n{task.split} {task.index}")
+    _print(console, _cut(task.prompt))
+    if task.gold is None:
+        _print(console, "gold: none is known")
+        return
+    _print(console, f"gold: {_cut(task.gold)}")
+    reward = "not scored" if task.reward is None else f"{task.reward:g}"
+    _print(console, f"reward of the gold: {reward} ({task.rationale})")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} … ({len(text)} characters)"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(escape_invisible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def _escape(text: str) -> str:
+    return escape_invisible(text).replace("[", "\\[")
