@@ -32,7 +32,7 @@ SplitNames = Annotated[tuple[Text, ...], BeforeValidator(_wrap_text), Field(min_
 
 
 class DatasetSource(Frozen):
-    """A text alone is its `source`."""
+    """A data set of an environment. A text alone is its `source`."""
 
     source: Text
     """A folder, a file (JSON lines, a JSON list, CSV or Parquet), or an id on the hub. What is on disk comes first."""

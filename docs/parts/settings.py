@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -17,7 +17,9 @@ NAME = "<name>"
 EXAMPLES: Mapping[str, object] = {
     "api_key": "a-long-random-text",
     "cache_dir": ".cache/datasets",
-    "datasets": {"gsm8k": "openai/gsm8k"},
+    "datasets.<name>.<name>.source": "Maxwell-Jia/AIME_2024",
+    "datasets.<name>.<name>.columns": {"problem": "Problem", "answer": "Answer", "solution": "Solution"},
+    "datasets.<name>.<name>.hold_out": 0.2,
     "judges.<name>.base_url": "http://127.0.0.1:8001/v1",
     "judges.<name>.model": "the-judge-model",
     "judges.<name>.api_key_env": "JUDGE_API_KEY",
@@ -29,8 +31,8 @@ EXAMPLES: Mapping[str, object] = {
 }
 """For settings whose default says nothing."""
 
-NAMES = {"judges": "careful", "environments": "npc_arena"}
-"""What the example calls its one member of each section."""
+NAMES = {"judges": ("careful",), "environments": ("npc_arena",), "datasets": ("math", "aime")}
+"""What the example calls its one member of each section, and that member's."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,35 @@ class Setting:
         return self.model.model_fields[self.name]
 
     @property
-    def mapping(self) -> bool:
-        return get_origin(self.field.annotation) is dict
+    def mappings(self) -> int:
+        """How many names lead to its value."""
+        return self._unwrap()[1]
 
     @property
     def section(self) -> type[BaseModel] | None:
         """The model of what stands here, or of a mapping's members, when it has settings of its own."""
-        member = get_args(self.field.annotation)[1] if self.mapping else self.field.annotation
+        member = self._unwrap()[0]
         return member if isinstance(member, type) and issubclass(member, BaseModel) else None
 
     @property
     def within(self) -> str:
         """Where its section's settings are."""
-        return f"{self.path}.{NAME}." if self.mapping else f"{self.path}."
+        return ".".join([self.path, *(NAME for _ in range(self.mappings)), ""])
+
+    def _unwrap(self) -> tuple[object, int]:
+        member: object = self.field.annotation
+        mappings = 0
+        while get_origin(member) in (dict, Annotated):
+            is_mapping = get_origin(member) is dict
+            member = get_args(member)[1 if is_mapping else 0]
+            mappings += is_mapping
+        return member, mappings
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:
-        key = f"{self.path}.{NAME}" if self.mapping else self.path
+        key = f"{self.path}.{NAME}" if self.mappings else self.path
         fields = Fields(self.model)
-        words = fields.member_in_words(self.name) if self.mapping else fields.type_in_words(self.name)
+        words = fields.member_in_words(self.name) if self.mappings else fields.type_in_words(self.name)
         variable = PREFIX + key.upper().replace(".", "__")
         return code(key), code(variable), words, fields.default(self.name), self.meaning
 
@@ -108,7 +120,8 @@ def gateway_yaml() -> str:
         if setting.section is None:
             lines += [f"{indent}{key}: {_flow(setting.example)}"]
         else:
-            lines += [f"{indent}{key}:", *([f"{indent}  {NAMES[key]}:"] if setting.mapping else [])]
+            names = NAMES[key] if setting.mappings else ()
+            lines += [f"{indent}{key}:", *(f"{indent}{'  ' * depth}{name}:" for depth, name in enumerate(names, 1))]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -116,13 +116,15 @@ def test_every_setting_has_a_variable_a_type_and_a_meaning(setting: Setting) -> 
 
 def test_types_are_told_in_words() -> None:
     fields = Fields(Settings)
-    told = {name: fields.type_in_words(name) for name in ("port", "log_format", "cache_dir", "api_key", "datasets")}
+    told = {
+        name: fields.type_in_words(name) for name in ("port", "log_format", "cache_dir", "api_key", "atropos_ports")
+    }
     assert told == {
         "port": "whole number, at least 0, at most 65535",
         "log_format": "`auto`, `json` or `console`",
         "cache_dir": "path, or nothing",
         "api_key": "secret text, or nothing",
-        "datasets": "text by name",
+        "atropos_ports": "whole number, at least 1, at most 65535 by name",
     }
 
 
@@ -213,5 +215,6 @@ def test_the_readme_shows_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.
     file.write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
     assert read_settings().model_dump(exclude_unset=True) == yaml.safe_load(shown) | {
-        "environments": {"npc_arena": {"judges": ("careful",)}}
+        "environments": {"npc_arena": {"judges": ("careful",)}},
+        "datasets": {"gsm8k": {"default": {"source": "openai/gsm8k"}}},
     }

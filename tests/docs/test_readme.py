@@ -79,7 +79,8 @@ def test_the_shown_judge_can_be_checked(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "gateway.yaml").write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(tmp_path / "gateway.yaml"))
     read = read_settings()
-    assert read.model_dump(mode="json", exclude_unset=True) == yaml.safe_load(shown)
+    datasets = {"gsm8k": {"default": {"source": "openai/gsm8k"}}}
+    assert read.model_dump(mode="json", exclude_unset=True) == yaml.safe_load(shown) | {"datasets": datasets}
     (words,) = commands("judges")
     assert (words[:2], words[2] in read.judges) == (["judges", "check"], True)
     assert CliRunner().invoke(cli, [*words[:2], "--help"]).exit_code == 0
