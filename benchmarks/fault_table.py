@@ -65,9 +65,9 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "datasets/checked_rows.py",
         "str(alias or info.alias or key)",
         "str(key)",
-        "datasets/test_folders_and_hubs.py",
+        "datasets/test_folders.py",
     ),
-    ("datasets/raw_rows.py", "enumerate(lines, 1)", "enumerate(lines)", "datasets/test_folders_and_hubs.py"),
+    ("datasets/raw_rows.py", "enumerate(lines, 1)", "enumerate(lines)", "datasets/test_folders.py"),
     ("domain/budgets.py", "[limit - spent for", "[limit for", "judges/test_budget.py"),
     ("domain/intervals.py", "(one - other) ** 2 / 2", "(one - other) ** 2", "domain/test_intervals.py"),
     (

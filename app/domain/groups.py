@@ -24,6 +24,12 @@ class TaskPrompt(Frozen):
     max_turns: int = 1
     metadata: dict[str, FiniteJson] = {}
 
+    @property
+    def dataset(self) -> str | None:
+        """The data set that the task is from; None for a task of the environment's own."""
+        name = self.metadata.get("dataset")
+        return name if isinstance(name, str) else None
+
 
 class TaskRecord(Frozen):
     """A stored task: the key to rebuild it, and its prompt in case that is no longer possible."""
@@ -173,12 +179,13 @@ class CriterionMean(Frozen):
     count: int
 
 
-StatisticsBreakdown = Literal["label", "judge"]
+StatisticsBreakdown = Literal["label", "judge", "dataset"]
 """What statistics are broken down by beside environment, run and policy step."""
 
 
 class StatisticsRow(Frozen):
-    """Statistics of one environment, run and policy step, and of one label or judge if broken down by it.
+    """Statistics of one environment, run and policy step, and of one label, judge or data set if broken down
+    by it.
     `mean_absolute` is the mean of gate x absolute over scored rollouts."""
 
     environment: str
@@ -188,6 +195,8 @@ class StatisticsRow(Frozen):
     """The tasks' label, if broken down by label."""
     judge: Annotated[str | None, Field(exclude_if=is_absent)] = None
     """The judge, if broken down by judge. A group counts for each judge that scored it."""
+    dataset: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """The data set, if broken down by data set. Groups of tasks without one are in no row then."""
     groups: int
     low_signal: int
     """Groups whose rewards hardly differ or whose judges disagree. Groups with fewer than two rewards are not

@@ -37,10 +37,10 @@ _PASS_RATES: Final = [place / PASS_RATE_BINS for place in range(1, PASS_RATE_BIN
 _UNIT: Final = 2.0**60
 _WHOLE_UNIT: Final = 2**60
 
-Series = Literal["run", "step", "label", "judge", "bucket"]
+Series = Literal["run", "step", "label", "judge", "dataset", "bucket"]
 """What groups are added up by beside environment, run and purpose: `run` by nothing more, `step` by policy step,
-`label` and `judge` by policy step and either of these, `bucket` by their order in the store and label."""
-WITH_CRITERIA: Final = frozenset(("step", "label", "judge"))
+`label`, `judge` and `dataset` by policy step and one of these, `bucket` by their order in the store and label."""
+WITH_CRITERIA: Final = frozenset(("step", "label", "judge", "dataset"))
 """The series from which criteria are read; the others do without them."""
 
 Sums = list[int]
@@ -58,7 +58,7 @@ class RollupKey(NamedTuple):
     purpose: Purpose
     step: int | None = None
     label: str | None = None
-    """The tasks' label, or the judge's name in the series `judge`."""
+    """The tasks' label, or in the series `judge` and `dataset` the name of that."""
     bucket: int | None = None
     """The group's number in the store, divided by GROUPS_PER_BUCKET."""
 
@@ -75,7 +75,8 @@ class RollupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupFilter:
-    """Which rollups of a series are read. Every field narrows it; `label` is a judge's name in the series `judge`."""
+    """Which rollups of a series are read. Every field narrows it; `label` is the name of a judge or data set
+    in their series."""
 
     series: Series
     environment: str | None = None
@@ -109,21 +110,20 @@ def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> Co
     )
 
 
-def list_keys(counted: CountedGroup, label: str | None) -> list[RollupKey]:
-    """Where the group counts. `label` is its task's."""
+def list_keys(counted: CountedGroup, label: str | None, dataset: str | None) -> list[RollupKey]:
+    """Where the group counts. `label` and `dataset` are its task's."""
     group = counted.group
     environment, run, purpose = group.environment, group.run, group.purpose
     step = group.policy.step if group.policy else None
     keys = [RollupKey("step", environment, run, purpose, step)]
-    if label is not None:
-        keys.append(RollupKey("label", environment, run, purpose, step, label))
     if run is not None:
         bucket = counted.sequence // GROUPS_PER_BUCKET
         keys.append(RollupKey("run", environment, run, purpose))
         keys.append(RollupKey("bucket", environment, run, purpose, None, label, bucket))
     panels = dict.fromkeys([rollout.score.judges for rollout in group.rollouts])
-    judges = dict.fromkeys(judge for panel in panels for judge in panel)
-    return keys + [RollupKey("judge", environment, run, purpose, step, judge) for judge in judges]
+    named: list[tuple[Series, str | None]] = [("label", label), ("dataset", dataset)]
+    named += dict.fromkeys([("judge", judge) for panel in panels for judge in panel])
+    return keys + [RollupKey(kind, environment, run, purpose, step, name) for kind, name in named if name is not None]
 
 
 class _Columns(NamedTuple):

@@ -152,6 +152,7 @@ def _build_statistics_row(rollup: Rollup) -> StatisticsRow:
         step=key.step,
         label=key.label if key.series == "label" else None,
         judge=key.label if key.series == "judge" else None,
+        dataset=key.label if key.series == "dataset" else None,
         groups=rollup.count("groups"),
         low_signal=rollup.count("low_signal"),
         scored=scored,

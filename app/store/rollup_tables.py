@@ -22,7 +22,7 @@ class RollupTable(TableRecord, table=True):
     purpose: str
     step: int | None = Field(sa_type=BigInteger)
     label: str | None = Field(sa_type=Text)
-    """JSON string: the label of tasks, or the name of a judge in the series `judge`."""
+    """JSON string: the label of tasks, or the name of a judge or data set in their series."""
     bucket: int | None = Field(sa_type=BigInteger)
     measures: str = Field(sa_type=Text)
     """JSON object: counts, and sums as lists, by name."""

@@ -50,13 +50,14 @@ from app.store.rollup_tables import rollups, task_rollups
 from app.store.rows import Row, decode_json, encode_json, upsert_rows
 from app.store.tables import groups, tasks
 
+_TaskNames = tuple[str | None, str | None]
+"""A task's label and data set, where it has them."""
+
 _CHANGES: Final = "rollup_changes"
 _MOST_BOUND: Final = 500
 """Values of one IN list."""
 _WANTED: Final[BindParameter[str]] = bindparam("wanted", expanding=True)
-_FIND_LABELS: Final = select(tasks.c.task_id, tasks.c.label).where(
-    tasks.c.task_id.in_(_WANTED), tasks.c.label.is_not(None)
-)
+_FIND_LABELS: Final = select(tasks.c.task_id, tasks.c.label, tasks.c.dataset).where(tasks.c.task_id.in_(_WANTED))
 _FIND_MEASURES: Final = select(rollups.c.digest, rollups.c.measures).where(rollups.c.digest.in_(_WANTED))
 _FIND_TASK_SUMS: Final = select(task_rollups.c.task_id, task_rollups.c.sums).where(
     task_rollups.c.run == bindparam("run"),
@@ -113,11 +114,12 @@ def write_rollups(connection: Connection) -> None:
     _write_rollups(connection, deltas)
 
 
-def _load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, _TaskNames]:
+    found: dict[str, _TaskNames] = {}
     for some in _split(task_ids):
-        labelled = connection.execute(_FIND_LABELS, {"wanted": some})
-        found |= {task_id: str(decode_json(label)) for task_id, label in labelled}
+        for task_id, *texts in connection.execute(_FIND_LABELS, {"wanted": some}):
+            label, dataset = (None if text is None else str(decode_json(text)) for text in texts)
+            found[task_id] = (label, dataset)
     return found
 
 
@@ -126,8 +128,8 @@ def _split(values: Iterable[str]) -> Iterable[Sequence[str]]:
     return (ordered[first : first + _MOST_BOUND] for first in range(0, len(ordered), _MOST_BOUND))
 
 
-def _build_addend(counted: CountedGroup, labels: Mapping[str, str]) -> _Addend:
-    keys = list_keys(counted, labels.get(counted.group.task_id))
+def _build_addend(counted: CountedGroup, labels: Mapping[str, _TaskNames]) -> _Addend:
+    keys = list_keys(counted, *labels.get(counted.group.task_id, (None, None)))
     return _Addend(counted.group, keys, list_measures(counted), list_criteria(counted.group))
 
 

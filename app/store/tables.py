@@ -45,6 +45,8 @@ class TaskTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
     label: str | None = Field(default=None, sa_type=Text)
     """JSON string: the label by which statistics are broken down."""
+    dataset: str | None = Field(default=None, sa_type=Text)
+    """JSON string: the name of the data set that the task is from."""
 
 
 class RunTable(TableRecord, table=True):

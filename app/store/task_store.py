@@ -131,6 +131,7 @@ def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, 
         "title": encode_json(build_title(record.prompt.messages)),
         "created_at": stamp,
         "label": None if record.label is None else encode_json(record.label),
+        "dataset": None if record.prompt.dataset is None else encode_json(record.prompt.dataset),
     }
 
 

@@ -86,7 +86,8 @@ def test_the_shown_settings_are_settings(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "gateway.yaml"
     file.write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
-    assert read_settings().model_dump(exclude_unset=True) == yaml.safe_load(shown)
+    datasets = {"rlaif": {"default": {"source": "my-conversations"}}}
+    assert read_settings().model_dump(exclude_unset=True) == yaml.safe_load(shown) | {"datasets": datasets}
 
 
 def test_the_shown_selection_selects() -> None:

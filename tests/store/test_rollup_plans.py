@@ -36,9 +36,9 @@ EXPECTED: Mapping[str, set[str]] = {
 
 def fill(connection: Connection) -> None:
     """Enough rows that a plan is chosen for a reason."""
-    series = ("step", "label", "judge", "bucket", "run")
+    series = ("step", "label", "judge", "dataset", "bucket", "run")
     keys = [
-        RollupKey(series[n % 5], f"e{n % 40}", f"r{n % 80}", "train", n, f'"l{n % 7}"', n)  # type: ignore[arg-type]
+        RollupKey(series[n % 6], f"e{n % 40}", f"r{n % 80}", "train", n, f'"l{n % 7}"', n)  # type: ignore[arg-type]
         for n in range(ROLLUPS)
     ]
     connection.execute(insert(rollups), [key._asdict() | {"digest": key.digest, "measures": "{}"} for key in keys])

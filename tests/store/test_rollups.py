@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,9 +28,12 @@ from tests.support.tiers import examples
 
 KEY = (groups.c.environment, groups.c.run, groups.c.step)
 LABELS = (None, "mira", "t\x00m")
+DATASETS = (None, "aime")
 VALUES = st.one_of(st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0]), st.floats(0.0, 1.0))
 CRITERIA = st.dictionaries(st.sampled_from(["voice", "lore", "a:b"]), st.one_of(st.none(), VALUES), max_size=3)
 Rows = list[tuple[Any, ...]]
+By = Literal["label", "dataset"] | None
+BREAKDOWNS: tuple[By, ...] = (None, "label", "dataset")
 
 
 @st.composite
@@ -80,8 +83,11 @@ BATCHES = st.lists(st.tuples(st.booleans(), st.lists(stored_groups(), min_size=1
 
 
 async def replay(store: Store, batches: list[tuple[bool, list[GroupToStore]]]) -> None:
-    labelled = [record(n).model_copy(update={"label": LABELS[n % 3]}) for n in range(5)]
-    await store.tasks.put(labelled)
+    for n in range(5):
+        task = record(n)
+        metadata = {} if DATASETS[n % 2] is None else {"dataset": DATASETS[n % 2]}
+        prompt = task.prompt.model_copy(update={"metadata": metadata})
+        await store.tasks.put([task.model_copy(update={"label": LABELS[n % 3], "prompt": prompt})])
     known: dict[str, int] = {}
     for finishes, items in batches:
         new = {item.group.group_id: item for item in items}
@@ -93,15 +99,15 @@ async def replay(store: Store, batches: list[tuple[bool, list[GroupToStore]]]) -
             known |= {one.group_id: len(one.rollouts) for [one] in stored}
 
 
-def scan_statistics(connection: Connection, *, by_label: bool) -> Rows:
+def scan_statistics(connection: Connection, by: By) -> Rows:
     """As statistics were read when every group was."""
     source, key, wanted = (
         groups.join(tasks, tasks.c.task_id == groups.c.task_id),
         list(KEY),
         [groups.c.purpose == "train"],
     )
-    if by_label:
-        key, wanted = [*key, tasks.c.label], [*wanted, tasks.c.label.is_not(None)]
+    if by is not None:
+        key, wanted = [*key, tasks.c[by]], [*wanted, tasks.c[by].is_not(None)]
     summed = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal")
     totals = select(*key, func.count(), *(func.sum(groups.c[name]) for name in summed)).select_from(source)
     means = (
@@ -121,7 +127,7 @@ def scan_statistics(connection: Connection, *, by_label: bool) -> Rows:
             pytest.approx(part / over, rel=1e-12, abs=1e-15) if over else None
             for part, over in ((reward, scored), (absolute, absolutes))
         ]
-        label = str(decode_json(here[3])) if by_label else None
+        label = str(decode_json(here[3])) if by else None
         counts = (count, low, scored, unscored, size - scored - unscored)
         found.append((*here[:3], label, *counts, *means_of, parts.get(tuple(here), [])))
     return sorted(found, key=lambda row: [(value is not None, value) for value in row[:4]])
@@ -159,12 +165,12 @@ def scan_measures(connection: Connection) -> dict[str, tuple[int, ...]]:
     return {"flag:truncated": (flagged,), "gated": (gated,), "readings": (usable,), "judge_calls": (calls,)}
 
 
-async def read_statistics(store: Store, by_label: bool) -> Rows:
-    rows = await store.views.get_statistics(None, None, by="label" if by_label else None)
+async def read_statistics(store: Store, by: By) -> Rows:
+    rows = await store.views.get_statistics(None, None, by=by)
     return [
         (
-            *(row.environment, row.run, row.step, row.label, row.groups, row.low_signal, row.scored, row.unscored),
-            *(row.pending, row.mean_reward, row.mean_absolute),
+            *(row.environment, row.run, row.step, row.label or row.dataset),
+            *(row.groups, row.low_signal, row.scored, row.unscored, row.pending, row.mean_reward, row.mean_absolute),
             [(one.name, one.mean, one.count) for one in row.criteria],
         )
         for row in rows
@@ -195,11 +201,11 @@ def read_measures(connection: Connection) -> dict[str, tuple[int, ...]]:
 async def compare_with_scan(url: str, batches: list[tuple[bool, list[GroupToStore]]]) -> None:
     async with opened(url) as store:
         await replay(store, batches)
-        shown = [await read_statistics(store, False), await read_statistics(store, True)]
+        shown = [await read_statistics(store, by) for by in BREAKDOWNS]
         active = [await read_activity(store, run) for run in ("one", "two")]
         engine = open_for_inspection(url)
         with engine.connect() as connection:
-            scanned = [scan_statistics(connection, by_label=label) for label in (False, True)]
+            scanned = [scan_statistics(connection, by) for by in BREAKDOWNS]
             assert (shown, active) == (scanned, [scan_activity(connection, run) for run in ("one", "two")])
             assert read_measures(connection) == scan_measures(connection)
             kept = read_rollups(connection)

@@ -84,7 +84,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         by: Annotated[
             Name | None,
             Query(
-                description="Also break down by `judge`, or by this key of the tasks' metadata, such as `character`.",
+                description="Also break down by `judge`, `dataset`, or this key of the tasks' metadata: `character`.",
             ),
         ] = None,
         judge: Annotated[
@@ -92,7 +92,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         ] = None,
     ) -> StatisticsView:
         labelled = _find_labelled(gateway, by, judge)
-        breakdown: StatisticsBreakdown | None = "label" if labelled else "judge" if by or judge else None
+        breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await gateway.views.count_uncounted()
         rows = await gateway.views.get_statistics(env, run, by=breakdown, judge=judge)
         shown = tuple(row for row in rows if not labelled or row.environment in labelled)
@@ -133,15 +133,23 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
 
 
 def _find_labelled(gateway: Gateway, by: str | None, judge: str | None) -> set[str]:
-    """The environments whose tasks are labelled by this key; none for `judge` and for no key."""
+    """The environments whose tasks are labelled by this key; none for `judge`, `dataset` and no key."""
     if by in {None, "judge"}:
         return set()
     labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
-    if not labelled:
+    if not labelled and by != "dataset":
         raise InvalidRequest("no environment has statistics by this key", field="query.by")
     if judge is not None:
         raise InvalidRequest("statistics of one judge are not broken down by another key", field="query.judge")
     return labelled
+
+
+def _choose_breakdown(by: str | None, judge: str | None, labelled: bool) -> StatisticsBreakdown | None:
+    if labelled:
+        return "label"
+    if by == "dataset":
+        return "dataset"
+    return "judge" if by or judge else None
 
 
 async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float) -> GroupReplies:

@@ -115,7 +115,7 @@ def create_viewer_router(
         where = _build_filter(environment, run, "", None)
         breakdown = next((known for known in _BREAKDOWNS if known == by), None)
         rows = await views.get_statistics(where.environment, where.run, by=breakdown)
-        named = [(row, escape_invisible(row.label or row.judge or "")) for row in rows]
+        named = [(row, escape_invisible(row.label or row.judge or row.dataset or "")) for row in rows]
         shown = {"rows": named, "where": where, "environments": environments, "by": breakdown}
         cost = await find_cost(where.run) if find_cost is not None and where.run else None
         shown |= {"cost": cost, "uncounted": await views.count_uncounted()}

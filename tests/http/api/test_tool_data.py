@@ -150,4 +150,4 @@ def test_a_broken_row_is_named(tmp_path: Path, row: Row, said: str) -> None:
         others = client.post("/envs/gsm8k/next-batch", json={})
     problem = refused.json()
     assert (refused.status_code, problem["code"], others.status_code) == (503, "environment_unavailable", 200)
-    assert problem["detail"].endswith(f"calls: train.jsonl, row 2, {said}")
+    assert problem["detail"].endswith(f"calls: train.jsonl, line 2, {said}")
