@@ -76,7 +76,7 @@ class Compared:
 def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
     with tempfile.TemporaryDirectory() as folder, _original(run_api) as original:
         port = free_port()
-        with serving(Path(folder), settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}) as gateway:
+        with serving(Path(folder), python=sys.executable, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}) as gateway:
             ours = Side(f"http://127.0.0.1:{port}", gateway.process.pid)
             for side in (ours, original):
                 httpx.post(f"{side.url}/register", json={**TRAINER, "batch_size": BATCH_SEQUENCES})

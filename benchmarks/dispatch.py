@@ -1,5 +1,6 @@
 """Tasks handed out per second over HTTP: leased and by cursor."""
 
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ class HandOut:
 
 def measure() -> HandOut:
     path = "/envs/gsm8k/next-batch"
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as gateway:
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
         lease = post(path, {"batch_size": BATCH_SIZE, "run": "bench"})
         cursors = [post(path, {"batch_size": BATCH_SIZE, "cursor": n * BATCH_SIZE}) for n in range(REQUESTS)]
         nothing = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -41,7 +41,7 @@ class Measured:
 
 def measure(url: str, folder: Path, events: int = EVENTS) -> Measured:
     asyncio.run(_fill(url, events))
-    with serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}) as gateway:
+    with serving(folder, python=sys.executable, settings={"ATROPOS_ENVS_DATABASE_URL": url}) as gateway:
         return asyncio.run(_measure(gateway.url))
 
 

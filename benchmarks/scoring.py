@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -55,7 +56,7 @@ class Comparison:
 def compare() -> Comparison:
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty.db"
-        with serving(Path(folder)) as gateway:
+        with serving(Path(folder), python=sys.executable) as gateway:
             batches = list(_batches(gateway.url, WARM_UP + REQUESTS))
             send_all(gateway.url, [batch.request for batch in batches[:WARM_UP]], CONNECTIONS)
             load = send_all(gateway.url, [batch.request for batch in batches[WARM_UP:]], CONNECTIONS)

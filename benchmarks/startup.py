@@ -58,9 +58,9 @@ class FirstMinute:
 def measure() -> StartUp:
     """From the start of the process to the first 200 on /readyz, on an empty folder and on one served before."""
     with tempfile.TemporaryDirectory() as folder:
-        with serving(Path(folder), migrated=False) as first:
+        with serving(Path(folder), python=sys.executable, migrated=False) as first:
             pass
-        with serving(Path(folder)) as again:
+        with serving(Path(folder), python=sys.executable) as again:
             pass
     return StartUp(first.seconds_to_ready, again.seconds_to_ready)
 

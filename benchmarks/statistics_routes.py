@@ -236,7 +236,10 @@ def main() -> None:
             seconds = asyncio.run(prepare(f"sqlite:///{file}", count))
             size = file.stat().st_size / 2**20
             print(f"{name}: {count * GROUP_SIZE:,} rollouts in {size:,.0f} MB; counted in {seconds:.1f} s", flush=True)
-        with serving(Path(folder) / "few") as one, serving(Path(folder) / "many") as other:
+        with (
+            serving(Path(folder) / "few", python=sys.executable) as one,
+            serving(Path(folder) / "many", python=sys.executable) as other,
+        ):
             report(httpx.Client(base_url=one.url), httpx.Client(base_url=other.url))
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from app.characters.lineups import build_lineups
-from app.characters.loading import parse_model, read_sheet, read_sheets
+from app.characters.loading import parse_model, read_sheet
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
 from app.characters.word_matching import mentions, normalise_spelling, split_words
@@ -19,14 +19,13 @@ from app.cli.character_discrimination import tell_apart
 from app.cli.main import cli
 from app.domain.intervals import Proportion
 from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.envs.npc_arena.environment import NpcArenaParams
 from app.judges.panels import ConfiguredPanels
 from app.toolkit.package_data import find_packaged_folder
+from tests.support.packaged_arena import packaged_arena
 
 TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
-OTHERS = {
-    sheet.id: sheet for sheet in read_sheets(find_packaged_folder("character_sheets")) if sheet.id != "hob_tarrant"
-}
+OTHERS = {sheet.id: sheet for sheet in packaged_arena().sheets if sheet.id != "hob_tarrant"}
 RUN = CliRunner()
 
 
@@ -194,7 +193,7 @@ def test_terms_are_found_as_whole_words() -> None:
 
 
 def test_characters_are_told_apart_with_figures() -> None:
-    arena = NpcArena.read(find_packaged_folder("character_sheets"))
+    arena = packaged_arena()
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 2))
     assert (figures.judges, figures.unscored, figures.pairs) == (
         ("offline",),
@@ -206,7 +205,7 @@ def test_characters_are_told_apart_with_figures() -> None:
 
 
 def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
-    arena = NpcArena.read(find_packaged_folder("character_sheets"))
+    arena = packaged_arena()
     splits: tuple[Split, ...] = ("train", "test")
     tasks = [
         arena.task(split, index, NpcArenaParams())
@@ -223,7 +222,7 @@ def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
 
 
 def test_without_others_nothing_is_known() -> None:
-    arena = NpcArena.read(find_packaged_folder("character_sheets"))
+    arena = packaged_arena()
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
     assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
 

@@ -158,7 +158,7 @@ def _memory(served: Served, line: str) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory as Linux tells it")
 @pytest.mark.parametrize("wanted", [{"format": "jsonl"}, {"format": "parquet"}, {"shape": "sft"}])
 def test_a_hundred_thousand_rollouts_take_little_memory(filled: Path, wanted: dict[str, str]) -> None:
-    with serving(filled) as served:
+    with serving(filled, python=sys.executable) as served:
         before = _memory(served, "VmRSS")
         size = 0
         with httpx.stream("GET", f"{served.url}/export", params=wanted, timeout=300) as reply:
@@ -176,7 +176,7 @@ def _processor_seconds(served: Served) -> float:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a process's time as Linux tells it")
 def test_the_work_ends_when_the_client_hangs_up(filled: Path) -> None:
-    with serving(filled) as served:
+    with serving(filled, python=sys.executable) as served:
         with httpx.stream("GET", f"{served.url}/export", timeout=60) as reply:
             next(reply.iter_bytes())
         time.sleep(1)

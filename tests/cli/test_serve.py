@@ -13,7 +13,8 @@ from tests.support.serving import serving
 
 
 def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
-    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}, migrated=False) as gateway:
+    beyond = {"ATROPOS_ENVS_HOST": "0.0.0.0"}
+    with serving(tmp_path, settings=beyond, python=sys.executable, migrated=False) as gateway:
         log = (tmp_path / "gateway.log").read_text()
         key = re.findall(r"gw_[\w-]{20,}", log)
         basic = base64.b64encode(f"me:{key[0]}".encode()).decode()
@@ -26,7 +27,7 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
                 "basic": {"Authorization": f"Basic {basic}"},
             }.items()
         }
-    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}) as again:
+    with serving(tmp_path, settings=beyond, python=sys.executable) as again:
         later = httpx.get(f"{again.url}/envs", headers={"Authorization": f"Bearer {key[0]}"}).status_code
     shown = re.findall(r"gw_[\w-]{20,}", (tmp_path / "gateway.log").read_text())
     assert (statuses, later, shown) == ({"nobody": 401, "stranger": 401, "bearer": 200, "basic": 200}, 200, key[:1])

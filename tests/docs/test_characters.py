@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from app.characters.loading import parse_model, read_sheets
+from app.characters.loading import parse_model
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.toolkit.package_data import find_packaged_folder
 from docs.generate import pages
 from docs.parts.sheets import characters, sheet_fields
+from tests.support.packaged_arena import packaged_arena
 
-SHEETS = read_sheets(find_packaged_folder("character_sheets"))
+SHEETS = packaged_arena().sheets
 SCHEMA = CharacterSheet.model_json_schema()
 
 

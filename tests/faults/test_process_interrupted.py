@@ -42,7 +42,7 @@ def test_a_gateway_that_is_killed_is_waited_for(tmp_path: Path) -> None:
         programs.policy(policy)
         with serving(tmp_path, port=port, settings=settings) as gateway:
             given = arguments(gateway.url, f"http://127.0.0.1:{policy}/v1", out, *how)
-            program = programs.start(["-m", "app.cli", *given])
+            program = programs.start("app.cli", *given)
             killed_at = wait_for(out, 30, program, time.monotonic() + 60)
             gateway.kill()
         with serving(tmp_path, port=port, settings=settings):

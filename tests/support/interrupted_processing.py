@@ -1,8 +1,6 @@
 """`process` at work while the policy's server is killed and started again, and `process` itself too."""
 
 import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +9,9 @@ from pathlib import Path
 import httpx
 
 from tests.support.data_sets import numbered_rows
+from tests.support.forked_programs import ROOT, ForkedProgram, Program
 from tests.support.processing import Line, arguments, lines_of
-from tests.support.serving import ROOT, free_port, serving
-
-Running = subprocess.Popen[bytes]
+from tests.support.serving import free_port, serving
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def interrupted(
         port = free_port()
         policy = programs.policy(port)
         wanted = arguments(gateway.url, f"http://127.0.0.1:{port}/v1", out, "--env", "gsm8k", "--split", "test", *more)
-        first = programs.start(["-m", "app.cli", *wanted])
+        first = programs.start("app.cli", *wanted)
         deadline = began + most_seconds
         at_policy_kill = wait_for(out, tasks // 3, first, deadline)
         _kill(policy)
@@ -51,7 +48,7 @@ def interrupted(
         programs.policy(port)
         at_kill = wait_for(out, 2 * tasks // 3, first, deadline)
         _kill(first)
-        second = programs.start(["-m", "app.cli", *wanted])
+        second = programs.start("app.cli", *wanted)
         exit_code = second.wait(max(1.0, deadline - time.monotonic()))
         seconds = time.monotonic() - began
         return Interrupted(lines_of(out), at_policy_kill, at_kill, exit_code, seconds, programs.told)
@@ -62,7 +59,7 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "programs.log"
-        self._running: list[Running] = []
+        self._running: list[Program] = []
 
     def __enter__(self) -> "Programs":
         return self
@@ -75,16 +72,15 @@ class Programs:
     def told(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")[-4000:]
 
-    def start(self, command: list[str]) -> Running:
+    def start(self, module: str, *arguments: str) -> Program:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-        with self._log.open("ab") as log:
-            program = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        program = ForkedProgram(module, arguments, ROOT, environment, self._log)
         self._running.append(program)
         return program
 
-    def policy(self, port: int) -> Running:
+    def policy(self, port: int) -> Program:
         """Answers when this returns."""
-        program = self.start(["-m", "tests.support.policy_server", str(port)])
+        program = self.start("tests.support.policy_server", str(port))
         for _ in range(1000):
             try:
                 httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
@@ -95,12 +91,12 @@ class Programs:
         raise RuntimeError(f"the policy's server did not start:\n{self.told}")
 
 
-def _kill(program: Running) -> None:
+def _kill(program: Program) -> None:
     program.kill()
     program.wait()
 
 
-def wait_for(out: Path, count: int, program: Running, deadline: float) -> int:
+def wait_for(out: Path, count: int, program: Program, deadline: float) -> int:
     """Until so many groups are in the output; the number there was."""
     written = 0
     place = 0

@@ -1,7 +1,6 @@
 """A real gateway in a process of its own, for tests and benchmarks that must not share one with it."""
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -14,8 +13,9 @@ from pathlib import Path
 import httpx
 
 from tests.support.databases import read_migrated_store
+from tests.support.forked_programs import ROOT as ROOT
+from tests.support.forked_programs import ForkedProgram, Program, plain_environment
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180
 
 
@@ -23,7 +23,7 @@ START_SECONDS = 180
 class Served:
     url: str
     database: Path
-    process: "subprocess.Popen[bytes]"
+    process: Program
     seconds_to_ready: float
 
     def kill(self) -> None:
@@ -45,11 +45,12 @@ def serving(
     *,
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
-    python: str | Path = sys.executable,
+    python: str | Path | None = None,
     migrated: bool = True,
 ) -> Iterator[Served]:
     """A gateway on loopback whose SQLite file lies in `folder`; again on the same folder, it goes on where it was.
-    It finds a file without rows there; where that is not `migrated`, none. RuntimeError with its log when it does not
+    It finds a file without rows there; where that is not `migrated`, none. An interpreter is started for it where
+    `python` names one or it has a PYTHONPATH of its own; else it is forked. RuntimeError with its log when it does not
     get ready."""
     port = port or free_port()
     database = folder / "gateway.db"
@@ -57,17 +58,13 @@ def serving(
         database.write_bytes(read_migrated_store())
     log = folder / "gateway.log"
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("ATROPOS_ENVS_")},
+        **plain_environment(),
         "ATROPOS_ENVS_PORT": str(port),
         "ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{database}",
-        "PYTHONPATH": str(ROOT),
         **(settings or {}),
     }
     began = time.monotonic()
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [python, "-m", "app.cli", "serve"], cwd=folder, env=environment, stdout=output, stderr=output
-        )
+    process = _start(folder, environment, log, python)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(url, process, log, began)
@@ -82,7 +79,15 @@ def serving(
                 process.wait()
 
 
-def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> None:
+def _start(folder: Path, environment: Mapping[str, str], log: Path, python: str | Path | None) -> Program:
+    if python is None and environment["PYTHONPATH"] == str(ROOT):
+        return ForkedProgram("app.cli", ["serve"], folder, environment, log)
+    with log.open("ab") as output:
+        command = [python or sys.executable, "-m", "app.cli", "serve"]
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
+
+
+def _wait_until_ready(url: str, process: Program, log: Path, began: float) -> None:
     with httpx.Client(base_url=url, timeout=5) as client:  # one: each reads all certificates anew
         while time.monotonic() - began < START_SECONDS and process.poll() is None:
             with contextlib.suppress(httpx.TransportError):

@@ -1,6 +1,7 @@
 """Which instructions go together, and the texts that prove it."""
 
 from collections import Counter
+from functools import cache
 from itertools import combinations, product
 
 import pytest
@@ -33,10 +34,13 @@ from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS, draw_request
 from app.toolkit.seeded import SeededRandom
 
-DRAWN = [
-    draw_assignment(SeededRandom(f"any {number}"), 1 + number % 5, number % 3 % (1 + number % 5))
-    for number in range(3_000)
-]
+
+@cache
+def drawn() -> list[Assignment]:
+    return [
+        draw_assignment(SeededRandom(f"any {number}"), 1 + number % 5, number % 3 % (1 + number % 5))
+        for number in range(3_000)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_what_is_barred_is_something_that_another_decides_or_adds() -> None:
 def test_nothing_is_drawn_that_conflicts() -> None:
     clashing = [
         (one.kind, other.kind)
-        for made in DRAWN
+        for made in drawn()
         for one, other in combinations(made.instructions, 2)
         if is_conflict(type(one), type(other))
     ]
@@ -94,19 +98,19 @@ def test_nothing_is_drawn_that_conflicts() -> None:
 
 
 def test_as_many_are_drawn_as_are_asked_for_and_as_many_hard_ones() -> None:
-    numbers = [(len(made.instructions), sum(one.hard for one in made.instructions)) for made in DRAWN]
+    numbers = [(len(made.instructions), sum(one.hard for one in made.instructions)) for made in drawn()]
     assert numbers == [(1 + number % 5, number % 3 % (1 + number % 5)) for number in range(3_000)]
 
 
 def test_every_kind_is_drawn_and_requests_differ() -> None:
-    kinds = Counter(one.kind for made in DRAWN for one in made.instructions)
+    kinds = Counter(one.kind for made in drawn() for one in made.instructions)
     assert (kinds.keys() == KINDS.keys(), min(kinds.values()) > 30) == (True, True)
-    assert len({made.request.sentence for made in DRAWN}) > 2_900
+    assert len({made.request.sentence for made in drawn()}) > 2_900
 
 
 def test_most_of_what_is_drawn_can_be_followed_and_what_is_proved_is() -> None:
     texts = [
-        add_gold(made, SeededRandom(str(number)), made.request.sentence) for number, made in enumerate(DRAWN[:400])
+        add_gold(made, SeededRandom(str(number)), made.request.sentence) for number, made in enumerate(drawn()[:400])
     ]
     golds = [made for made in texts if made is not None]
     wrong = [made for made in golds if any(find_faults(parse_text(made.gold), made.instructions))]

@@ -4,40 +4,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
-from app.characters.casting import Cast, build_gate_facts
-from app.characters.loading import read_sheets
+from app.characters.casting import build_gate_facts
 from app.characters.schema import CharacterSheet
 from app.domain.digests import canonical_json
 from app.domain.tasks import Task
-from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.envs.npc_arena.environment import NpcArenaParams
 from app.judges.gates.gate_registry import find_failed_gates
 from app.judges.text_normalisation import Reply
-from app.toolkit.package_data import find_packaged_folder
+from tests.support.packaged_arena import SPLITS, packaged_arena
+from tests.support.packaged_arena import packaged_tasks as tasks
 
-SPLITS: tuple[Split, ...] = ("train", "test")
-SHEETS = {sheet.id: sheet for sheet in read_sheets(find_packaged_folder("character_sheets"))}
-
-
-@cache
-def arena() -> NpcArena:
-    return NpcArena.read(find_packaged_folder("character_sheets"))
-
-
-@cache
-def tasks() -> tuple[tuple[Cast, Task], ...]:
-    found = []
-    for split in SPLITS:
-        for index in range(arena().size(split, NpcArenaParams())):
-            task = arena().task(split, index, NpcArenaParams())
-            cast = arena().find_cast(task)
-            assert cast is not None
-            found.append((cast, task))
-    return tuple(found)
+SHEETS = {sheet.id: sheet for sheet in packaged_arena().sheets}
 
 
 def folded(text: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
@@ -13,31 +12,17 @@ from app.characters.scenes import Scene
 from app.domain.digests import canonical_json
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.envs.npc_arena.environment import NpcArenaParams
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from tests.support.packaged_arena import SPLITS, packaged_tasks
+from tests.support.packaged_arena import packaged_arena as arena
 
 MULTI = NpcArenaParams(turns="multi")
-SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-@cache
-def arena() -> NpcArena:
-    return NpcArena.read(find_packaged_folder("character_sheets"))
-
-
-@cache
 def tasks() -> tuple[tuple[Cast, Task], ...]:
-    found = []
-    for split in SPLITS:
-        for index in range(arena().size(split, MULTI)):
-            task = arena().task(split, index, MULTI)
-            cast = arena().find_cast(task)
-            assert cast is not None
-            found.append((cast, task))
-    return tuple(found)
+    return packaged_tasks("multi")
 
 
 def scenes() -> dict[str, tuple[Cast, Task]]:

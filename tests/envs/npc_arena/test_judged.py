@@ -9,13 +9,11 @@ import pytest
 from app.characters.casting import Cast
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Task
-from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from tests.support.packaged_arena import packaged_arena as arena
+from tests.support.packaged_arena import packaged_tasks
 
-SPLITS: tuple[Split, ...] = ("train", "test")
 ASSISTANT = {
     "en": "That's a great question! I'd be happy to help. There are many things to consider, so just let me know.",
     "de": "Das ist eine sehr gute Frage! Ich helfe dir gern weiter. Es gibt dabei vieles zu beachten.",
@@ -26,16 +24,8 @@ ASSISTANT = {
 
 
 @cache
-def arena() -> NpcArena:
-    return NpcArena.read(find_packaged_folder("character_sheets"))
-
-
-@cache
 def exemplary() -> list[tuple[Cast, Task]]:
-    params = NpcArenaParams()
-    tasks = [arena().task(split, index, params) for split in SPLITS for index in range(arena().size(split, params))]
-    cast = [(found, task) for task in tasks if (found := arena().find_cast(task)) is not None]
-    return [(found, task) for found, task in cast if found.exemplar is not None]
+    return [(cast, task) for cast, task in packaged_tasks() if cast.exemplar is not None]
 
 
 def rewards(cast: Cast, task: Task, texts: Sequence[str]) -> list[float]:

@@ -1,0 +1,120 @@
+"""What is forked instead of started is the same to whoever runs it, and goes away with them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.forked_programs import ForkedProgram, Program, plain_environment
+
+Start = Callable[[Path, str], Program]
+PORTRAIT = """
+import asyncio, gc, json, logging, os, random, signal, sys, threading, warnings
+
+asked = sys.argv[1:]
+print(json.dumps({
+    "arguments": sys.argv,
+    "modules": sys.path,
+    "folder": os.getcwd(),
+    "environment": {name: value for name, value in os.environ.items() if name != "_"},
+    "threads": threading.active_count(),
+    "loops": type(asyncio.get_event_loop_policy()).__name__,
+    "logs": [str(one) for one in logging.root.handlers],
+    "signals": [str(signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)],
+    "blocked": [int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    "group": os.getpgid(0),
+    "session": os.getsid(0),
+    "main": [__name__, sys.modules["__main__"].__spec__.name, __file__],
+    "collects": gc.isenabled(),
+    "warns": [repr(one) for one in warnings.filters],
+    "limits": sys.getrecursionlimit(),
+    "streams": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stderr.line_buffering],
+}))
+print(random.random(), file=sys.stderr)
+if asked == ["wait"]:
+    sys.stdout.flush()
+    signal.pause()
+sys.exit({"three": 3, "words": "the end", "well": None}.get(asked[0], 0))
+"""
+
+
+def started(folder: Path, how: str) -> Program:
+    with (folder / "log").open("ab") as log:
+        command = [sys.executable, "-m", "portrait", how]
+        return subprocess.Popen(command, cwd=folder, env=plain_environment(), stdout=log, stderr=log)
+
+
+def forked(folder: Path, how: str) -> Program:
+    return ForkedProgram("portrait", [how], folder, plain_environment(), folder / "log")
+
+
+def portrayed(folder: Path, start: Start, how: str) -> tuple[int, dict[str, object], str]:
+    """Its exit code, what it says of itself, and what else it said."""
+    (folder / "portrait.py").write_text(PORTRAIT, encoding="utf-8")
+    (folder / "log").unlink(missing_ok=True)
+    program = start(folder, how)
+    if how == "wait":
+        while not (folder / "log").exists() or b"\n" not in (folder / "log").read_bytes():
+            time.sleep(0.005)
+        program.kill()
+    code = program.wait(60)
+    lines = (folder / "log").read_text(encoding="utf-8").splitlines()
+    (said,) = (line for line in lines if line.startswith("{"))
+    return code, json.loads(said), "\n".join(line for line in lines if line[0] not in "{01")
+
+
+@pytest.mark.parametrize("how", ["well", "three", "words", "wait"])
+def test_it_is_as_if_started(tmp_path: Path, how: str) -> None:
+    assert portrayed(tmp_path, forked, how) == portrayed(tmp_path, started, how)
+
+
+def test_each_draws_numbers_of_its_own(tmp_path: Path) -> None:
+    drawn = set()
+    for _ in range(2):
+        portrayed(tmp_path, forked, "well")
+        drawn |= {line for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines() if line[0] == "0"}
+    assert len(drawn) == 2
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from tests.main.test_forked_programs import forked
+
+if __name__ == "__main__":
+    print(forked(Path(sys.argv[1]), "wait").pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads which processes live as Linux tells it")
+def test_the_process_that_they_come_from_ends_with_a_killed_one(tmp_path: Path) -> None:
+    (tmp_path / "portrait.py").write_text(PORTRAIT, encoding="utf-8")
+    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
+    command = [sys.executable, "-m", "parent", str(tmp_path)]
+    with subprocess.Popen(command, cwd=tmp_path, env=plain_environment(), stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        program = int(parent.stdout.readline())
+        server = int(_stat(program)[1])
+        parent.kill()
+    ends = time.monotonic() + 30
+    while _lives(server) and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert (_lives(server), _lives(program)) == (False, True)
+    os.kill(program, signal.SIGKILL)
+
+
+def _stat(program: int) -> list[str]:
+    """From its state on."""
+    return Path(f"/proc/{program}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+
+
+def _lives(program: int) -> bool:
+    return Path(f"/proc/{program}").exists() and _stat(program)[0] != "Z"
