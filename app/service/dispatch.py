@@ -33,7 +33,7 @@ from app.service.request_models import (
 from app.service.retrieval import RetrievalService
 from app.service.run_registry import HasLeft, RunRegistry, await_pace, stays_connected
 from app.service.sheet_versions import SheetVersions
-from app.service.task_cache import TaskCache, build_record, build_tasks, place_context
+from app.service.task_cache import TaskCache, TasksAhead, build_record, place_context
 from app.service.task_selection import build_label_lookup, build_locator
 
 
@@ -83,6 +83,7 @@ class Dispatcher:
         self._retrieval = retrieval
         self._panels = panels
         self._observer = observer
+        self._ahead = TasksAhead()
 
     async def next_batch(self, environment: str, request: NextBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
         hosted = self._catalogue.get_environment_or_current(environment)
@@ -99,6 +100,9 @@ class Dispatcher:
             exhausted = leased.drained and leased.outstanding == 0
             async with self._return_leases_on_failure([source], [dealt]):
                 tasks = await self._build_and_store_tasks(source, dealt)
+            if request.select.target_pass_rate is None:  # by then others may be nearer to it
+                params, slots = source.params, [lease.slot for lease in leased.leases]
+                self._ahead.plan(hosted.environment, request.split, params, source.locate, slots)
             return TaskBatch(tasks=tasks, next_cursor=None, exhausted=exhausted)
         first = request.cursor or 0
         ahead = first + request.batch_size
@@ -227,7 +231,7 @@ class Dispatcher:
         )
         editions = [by_epoch[one.slot.epoch] for one in dealt]
         wanted = [(hosted.environment, one.slot.index) for hosted, one in zip(editions, dealt, strict=True)]
-        bare = await build_tasks(wanted, stream.split, params)
+        bare = await self._ahead.build(wanted, stream.split, params)
         contexts = await self._retrieve_contexts(source, dealt, bare)
         tasks = [
             place_context(hosted.environment, task, context)

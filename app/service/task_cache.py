@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -10,11 +11,11 @@ from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import NotFound
 from app.domain.groups import TaskPrompt, TaskRecord
-from app.domain.runs import Stream
+from app.domain.runs import Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
 from app.domain.values import Split
 from app.ports.environment import Environment
-from app.ports.store import TaskStore
+from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
 from app.service.identity import compute_task_id
 
@@ -48,7 +49,81 @@ async def build_tasks(wanted: Sequence[tuple[Environment, int]], split: Split, p
     return tasks
 
 
+SLOW_TASK: Final = 0.000_5
+"""Seconds. Tasks that take longer are built ahead."""
+MOST_AHEAD: Final = 2_048
+"""Maximum number of tasks built ahead; the oldest are dropped."""
+
+_Place = tuple[Environment, Split, str, int]
+"""An environment, split, params and index."""
+
+
+@dataclass
+class TasksAhead:
+    """Builds tasks, and those that come next in a stream before they are asked for, while nobody waits for tasks and
+    at most half of the time. An asker then only waits for what is not ready."""
+
+    _ready: dict[_Place, Task] = field(default_factory=dict)
+    _planned: dict[_Place, BaseModel] = field(default_factory=dict)
+    _slow: set[str] = field(default_factory=set)
+    """Names of environments."""
+    _asking: int = 0
+    work: asyncio.Task[None] | None = None
+    """Runs while there is something to build."""
+
+    async def build(self, wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
+        """As `build_tasks`."""
+        dumped = params.model_dump_json()
+        places = [(environment, split, dumped, index) for environment, index in wanted]
+        for place in places:
+            self._planned.pop(place, None)
+        ready = {place: self._ready.pop(place) for place in places if place in self._ready}
+        missing = [place for place in places if place not in ready]
+        self._asking += 1
+        try:
+            began = time.process_time()
+            built = await build_tasks([(place[0], place[3]) for place in missing], split, params)
+            if missing and time.process_time() - began > SLOW_TASK * len(missing):
+                self._slow |= {environment.name for environment, _ in wanted}
+        finally:
+            self._asking -= 1
+        ready |= zip(missing, built, strict=True)
+        return [ready[place] for place in places]
+
+    def plan(
+        self, environment: Environment, split: Split, params: BaseModel, locate: SlotLocator, slots: Sequence[Slot]
+    ) -> None:
+        """Builds as many tasks soon as these of an endless stream, which come after them, if they are slow ones."""
+        if not slots or environment.name not in self._slow or environment.size(split, params) is not None:
+            return
+        last, dumped = max(slot.position for slot in slots), params.model_dump_json()
+        for position in range(last + 1, last + 1 + len(slots)):
+            slot = locate(position)
+            if slot is not None and (place := (environment, split, dumped, slot.index)) not in self._ready:
+                self._planned[place] = params
+        if self._planned and self.work is None:
+            self.work = asyncio.create_task(self._build_planned())
+            self.work.add_done_callback(self._forget_work)
+
+    def _forget_work(self, _: object) -> None:
+        self.work = None
+
+    async def _build_planned(self) -> None:
+        while self._planned:
+            await asyncio.sleep(0)
+            if self._asking:
+                await asyncio.sleep(MAX_SECONDS_PER_PASS)
+                continue
+            place = next(iter(self._planned))
+            params = self._planned.pop(place)
+            began = time.perf_counter()
+            with suppress(Exception):  # whoever asks for the task gets the error
+                _add_bounded(self._ready, place, place[0].task(place[1], place[3], params), MOST_AHEAD)
+            await asyncio.sleep(time.perf_counter() - began)
+
+
 KeptT = TypeVar("KeptT")
+KeyT = TypeVar("KeyT")
 WrittenT = TypeVar("WrittenT")
 
 ROOM = 8_192
@@ -133,7 +208,7 @@ def build_record(
     )
 
 
-def _add_bounded(kept: dict[str, KeptT], name: str, value: KeptT) -> None:
-    if name not in kept and len(kept) >= ROOM:
+def _add_bounded(kept: dict[KeyT, KeptT], name: KeyT, value: KeptT, room: int = ROOM) -> None:
+    if name not in kept and len(kept) >= room:
         del kept[next(iter(kept))]
     kept[name] = value

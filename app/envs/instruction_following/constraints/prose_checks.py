@@ -4,7 +4,7 @@ Without these checks an empty text would follow "no commas", and one repeated wo
 
 import gzip
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
@@ -59,9 +59,17 @@ def find_prose_fault(reading: ParsedText, request: WritingRequest, prompt: str) 
     """Why the reply does not count as a text; empty if it does. `prompt` is all that could be copied from."""
     if len(reading.text) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS:,} characters"
-    return next(
-        chain(_find_missing_content(reading, request, parse_text(prompt).bare), _find_prose_faults(reading)), ""
-    )
+    return next(chain(_find_missing_content(reading, request, _parse_prompt(prompt)), _find_prose_faults(reading)), "")
+
+
+def _parse_prompt(prompt: str) -> list[str]:
+    """Its bare words. Prompts share most of their lines."""
+    return [word for line in prompt.split("\n") for word in _parse_prompt_line(line)]
+
+
+@lru_cache(maxsize=4_096)
+def _parse_prompt_line(line: str) -> tuple[str, ...]:
+    return parse_text(line).bare
 
 
 def _find_missing_content(reading: ParsedText, request: WritingRequest, prompt: Sequence[str]) -> Iterator[str]:
@@ -83,7 +91,7 @@ def _find_prose_faults(reading: ParsedText) -> Iterator[str]:
         yield "it has letters that English does not have"
     if len(set(bare)) < LEAST_SHARE_OF_DIFFERENT_WORDS * min(len(bare), COUNTED_FOR_DIFFERENCE):
         yield "it says the same words over and over"
-    holding = sum(word in FUNCTION_WORDS for word in bare)
+    holding = sum(map(FUNCTION_WORDS.__contains__, bare))
     least, most = SHARE_OF_FUNCTION_WORDS
     if holding < least * len(bare):
         yield "it is a list of words rather than sentences"
@@ -122,7 +130,8 @@ def read_english_words() -> frozenset[str]:
 
 def _find_names(reading: ParsedText) -> set[str]:
     inside = (word for sentence in reading.sentences for word in sentence.split()[1:])
-    return {name for word in inside for name in parse_text(word).bare if word.strip("\"'(*_").istitle()}
+    titles = (word for word in inside if word.strip("\"'(*_").istitle())
+    return {name for word in titles for name in parse_text(word).bare}
 
 
 def _count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:
@@ -136,4 +145,4 @@ def _count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:
 
 
 def _iterate_runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(words[place : place + COPIED_RUN]) for place in range(len(words) - COPIED_RUN + 1))
+    return zip(*(words[place:] for place in range(COPIED_RUN)), strict=False)

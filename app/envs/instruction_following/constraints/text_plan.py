@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -77,11 +78,22 @@ class TextPlan:
     """Done to the whole text, in this order."""
 
     def permits(self, sentence: str) -> bool:
-        """`sentence` is in lower case, without punctuation, words separated by blanks."""
-        words = sentence.split()
+        """`sentence` is without punctuation, words separated by blanks."""
+        return self.permits_part(sentence) and len(sentence.split()) <= self.longest_sentence
+
+    def permits_part(self, part: str) -> bool:
+        """Whether a sentence may have this part, however long it is."""
+        folded, words, longest = split_folded(part)
         return (
-            not (self.avoided & set(sentence))
-            and not self.forbidden.intersection(words)
-            and max(map(len, words)) <= self.longest_word
-            and len(words) <= self.longest_sentence
+            longest <= self.longest_word
+            and (not self.avoided or self.avoided.isdisjoint(folded))
+            and (not self.forbidden or self.forbidden.isdisjoint(words))
         )
+
+
+@lru_cache(maxsize=16_384)
+def split_folded(part: str) -> tuple[str, tuple[str, ...], int]:
+    """In lower case; its words; the letters of the longest of them."""
+    folded = part.casefold()
+    words = tuple(folded.split())
+    return folded, words, max(map(len, words))

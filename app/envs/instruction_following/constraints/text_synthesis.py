@@ -2,12 +2,12 @@
 
 The texts are assembled from parts and make little sense. No model ever sees them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from app.envs.instruction_following.constraints.text_plan import PROSE, TextPlan
+from app.envs.instruction_following.constraints.text_plan import PROSE, TextPlan, split_folded
 from app.envs.instruction_following.constraints.text_units import split_words
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest, add_article
 from app.toolkit.seeded import SeededRandom
@@ -23,6 +23,11 @@ def write_text(plan: TextPlan, draws: SeededRandom) -> str:
     return _TextWriter(plan, draws).write()
 
 
+_Variant = tuple[int, str, str, str]
+"""A way of saying a clause: its length in words, an opener, the clause, a tail. Its text is only put together where it
+is chosen."""
+
+
 @dataclass
 class _SentenceSlot:
     """The slot of one sentence: how it must begin and end, if that is asked for, and its current text."""
@@ -31,15 +36,16 @@ class _SentenceSlot:
     opener: str | None = None
     tail: str = ""
     fixed: str = ""
-    ways: list[str] = field(default_factory=list)
+    ways: list[_Variant] = field(default_factory=list)
     """Of saying the clause that stands here."""
     now: str = ""
+    length: int = 0
+    """Words of `now`."""
     bound: bool = False
     """The clause must stay."""
 
-    @property
-    def length(self) -> int:
-        return len(self.now.split())
+    def put(self, way: _Variant) -> None:
+        self.now, self.length = " ".join(filter(None, way[1:])), way[0]
 
 
 class _TextWriter:
@@ -52,6 +58,8 @@ class _TextWriter:
         self.places: list[_SentenceSlot] = []
         self.starts: list[int] = []
         self.items: list[str] = []
+        self.lengths: dict[str, int] = {}
+        """What parts of sentences measure."""
 
     def write(self) -> str:
         self.items = [f"{mark}{self._punctuate(self._take_plain_sentence(), '.')}" for mark in self.draft.items]
@@ -88,9 +96,10 @@ class _TextWriter:
     def _place_required_clauses(self) -> None:
         """Places the required clauses, and one or two that name the subject of the request."""
         for place in self.places:
-            place.now, place.bound = place.fixed, bool(place.fixed)
+            place.put((len(place.fixed.split()), "", place.fixed, ""))
+            place.bound = bool(place.fixed)
         free = [place for place in self.places if not place.fixed]
-        both = [clause for clause in self.clauses if all(name in clause.split() for name in self.names)]
+        both = [clause for clause in self.clauses if all(name in split_folded(clause)[1] for name in self.names)]
         about = (
             [self._take_clause(both)]
             if self._has_usable(both)
@@ -105,32 +114,60 @@ class _TextWriter:
                     break
 
     def _has_usable(self, clauses: Sequence[str]) -> bool:
-        return any(self.draft.permits(clause) for clause in clauses)
+        return any(map(self._permits, clauses))
 
     def _take_clause(self, clauses: Sequence[str]) -> str:
-        clause = next((clause for clause in clauses if self.draft.permits(clause)), "")
+        clause = next(filter(self._permits, clauses), "")
         if clause:
             self.clauses.remove(clause)
         return clause
 
     def _take_clause_naming(self, name: str) -> str:
-        return self._take_clause([clause for clause in self.clauses if name in clause.split()])
+        return self._take_clause([clause for clause in self.clauses if name in split_folded(clause)[1]])
 
     def _put_clause(self, place: _SentenceSlot, clause: str) -> bool:
-        ways = list(self._list_variants(place, clause))
+        ways = self._list_variants(place, clause)
         if ways:
-            place.ways, place.now, place.bound = ways, self.draws.one(ways), True
+            place.ways, place.bound = ways, True
+            place.put(self.draws.one(ways))
         return bool(ways)
 
     def _fill_slot(self, place: _SentenceSlot) -> None:
         for clause in self.clauses:
-            if ways := list(self._list_variants(place, clause)):
-                place.ways, place.now = ways, self.draws.one(ways)
+            if ways := self._list_variants(place, clause):
+                place.ways = ways
+                place.put(self.draws.one(ways))
                 self.clauses.remove(clause)
                 return
 
-    def _list_variants(self, place: _SentenceSlot, clause: str) -> Iterator[str]:
+    def _list_variants(self, place: _SentenceSlot, clause: str) -> list[_Variant]:
         """Variants of the clause with openers and tails that fit the place."""
+        openers = self._list_openers(place, clause)
+        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
+        if not self._permits(clause):
+            return []
+        long, room = self._measure(clause), self.draft.longest_sentence - self._measure(clause)
+        before = [(opener, self._measure(opener)) for opener in openers if not opener or self._measure(opener)]
+        after = [(tail, self._measure(tail)) for tail in tails if not tail or self._measure(tail)]
+        return [
+            (long + more + most, opener, clause, tail)
+            for opener, more in before
+            for tail, most in after
+            if more + most <= room
+        ]
+
+    def _permits(self, clause: str) -> bool:
+        return 0 < self._measure(clause) <= self.draft.longest_sentence
+
+    def _measure(self, part: str) -> int:
+        """Its number of words; 0 if no sentence may have it."""
+        length = self.lengths.get(part)
+        if length is None:
+            length = len(split_folded(part)[1]) if part and self.draft.permits_part(part) else 0
+            self.lengths[part] = length
+        return length
+
+    def _list_openers(self, place: _SentenceSlot, clause: str) -> list[str]:
         openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
         if place.opener is not None:
             openers = [place.opener]
@@ -140,12 +177,7 @@ class _TextWriter:
         if self.draft.different_starts and place.opener is None:
             taken = {other.now.split()[0].casefold() for other in self.places if other.now}
             openers = [opener for opener in openers if opener and opener.split()[0] not in taken]
-        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
-        for opener in openers:
-            for tail in tails:
-                said = " ".join(part for part in (opener, clause, tail) if part)
-                if self.draft.permits(said.casefold()):
-                    yield said
+        return openers
 
     def _take_plain_sentence(self) -> str:
         return self._take_clause(self.clauses)
@@ -163,12 +195,13 @@ class _TextWriter:
                 self._exchange_clause(place)
             wished = place.length + (fewest - total if total < fewest else most - total)
             if place.ways:
-                place.now = min(place.ways, key=lambda way: abs(len(way.split()) - wished))
+                place.put(min(place.ways, key=lambda way: abs(way[0] - wished)))
 
     def _exchange_clause(self, place: _SentenceSlot) -> None:
         clause = self.draws.one(self.clauses)
-        if ways := list(self._list_variants(place, clause)):
-            place.ways, place.now = ways, self.draws.one(ways)
+        if ways := self._list_variants(place, clause):
+            place.ways = ways
+            place.put(self.draws.one(ways))
             self.clauses.remove(clause)
 
     def _fit_rising_lengths(self) -> None:
@@ -178,9 +211,9 @@ class _TextWriter:
         for place in self.places:
             clauses = [*self.clauses] if not place.bound else []
             ways = [*place.ways, *(way for clause in clauses[:25] for way in self._list_variants(place, clause))]
-            fitting = [way for way in ways if len(way.split()) >= length]
+            fitting = [way for way in ways if way[0] >= length]
             if fitting:
-                place.now = min(fitting, key=lambda way: len(way.split()))
+                place.put(min(fitting, key=lambda way: way[0]))
                 self.clauses = [clause for clause in self.clauses if clause not in place.now]
             length = place.length + 1
 
@@ -221,6 +254,8 @@ class _TextWriter:
 
 
 def _insert_names(clause: str, request: WritingRequest) -> str:
+    if "{" not in clause:
+        return clause
     for slot, name in (("{thing}", request.thing), ("{place}", request.place)):
         clause = f" {clause}".replace(f" a {slot}", f" {add_article(name)}").replace(slot, name).strip()
     return clause

@@ -28,6 +28,7 @@ _STRAIGHT: Final = str.maketrans(
     {**dict.fromkeys("“”„‟«»〝〞＂", '"'), **dict.fromkeys("‘’‛′ʼ´＇", "'"), "\u00a0": " ", "\u202f": " "}
 )
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me"})
+_ASCII_UNSEEN: Final = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
 _CLOSING: Final = "\"')]}>*_`~\\"
 ENDINGS: Final = ".!?"
 
@@ -90,7 +91,9 @@ def parse_text(reply: str) -> ParsedText:
 def normalise_text(text: str) -> str:
     """Combining marks are removed first: normalising a long run of them takes quadratic time."""
     text = _LINE_END.sub("\n", text)
-    if not (text.isascii() and text.isprintable()):
+    if text.isascii():
+        text = text if text.isprintable() else text.translate(_ASCII_UNSEEN)
+    else:
         seen = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _UNSEEN)
         text = unicodedata.normalize("NFKC", "".join(seen).translate(_STRAIGHT)).translate(_STRAIGHT)
     return text.strip()

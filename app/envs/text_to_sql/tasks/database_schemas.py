@@ -1,5 +1,6 @@
 """The schema of one task: some tables of a domain with some of their columns, each under one of its names."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -99,9 +100,10 @@ class DatabaseSchema:
     def find_table(self, name: str) -> SchemaTable:
         return next(table for table in self.tables if table.name == name)
 
-    def write_ddl(self) -> str:
-        """SQL with one statement per table."""
-        return "\n\n".join(_write_create_table(self, table) for table in self.tables)
+    def write_ddl(self, needed: Container[str] | None = None) -> str:
+        """SQL with one statement per table, or for each of those that are `needed`."""
+        tables = [table for table in self.tables if needed is None or table.name in needed]
+        return "\n\n".join(_write_create_table(self, table) for table in tables)
 
 
 def draw_schema(draws: SeededRandom, level: Level) -> DatabaseSchema:
@@ -119,13 +121,17 @@ def _draw_linked_entities(draws: SeededRandom, domain: DatabaseDomain, count: in
     """`count` connected things, in the order of the domain."""
     chosen = [draws.one(domain.things)]
     while len(chosen) < count:
+        taken = {thing.one for thing in chosen}
         nearby = [
-            thing for thing in domain.things if thing not in chosen and any(_is_related(thing, one) for one in chosen)
+            thing
+            for thing in domain.things
+            if thing.one not in taken and any(_is_related(thing, one) for one in chosen)
         ]
         if not nearby:
             break
         chosen.append(draws.one(nearby))
-    return [thing for thing in domain.things if thing in chosen]
+    taken = {thing.one for thing in chosen}
+    return [thing for thing in domain.things if thing.one in taken]
 
 
 def _is_related(one: Entity, other: Entity) -> bool:
@@ -144,7 +150,9 @@ def _draw_table(draws: SeededRandom, thing: Entity, names: dict[str, str], key_s
     count = fewest + draws.below(len(thing.columns))
     traits = draws.some(thing.columns, count)
     columns = tuple(
-        SchemaColumn(draws.one(trait.names), trait.noun, trait) for trait in thing.columns if trait in traits
+        SchemaColumn(draws.one(trait.names), trait.noun, trait)
+        for trait in thing.columns
+        if any(trait is one for one in traits)
     )
     link = key_style if key_style != "id" else "{}_id"
     links = tuple(

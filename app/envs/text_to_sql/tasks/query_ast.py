@@ -3,7 +3,8 @@
 Columns always name their table, so a tree can be put into another one unchanged."""
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 AggregateName = Literal["COUNT", "SUM", "AVG", "MIN", "MAX"]
 Operator = Literal["=", "<>", ">", ">=", "<", "<="]
@@ -164,6 +165,10 @@ def list_parts(node: object) -> list[object]:
     """The children of a node."""
     if isinstance(node, tuple):
         return list(node)
-    if is_dataclass(node) and not isinstance(node, type):
-        return [getattr(node, field.name) for field in fields(node)]
-    return []
+    kind: Any = type(node)
+    return [getattr(node, name) for name in _list_fields(kind)]
+
+
+@cache
+def _list_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -2,9 +2,9 @@
 
 Some cells take values from the query, so that its conditions are met, or just missed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from app.envs.text_to_sql.tasks.database_domains import POOLS, EntityLabel
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, SchemaColumn, SchemaTable
@@ -16,6 +16,8 @@ Rows = Mapping[str, Sequence[tuple[Cell, ...]]]
 """Rows by table; the order of the cells is key, label, links, other columns."""
 Wanted = Mapping[tuple[str, str], Sequence[int | float | str]]
 """By table and column, the values that a query compares with."""
+_Below = Callable[[int], int]
+"""Draws a number below another: `SeededRandom.below`. Hundreds of cells are drawn for a task."""
 
 WANTED_SHARE = 30
 """Percent of cells of a compared column that get a compared value."""
@@ -49,22 +51,26 @@ def list_wanted_values(query: Query) -> Wanted:
     return found
 
 
-def generate_rows(schema: DatabaseSchema, seed: str, size: TableSizes, wanted: Wanted) -> Rows:
+def generate_rows(
+    schema: DatabaseSchema, seed: str, size: TableSizes, wanted: Wanted, needed: Collection[str] | None = None
+) -> Rows:
+    """With `needed`, the same rows of these tables, and perhaps of others."""
     draws = SeededRandom(seed)
     rows: dict[str, list[tuple[Cell, ...]]] = {}
+    left = {table.name for table in schema.tables} if needed is None else set(needed)
     for table in schema.tables:
+        if not left:
+            break
+        left.discard(table.name)
         count = size.count_rows(table) + draws.below(size.count_rows(table) // 4)
         first = 1 + draws.below(40)
         labels = _draw_labels(draws, table.thing.label, count)
-        cells = [_make_cell_drawer(column, wanted.get((table.name, column.name), ())) for column in table.columns]
+        drawers = [
+            *[_make_partner_drawer(draws.below, rows[link.to], link.tie.unknown) for link in table.links],
+            *[_make_cell_drawer(draws.below, one, wanted.get((table.name, one.name), ())) for one in table.columns],
+        ]
         rows[table.name] = [
-            (
-                first + place,
-                *labels[place : place + 1],
-                *[_draw_partner(draws, rows[link.to], link.tie.unknown) for link in table.links],
-                *[cell(draws) for cell in cells],
-            )
-            for place in range(count)
+            (first + place, *labels[place : place + 1], *[draw() for draw in drawers]) for place in range(count)
         ]
     return rows
 
@@ -76,56 +82,59 @@ def _draw_labels(draws: SeededRandom, label: EntityLabel | None, count: int) -> 
     return list(found)
 
 
-def _draw_partner(draws: SeededRandom, there: Sequence[tuple[Cell, ...]], null: int) -> Cell:
+def _make_partner_drawer(below: _Below, there: Sequence[tuple[Cell, ...]], null: int) -> Callable[[], Cell]:
     """Uneven on purpose: some rows get many child rows, others few or none."""
-    if null and draws.chance(null):
-        return None
-    taken = len(there) - len(there) * ALONE_SHARE // 100
-    place = draws.below(taken)
-    return there[min(place, draws.below(taken)) if place % 2 else place][0]
+    keys = [row[0] for row in there]
+    taken = len(keys) - len(keys) * ALONE_SHARE // 100
+
+    def draw_partner() -> Cell:
+        if null and below(100) < null:
+            return None
+        place = below(taken)
+        return keys[min(place, below(taken)) if place % 2 else place]
+
+    return draw_partner
 
 
-def _make_cell_drawer(column: SchemaColumn, wanted: Sequence[int | float | str]) -> Callable[[SeededRandom], Cell]:
+def _make_cell_drawer(below: _Below, column: SchemaColumn, wanted: Sequence[int | float | str]) -> Callable[[], Cell]:
     """A function that draws a cell, made once for each column."""
     trait = column.trait
-    unknown = trait.unknown if trait else 0
-    value = _make_value_drawer(column)
+    unknown = 100 * trait.unknown if trait else 0
+    value, wishes = _make_value_drawer(below, column), len(wanted)
 
-    def draw_cell(draws: SeededRandom) -> Cell:
-        chance = draws.below(100 * 100)
-        if chance // 100 < unknown:
+    def draw_cell() -> Cell:
+        chance = below(100 * 100)
+        if chance < unknown:
             return None
-        return draws.one(wanted) if wanted and chance % 100 < WANTED_SHARE else value(draws)
+        return wanted[below(wishes)] if wishes and chance % 100 < WANTED_SHARE else value()
 
     return draw_cell
 
 
-def _make_value_drawer(column: SchemaColumn) -> Callable[[SeededRandom], Cell]:
+def _make_value_drawer(below: _Below, column: SchemaColumn) -> Callable[[], Cell]:
     trait = column.trait
     if trait is not None and trait.range is not None:
-        return make_number_drawer(trait.range)
+        return make_number_drawer(below, trait.range)
     if trait is not None and trait.date is not None:
-        return partial(draw_date, years=trait.date)
+        return partial(draw_date, below, trait.date)
     values: tuple[Cell, ...] = column.values or (0, 1)
-    return partial(_draw_value, values)
+    count = len(values)
+    return lambda: values[below(count)]
 
 
-def _draw_value(values: Sequence[Cell], draws: SeededRandom) -> Cell:
-    return draws.one(values)
-
-
-def make_number_drawer(within: Sequence[float]) -> Callable[[SeededRandom], int | float]:
+def make_number_drawer(below: _Below, within: Sequence[float]) -> Callable[[], int | float]:
     low, high, step = (*within, 1.0)[:3]
     count, whole = round((high - low) / step) + 1, not any(part % 1 for part in within)
-
-    def draw_number(draws: SeededRandom) -> int | float:
-        value = low + step * draws.below(count)
-        return int(value) if whole else value
-
-    return draw_number
+    if whole:
+        return lambda: int(low + step * below(count))
+    return lambda: low + step * below(count)
 
 
-def draw_date(draws: SeededRandom, years: tuple[int, int]) -> str:
+def draw_date(below: _Below, years: tuple[int, int]) -> str:
     """Two in five dates are one of few days, so that some dates repeat."""
-    year, month, day = years[0] + draws.below(years[1] - years[0] + 1), draws.below(12), draws.below(46)
+    return _write_date(years[0] + below(years[1] - years[0] + 1), below(12), below(46))
+
+
+@lru_cache(maxsize=65_536)
+def _write_date(year: int, month: int, day: int) -> str:
     return f"{year}-{month + 1:02}-{day + 1:02}" if day < 28 else f"{year}-{month // 3 * 3 + 1:02}-15"

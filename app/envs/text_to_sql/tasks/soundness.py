@@ -6,11 +6,18 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import pairwise
 
-from app.envs.text_to_sql.tasks.query_ast import ColumnRef, Query, SetOperation, is_ordered
-from app.envs.text_to_sql.tasks.query_execution import MOST_ROWS, MOST_STEPS, QueryRefused, open_database, run_query
+from app.envs.text_to_sql.tasks.query_ast import ColumnRef, Query, SetOperation, is_ordered, list_sources
+from app.envs.text_to_sql.tasks.query_execution import (
+    MOST_ROWS,
+    MOST_STEPS,
+    QueryRefused,
+    open_own_database,
+    run_own_query,
+)
 from app.envs.text_to_sql.tasks.query_mutants import UNROUNDED, list_mutants
 from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
+from app.envs.text_to_sql.tasks.row_generation import Rows
 from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise
 
 STEPS = MOST_STEPS // 10
@@ -21,20 +28,20 @@ HALF = 1e-6
 
 def is_sound(exercise: SqlExercise) -> bool:
     with ExitStack() as stack:
-        databases = [
-            stack.enter_context(closing(open_database(exercise.schema, rows)))
-            for rows in (exercise.hidden_rows, exercise.shown_rows)
-        ]
+        databases: list[sqlite3.Connection] = []
+        right: list[ResultRows | None] = []
         query = exercise.asked.query
-        right = [_run_or_none(database, query) for database in databases]
+        for rows in _iterate_rows(exercise):
+            databases.append(stack.enter_context(closing(open_own_database(exercise.schema, rows))))
+            right.append(_run_or_none(databases[-1], render_sql(query)))
+            if not _is_answer(query, right[-1]):
+                return False
         hidden, shown = right
-        if not _is_answer(query, hidden) or not _is_answer(query, shown):
-            return False
         if is_same_result(hidden or [], shown or [], is_ordered(query)):
             return False
         if not all(_has_one_order(database, query) for database in databases):
             return False
-        exact = [wrong for name, wrong in list_wrong_queries(exercise) if name == UNROUNDED]
+        exact = [render_sql(wrong) for name, wrong in list_wrong_queries(exercise) if name == UNROUNDED]
         if not all(_has_certain_rounding(_run_or_none(database, one)) for one in exact for database in databases):
             return False
         return next(_iterate_unnoticed_faults(exercise, databases, right), None) is None
@@ -44,11 +51,17 @@ def list_unnoticed_faults(exercise: SqlExercise) -> list[str]:
     """Mistakes that do not change the result on either database."""
     with ExitStack() as stack:
         databases = [
-            stack.enter_context(closing(open_database(exercise.schema, rows)))
-            for rows in (exercise.hidden_rows, exercise.shown_rows)
+            stack.enter_context(closing(open_own_database(exercise.schema, rows))) for rows in _iterate_rows(exercise)
         ]
-        right = [_run_or_none(database, exercise.asked.query) for database in databases]
+        right = [_run_or_none(database, render_sql(exercise.asked.query)) for database in databases]
         return list(_iterate_unnoticed_faults(exercise, databases, right))
+
+
+def _iterate_rows(exercise: SqlExercise) -> Iterator[Rows]:
+    """The hidden and the shown rows, of the tables that a question and its wrong queries name."""
+    needed = {source.table for source in list_sources((exercise.asked.query, *exercise.asked.traps))}
+    for rows in (exercise.generate_hidden_rows(needed), exercise.shown_rows):
+        yield {name: some for name, some in rows.items() if name in needed}
 
 
 def list_wrong_queries(exercise: SqlExercise) -> Iterator[tuple[str, Query]]:
@@ -62,18 +75,19 @@ def _iterate_unnoticed_faults(
 ) -> Iterator[str]:
     in_order = is_ordered(exercise.asked.query)
     for name, wrong in list_wrong_queries(exercise):
+        text = render_sql(wrong)
         if all(
             expected is not None
-            and (got := _run_or_none(database, wrong)) is not None
+            and (got := _run_or_none(database, text)) is not None
             and is_same_result(expected, got, in_order)
             for database, expected in zip(databases, right, strict=True)
         ):
             yield name
 
 
-def _run_or_none(database: sqlite3.Connection, query: Query) -> ResultRows | None:
+def _run_or_none(database: sqlite3.Connection, text: str) -> ResultRows | None:
     try:
-        return run_query(database, render_sql(query), MOST_ROWS + 1, STEPS)
+        return run_own_query(database, text, MOST_ROWS + 1, STEPS)
     except QueryRefused:
         return None
 
@@ -92,7 +106,8 @@ def _has_one_order(database: sqlite3.Connection, query: Query) -> bool:
     if isinstance(query, SetOperation) or not query.order:
         return True
     more = None if query.limit is None else query.limit + 1
-    places = _run_or_none(database, replace(query, outputs=tuple(order.by for order in query.order), limit=more))
+    placed = replace(query, outputs=tuple(order.by for order in query.order), limit=more)
+    places = _run_or_none(database, render_sql(placed))
     return places is not None and all(one != other for one, other in pairwise(places))
 
 

@@ -1,6 +1,6 @@
 """Exercises: a schema, a question and the query that answers it, drawn from a seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
@@ -14,7 +14,7 @@ from app.envs.text_to_sql.tasks import (
 )
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level, draw_schema
 from app.envs.text_to_sql.tasks.question_builder import QuestionBuilder, SqlQuestion, UnsuitableSchema
-from app.envs.text_to_sql.tasks.row_generation import HIDDEN, SHOWN, Rows, generate_rows, list_wanted_values
+from app.envs.text_to_sql.tasks.row_generation import HIDDEN, SHOWN, Rows, Wanted, generate_rows, list_wanted_values
 from app.toolkit.seeded import SeededRandom
 
 QuestionShape = Callable[[QuestionBuilder], SqlQuestion]
@@ -96,11 +96,19 @@ class SqlExercise:
 
     @cached_property
     def shown_rows(self) -> Rows:
-        return generate_rows(self.schema, f"{self.seed} shown", SHOWN, list_wanted_values(self.asked.query))
+        return generate_rows(self.schema, f"{self.seed} shown", SHOWN, self._wanted)
 
     @cached_property
     def hidden_rows(self) -> Rows:
-        return generate_rows(self.schema, f"{self.seed} hidden", HIDDEN, list_wanted_values(self.asked.query))
+        return self.generate_hidden_rows()
+
+    def generate_hidden_rows(self, needed: Collection[str] | None = None) -> Rows:
+        """Those of all tables, or at least those of the tables that are `needed`."""
+        return generate_rows(self.schema, f"{self.seed} hidden", HIDDEN, self._wanted, needed)
+
+    @cached_property
+    def _wanted(self) -> Wanted:
+        return list_wanted_values(self.asked.query)
 
 
 @lru_cache(maxsize=32)
