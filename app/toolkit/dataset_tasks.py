@@ -57,6 +57,10 @@ class DatasetEnvironment(Environment, Generic[RowT]):
         """The task of a row. Pure. `source`, `dataset`, `split` and `index` are added to its metadata."""
         raise NotImplementedError
 
+    def build_dataset_task(self, dataset: Dataset[RowT], split: Split, index: int, params: BaseModel) -> Task:
+        """Override it where a task is not of one row. Pure."""
+        return self.build_row_task(dataset.splits[split][index], dataset, params)
+
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
         """The task without a data set: by default that of the next base."""
         return super().task(split, index, params)  # type: ignore[safe-super]  # the next base has one
@@ -116,7 +120,7 @@ class DatasetEnvironment(Environment, Generic[RowT]):
         dataset = self.find_dataset(params)
         if dataset is None:
             return self.build_own_task(split, index, params)
-        task = self.build_row_task(dataset.splits[split][index], dataset, params)
+        task = self.build_dataset_task(dataset, split, index, params)
         place = {"source": dataset.origin, "dataset": dataset.name, "split": split, "index": index}
         return task.model_copy(update={"metadata": {**place, **task.metadata}})
 

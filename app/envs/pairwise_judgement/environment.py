@@ -9,6 +9,9 @@ Which answer is better is known from how the pair was made. Nothing else gives i
 equally likely context of the same words in which the other answer is better, and decoys around an answer (assurances,
 layout, orders to the judge) are drawn in the same way for both. A task asks for several verdicts and pays only if all
 are right, so a constant reply is right in one task of sixteen instead of every second one.
+
+With data sets of preferences configured (UltraFeedback, HelpSteer2, RewardBench, data for DPO), their rows are the
+pairs: what was preferred counts as better. `level` then has no effect.
 """
 
 import re
@@ -16,11 +19,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
-from app.domain.values import Frozen, WholeNumber
+from app.domain.sources import Dataset
+from app.domain.tasks import Message, Task
+from app.domain.values import Frozen, Split, WholeNumber
 from app.envs.pairwise_judgement.pairs.pair_questions import DIGESTS, KINDS, PairQuestion, draw_question
+from app.envs.pairwise_judgement.pairs.pair_rows import PairRow, PreferenceRow, RatedRow, RowPairs, StrengthRow
 from app.ports.environment import FreeReward
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
@@ -28,7 +35,7 @@ from app.toolkit.templates import Phrasings
 _VERDICTS = re.compile(r"[AB](?:[,;\s]{1,9}[AB])*")
 
 
-class PairwiseJudgementParams(LevelParams):
+class PairwiseJudgementParams(LevelParams, DatasetParams):
     """The level sets how many statements an answer has (one of them may be wrong), and how often decoys such as
     assurances and orders to the judge surround it."""
 
@@ -40,7 +47,7 @@ class PairSet(Frozen):
     questions: tuple[PairQuestion, ...]
 
 
-class PairwiseJudgement(ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
+class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
     name: ClassVar[str] = "pairwise_judgement"
     version: ClassVar[str] = "1"
     chance: ClassVar[float] = 0.1
@@ -49,6 +56,31 @@ class PairwiseJudgement(ProceduralEnvironment[PairSet, PairwiseJudgementParams])
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same answer."),
     )
+
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (PreferenceRow, StrengthRow, RatedRow)
+
+    def __init__(self, datasets: Mapping[str, Dataset[PairRow]] | None = None) -> None:
+        super().__init__(datasets)
+        self._pairs = {name: RowPairs(dataset) for name, dataset in self.datasets.items()}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        dataset = self.find_dataset(params)
+        if dataset is None:
+            return self.count_own_tasks(split, params)
+        return self._pairs[dataset.name].count_pairs(split) // _parse_params(params).pairs
+
+    def build_dataset_task(self, dataset: Dataset[PairRow], split: Split, index: int, params: BaseModel) -> Task:
+        """Of pairs that follow each other."""
+        count = _parse_params(params).pairs
+        places = range(index * count, (index + 1) * count)
+        made = PairSet(questions=tuple(self._pairs[dataset.name].get_question(split, place) for place in places))
+        prompt = self.phrasings.say(SeededRandom(f"{made.questions[0].matter} {index}"), **self.slots(made))
+        hidden = [asked.model_copy(update={"context": "", "answers": ("", "")}) for asked in made.questions]
+        return Task(
+            messages=(Message(role="user", content=prompt),),
+            metadata=self.metadata(made),
+            reference=PairSet(questions=tuple(hidden)).model_dump(mode="json"),
+        )
 
     def make(self, draws: SeededRandom, level: Level, params: PairwiseJudgementParams) -> PairSet:
         """Pairs of different kinds, all of them held out for testing or none, so no pair is in both splits."""
@@ -85,6 +117,10 @@ class PairwiseJudgement(ProceduralEnvironment[PairSet, PairwiseJudgementParams])
 
     def solution(self, made: PairSet) -> str:
         return ", ".join(asked.verdict for asked in made.questions)
+
+
+def _parse_params(params: BaseModel) -> PairwiseJudgementParams:
+    return PairwiseJudgementParams.model_validate(params, from_attributes=True)
 
 
 def _write_question(number: int, asked: PairQuestion) -> str:

@@ -26,7 +26,8 @@ class _Decoys(Frozen):
 
 
 class PairQuestion(Frozen):
-    kind: Kind
+    kind: str
+    """A Kind, or a subset of a data set."""
     context: str
     asks: str
     answers: tuple[str, str]
