@@ -4,7 +4,9 @@ that are published."""
 
 import asyncio
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -50,6 +52,14 @@ def _write_copy(folder: Path, subsets: Mapping[str, Mapping[str, Sequence[dict[s
                 parquet.write_table(table, place / f"{split}-00000-of-00001.parquet")
 
 
+def _write_databases(folder: Path, scripts: Mapping[str, str]) -> Path:
+    for name, script in scripts.items():
+        (folder / name).mkdir(parents=True)
+        with closing(sqlite3.connect(folder / name / f"{name}.sqlite")) as database:
+            database.executescript(script)
+    return folder
+
+
 @pytest.mark.parametrize("block", _read_blocks())
 def test_a_documented_block_loads_its_data_set_and_golds_are_paid(block: str, tmp_path: Path) -> None:
     settings = dict(_read_blocks()[block])
@@ -57,6 +67,8 @@ def test_a_documented_block_loads_its_data_set_and_golds_are_paid(block: str, tm
     published = PUBLISHED / f"{settings['source'].replace('/', '__')}.yaml"
     subsets = yaml.safe_load(published.read_text(encoding="utf-8"))
     folder = tmp_path / "copy"
+    if databases := subsets.pop("databases", None):
+        settings["files"] = str(_write_databases(tmp_path / "databases", databases))
     _write_copy(folder, subsets)
     source = DatasetSource.model_validate({**settings, "source": str(folder)})
     environment = kind.open(ConfiguredDatasets({kind.name: {"named": source}}, hub_cache=tmp_path / "cache"))

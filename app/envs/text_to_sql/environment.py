@@ -9,33 +9,51 @@ Only some rows of the first database are shown, so a query that returns literal 
 filled so that typical mistakes (a forgotten filter, the wrong join, `>` for `>=`) change the result. Queries run on
 SQLite in a worker and can only read these tables. Not paid: the wrong order where one was asked for, extra columns,
 duplicate rows.
+
+With data sets configured (Spider, BIRD), their questions are the tasks, about the SQLite files beside them. The second
+database is then a copy of the first without a quarter of its rows, where it is small enough. `level` has no effect.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from pydantic import JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
-from app.domain.errors import WorkExceeded
+from app.domain.errors import ScoringFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
 from app.envs.text_to_sql.tasks import database_domains, question_builder
 from app.envs.text_to_sql.tasks.query_execution import find_query_fault
 from app.envs.text_to_sql.tasks.query_sql import render_sql
+from app.envs.text_to_sql.tasks.row_databases import find_row_fault
 from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
+from app.envs.text_to_sql.tasks.sql_rows import SqlDatabases, SqlRow, asks_for_order, count_left_out
 from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import grade_committed_in_worker
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
+log = logging.getLogger(__name__)
+
 LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
+
+
+ROW_LIMITS: Final = Limits(seconds=120, cpu_seconds=45, memory_mb=512, output_bytes=4096)
+"""For a question of a data set, whose database may be large."""
+
+
+class SqlParams(LevelParams, DatasetParams):
+    """`level` concerns generated questions alone."""
 
 
 class SqlTaskSpec(Frozen):
@@ -44,9 +62,11 @@ class SqlTaskSpec(Frozen):
     seed: str
     level: Level
     query: str
+    database: Annotated[str, Field(exclude_if=lambda name: not name)] = ""
+    """Of a data set: the name of the database that the question is about."""
 
 
-class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
+class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, SqlParams]):
     name: ClassVar[str] = "text_to_sql"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
@@ -61,15 +81,48 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
         FreeReward(strategy="near_miss_case", share=None, because="SQL does not tell the case of its words and names."),
     )
 
-    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> SqlTaskSpec:
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (SqlRow,)
+
+    def __init__(self, datasets: Mapping[str, Dataset[SqlRow]] | None = None) -> None:
+        super().__init__(datasets)
+        self._databases = {name: SqlDatabases(dataset) for name, dataset in self.datasets.items()}
+        for name, split, reason, count in count_left_out(self._databases):
+            log.warning("%s: %d rows of %s left out: %s", self.datasets[name].origin, count, split, reason)
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        databases = {f"databases.{name}": one.digest for name, one in self._databases.items()}
+        return {**super().digests, **databases}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        dataset = self.find_dataset(params)
+        if dataset is None:
+            return self.count_own_tasks(split, params)
+        return self._databases[dataset.name].count_rows(split)
+
+    def build_dataset_task(self, dataset: Dataset[SqlRow], split: Split, index: int, params: BaseModel) -> Task:
+        databases = self._databases[dataset.name]
+        row = dataset.splits[split][databases.find_index(split, index)]
+        described = databases.write_database(row.db_id)
+        slots = {"about": row.db_id, "schema": described.schema, "rows": described.rows, "question": row.asked}
+        prompt = self.phrasings.say(SeededRandom(f"{row.db_id} {row.question}"), **slots)
+        hidden = SqlTaskSpec(seed="", level="medium", query=row.query, database=row.db_id)
+        metadata: dict[str, JsonValue] = {"database": row.db_id}
+        return Task(
+            messages=(Message(role="user", content=prompt),),
+            metadata={**metadata, "level": row.level} if row.level else metadata,
+            reference=hidden.model_dump(mode="json"),
+        )
+
+    def make(self, draws: SeededRandom, level: Level, params: SqlParams) -> SqlTaskSpec:
         seed = f"{draws.below(2**40):010x}"
         return SqlTaskSpec(seed=seed, level=level, query=render_sql(draw_exercise(seed, level).asked.query))
 
     def key(self, made: SqlTaskSpec) -> str:
         """The query, so that a question is in one split only, whatever else its schema has."""
-        return made.query
+        return f"{made.database}: {made.query}" if made.database else made.query
 
-    def draw_content(self, seed: str, split: Split, level: Level, params: LevelParams) -> SqlTaskSpec:
+    def draw_content(self, seed: str, split: Split, level: Level, params: SqlParams) -> SqlTaskSpec:
         """Checks soundness only for questions of the right split, since that takes databases."""
         for attempt in range(MOST_ATTEMPTS):
             made = super().draw_content(f"{seed} {attempt}", split, level, params)
@@ -92,16 +145,29 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.parse_reference(task)
+        run = self._prepare_check(task, made, tools)
 
         async def find_fault(answer: str) -> str:
             try:
-                return str(await tools.workers.run(find_query_fault, made.seed, made.level, answer, limits=LIMITS))
+                return str(await run(answer))
             except WorkExceeded as exceeded:
                 if exceeded.limit == "seconds":  # wall-clock time grows on a busy machine: not the query's fault
                     raise
                 return "it needs more time or memory than a query may use"
 
         return await grade_committed_in_worker([completion.answer for completion in group], find_fault)
+
+    def _prepare_check(self, task: Task, made: SqlTaskSpec, tools: Tools) -> Callable[[str], Awaitable[object]]:
+        if not made.database:
+            return lambda answer: tools.workers.run(find_query_fault, made.seed, made.level, answer, limits=LIMITS)
+        databases = self._databases.get(str(task.metadata.get("dataset")))
+        file = databases.get_file(made.database) if databases is not None else None
+        if file is None:
+            raise ScoringFailed(f"the database {made.database} is not there any more")
+        in_order = asks_for_order(made.query)
+        return lambda answer: tools.workers.run(
+            find_row_fault, str(file), made.query, in_order, answer, limits=ROW_LIMITS
+        )
 
     def solution(self, made: SqlTaskSpec) -> str:
         return made.query

@@ -25,7 +25,7 @@ TIES = "Ties"
 Turn = Mapping[str, Any]
 
 
-class _Row(BaseModel):
+class _PublishedRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
@@ -40,7 +40,7 @@ def _read_answer(value: object) -> object:
 Answer = Annotated[str, BeforeValidator(_read_answer)]
 
 
-class PreferenceRow(_Row):
+class PreferenceRow(_PublishedRow):
     prompt: str | tuple[Turn, ...] = ""
     chosen: Answer
     rejected: Answer
@@ -79,7 +79,7 @@ class PreferenceRow(_Row):
         return build_question(self.context, self.chosen, self.rejected, self.subset)
 
 
-class StrengthRow(_Row):
+class StrengthRow(_PublishedRow):
     """`preference_strength` is -3 to 3; above 0 the second answer is better."""
 
     prompt: Annotated[str, Field(min_length=1)]
@@ -101,7 +101,7 @@ class StrengthRow(_Row):
         return build_question(_write_conversation(self.prompt), better, worse, "")
 
 
-class RatedRow(_Row):
+class RatedRow(_PublishedRow):
     """One answer with its rating; the next row may have another answer to the same prompt."""
 
     prompt: Annotated[str, Field(min_length=1)]

@@ -7,9 +7,10 @@ numbers. Its work is limited in steps of SQLite's virtual machine, so the limit 
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level
@@ -105,7 +106,7 @@ def find_query_fault(seed: str, level: Level, answer: str) -> str:
             except QueryRefused as refused:
                 return str(refused)
         if not is_same_result(right, result, in_order):
-            return _choose_mismatch_message(right, result)
+            return choose_mismatch_message(right, result)
     return ""
 
 
@@ -118,14 +119,21 @@ def strip_fence(answer: str) -> str:
 def open_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
     """A filled in-memory database, read-only and with limits."""
     database = open_own_database(schema, rows)
+    restrict_database(database, rows)
+    return database
+
+
+def restrict_database(
+    database: sqlite3.Connection, tables: Iterable[str], larger: Mapping[int, int] = MappingProxyType({})
+) -> None:
+    """From here on only these tables can be read, and nothing else can be done. `larger`: other limits."""
     database.execute("PRAGMA query_only = ON")
     database.text_factory = _decode_text
     for name, function in DATE_FUNCTIONS.items():
         database.create_function(name, -1, function, deterministic=True)
-    for limit, value in _LIMITS.items():
+    for limit, value in {**_LIMITS, **larger}.items():
         database.setlimit(limit, value)
-    database.set_authorizer(_allow_reading(frozenset(rows)))
-    return database
+    database.set_authorizer(_allow_reading(frozenset(tables)))
 
 
 def open_own_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
@@ -141,7 +149,9 @@ def open_own_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
     return database
 
 
-def run_query(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS) -> ResultRows:
+def run_query(
+    database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS, seconds: float = SECONDS
+) -> ResultRows:
     """Raises if the text is not a query, is not allowed, or takes too long. `text` is untrusted."""
     try:
         with closing(database.execute(f"EXPLAIN {text}")):
@@ -150,7 +160,7 @@ def run_query(database: sqlite3.Connection, text: str, most_rows: int, most_step
         raise QueryRefused(TOO_MUCH_MEMORY) from error
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise QueryRefused(f"it is no query that can be run here: {_replace_unprintable(str(error))}") from error
-    return _run_statement(database, text, most_rows, _limit_steps(most_steps, time.process_time() + SECONDS))
+    return _run_statement(database, text, most_rows, _limit_steps(most_steps, time.process_time() + seconds))
 
 
 def run_own_query(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int) -> ResultRows:
@@ -212,7 +222,7 @@ def _limit_steps(most: int, until: float | None = None) -> Callable[[], int]:
     return should_stop
 
 
-def _choose_mismatch_message(right: Sequence[tuple[Cell, ...]], result: ResultRows) -> str:
+def choose_mismatch_message(right: Sequence[tuple[Cell, ...]], result: ResultRows) -> str:
     if result and len(result[0]) != len(right[0]):
         return "its result has other columns than the question asks for"
     return "its result is not what the question asks for"

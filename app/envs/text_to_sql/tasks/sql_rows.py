@@ -1,0 +1,174 @@
+"""Rows of Spider and BIRD: a question about a database, which lies beside them as a SQLite file, and a right query."""
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from app.domain.digests import digest
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.sources import Dataset
+from app.domain.values import Split
+from app.envs.text_to_sql.tasks.query_execution import QueryRefused, run_query
+from app.envs.text_to_sql.tasks.row_databases import ROW_SECONDS, list_tables, open_row_database, read_schema
+
+TRIED_STEPS: Final = 1_000_000
+"""Of a right query, when the rows are read: enough for the first row of most."""
+_PLACES: Final = ("{0}/{0}.sqlite", "database/{0}/{0}.sqlite", "dev_databases/{0}/{0}.sqlite", "{0}.sqlite")
+_DIFFICULTIES: Final = {"simple": "easy", "moderate": "medium", "challenging": "hard"}
+SHOWN_CHARACTERS: Final = 20_000
+_CELL_CHARACTERS: Final = 60
+_SAMPLED: Final = 3
+
+DatabaseName = Annotated[str, Field(pattern=r"^\w[\w .-]{0,99}$")]
+"""No path."""
+
+
+class SqlRow(BaseModel):
+    """Spider calls the query `query`, BIRD `SQL`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    db_id: DatabaseName
+    question: Annotated[str, Field(min_length=1)]
+    query: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("query", "SQL"))]
+    evidence: str = ""
+    difficulty: str = ""
+
+    @property
+    def asked(self) -> str:
+        return (
+            f"{self.question.strip()}\n\nTo know: {self.evidence.strip()}" if self.evidence.strip() else self.question
+        )
+
+    @property
+    def level(self) -> str | None:
+        return _DIFFICULTIES.get(self.difficulty)
+
+
+@dataclass(frozen=True)
+class DatabaseText:
+    """What a prompt says of a database."""
+
+    schema: str
+    rows: str
+
+
+class SqlDatabases:
+    """The databases of a data set, and the rows whose query gives something on them."""
+
+    def __init__(self, dataset: Dataset[SqlRow]) -> None:
+        """Tries every right query. EnvironmentUnavailable where a database is missing or cannot be read."""
+        self._rows = dataset.splits
+        self._files: dict[str, Path] = {}
+        self.left_out: dict[Split, Counter[str]] = {split: Counter() for split in dataset.splits}
+        self._used: dict[Split, list[int]] = {}
+        for split, rows in dataset.splits.items():
+            used = self._used[split] = []
+            for index, row in enumerate(rows):
+                if row.db_id not in self._files:
+                    self._files[row.db_id] = _find_database(dataset, row.db_id)
+                if problem := _try_query(self._files[row.db_id], row.query):
+                    self.left_out[split][problem] += 1
+                else:
+                    used.append(index)
+        self.digest = digest({name: _describe_file(file) for name, file in sorted(self._files.items())})
+
+    def count_rows(self, split: Split) -> int:
+        return len(self._used.get(split, ()))
+
+    def find_index(self, split: Split, place: int) -> int:
+        return self._used[split][place]
+
+    def get_file(self, name: str) -> Path | None:
+        return self._files.get(name)
+
+    def write_database(self, name: str) -> DatabaseText:
+        return _write_database(str(self._files[name]))
+
+
+def _find_database(dataset: Dataset[SqlRow], name: str) -> Path:
+    if dataset.folder is None:
+        raise EnvironmentUnavailable(f"{dataset.origin}: set `files` to the folder of its databases")
+    found = next((file for place in _PLACES if (file := dataset.folder / place.format(name)).is_file()), None)
+    if found is None:
+        raise EnvironmentUnavailable(
+            f"{dataset.origin}: there is no database {name}: {_PLACES[0].format(name)} is missing"
+        )
+    try:
+        with closing(open_row_database(found)) as database:
+            list_tables(database)
+    except sqlite3.Error as error:
+        raise EnvironmentUnavailable(f"{dataset.origin}: {found.name} cannot be read: {error}") from error
+    return found
+
+
+def _try_query(file: Path, query: str) -> str:
+    """Why no reply could be right; empty if the query gives a row, or takes too long to say."""
+    with closing(open_row_database(file)) as database:
+        try:
+            rows = run_query(database, query, 1, TRIED_STEPS, ROW_SECONDS)
+        except QueryRefused as refused:
+            return "" if "more steps" in str(refused) else f"its query cannot be run: {refused}"
+    return "" if rows else "its query gives no rows"
+
+
+def _describe_file(file: Path) -> list[str | int]:
+    """A database of gigabytes is not read for its digest: its size and its tables stand for it."""
+    with closing(open_row_database(file)) as database:
+        return [file.stat().st_size, *read_schema(database)]
+
+
+@lru_cache(maxsize=256)
+def _write_database(path: str) -> DatabaseText:
+    with closing(open_row_database(Path(path))) as database:
+        database.set_authorizer(None)
+        samples = [_write_sample(database, table) for table in list_tables(database)]
+        schema = "\n\n".join(f"{statement};" for statement in read_schema(database))
+    return DatabaseText(_cut(schema), _cut("\n\n".join(samples)))
+
+
+def _write_sample(database: sqlite3.Connection, table: str) -> str:
+    quoted = table.replace('"', '""')
+    with closing(database.execute(f'SELECT * FROM "{quoted}" LIMIT {_SAMPLED}')) as cursor:  # noqa: S608  # quoted
+        names = [column[0] for column in cursor.description]
+        lines = [" | ".join(map(_write_cell, row)) for row in cursor]
+    return "\n".join([f"{table}:", " | ".join(names), *lines])
+
+
+def _write_cell(cell: object) -> str:
+    text = "NULL" if cell is None else f"{len(cell)} bytes" if isinstance(cell, bytes) else str(cell)
+    return text if len(text) <= _CELL_CHARACTERS else f"{text[:_CELL_CHARACTERS]}…"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}\n… (cut off)"
+
+
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_INNERMOST: Final = re.compile(r"\([^()]*\)")
+
+
+def asks_for_order(query: str) -> bool:
+    """Whether the whole query is ordered, not a part in brackets."""
+    text = _QUOTED.sub(" ", query)
+    while (shorter := _INNERMOST.sub(" ", text)) != text:
+        text = shorter
+    return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None
+
+
+def count_left_out(databases: Mapping[str, SqlDatabases]) -> Sequence[tuple[str, Split, str, int]]:
+    """By data set, split and reason."""
+    return [
+        (name, split, reason, count)
+        for name, one in databases.items()
+        for split, counted in one.left_out.items()
+        for reason, count in counted.items()
+    ]

@@ -1,0 +1,156 @@
+"""Questions of Spider and BIRD: what is paid, what is refused, and that databases are only read."""
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion
+from app.domain.values import Split
+from app.envs.text_to_sql.environment import SqlParams, TextToSql
+from app.envs.text_to_sql.tasks.sql_rows import SqlRow, asks_for_order
+from app.ports.environment import Tools
+from app.sandbox.in_process import InProcessWorkers
+from app.service.judging import NoPanel
+
+NAMES = ("Joe", "Tim", "Rose", "John", "Justin", "Ana", "Eva", "Bo", "Cy", "Di", "Al", "Ed")
+OLDEST = SqlRow(db_id="singers", question="Names by age?", query="SELECT name FROM singer ORDER BY age DESC")
+COUNT = SqlRow(db_id="singers", question="How many are there?", query="SELECT count(*) FROM singer")
+FRENCH = SqlRow(db_id="singers", question="Who is French?", query="SELECT name FROM singer WHERE country = 'FR'")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "singers").mkdir()
+    with closing(sqlite3.connect(tmp_path / "singers" / "singers.sqlite")) as database:
+        database.execute("CREATE TABLE singer (id INTEGER PRIMARY KEY, name TEXT, country TEXT, age INTEGER)")
+        rows = [(name, "FR" if place % 2 else "US", 20 + place) for place, name in enumerate(NAMES)]
+        database.executemany("INSERT INTO singer (name, country, age) VALUES (?, ?, ?)", rows)
+        database.execute("INSERT INTO singer (name) VALUES (CAST(x'ff41' AS TEXT))")
+        database.commit()
+    return tmp_path
+
+
+def _open(folder: Path, *rows: SqlRow) -> TextToSql:
+    splits: Mapping[Split, tuple[SqlRow, ...]] = {"train": rows}
+    return TextToSql({"ours": Dataset(name="ours", origin="acme/sql", digest="d", splits=splits, folder=folder)})
+
+
+def _score(environment: TextToSql, *queries: str, index: int = 0) -> list[Score]:
+    task = environment.task("train", index, SqlParams())
+    group = [Completion(text=f"<answer>{query}</answer>") for query in queries]
+    return asyncio.run(environment.score(task, group, Tools(panel=NoPanel(), workers=InProcessWorkers())))
+
+
+def test_the_prompt_shows_tables_and_some_rows_and_the_hint(folder: Path) -> None:
+    row = COUNT.model_copy(update={"evidence": "a singer is a row", "difficulty": "moderate"})
+    task = _open(folder, row).task("train", 0, SqlParams())
+    prompt = str(task.messages[0].content)
+    wanted = (
+        "CREATE TABLE singer (id INTEGER",
+        "id | name | country | age\n1 | Joe | US | 20",
+        "To know: a singer is a row",
+    )
+    assert [text for text in wanted if text not in prompt] == []
+    assert ("Eva" in prompt, task.metadata["level"], task.metadata["database"]) == (False, "medium", "singers")
+
+
+def test_only_what_is_right_on_both_states_is_paid(folder: Path) -> None:
+    environment = _open(folder, COUNT, OLDEST, FRENCH)
+    counted = _score(environment, "SELECT count(id) FROM singer", "SELECT 13", "SELECT max(id) FROM singer")
+    ordered = _score(
+        environment, "SELECT name FROM singer ORDER BY age DESC, id", "SELECT name FROM singer ORDER BY age", index=1
+    )
+    doubled = "SELECT name FROM singer WHERE country = 'FR' UNION ALL SELECT 'Tim'"
+    listed = ", ".join(f"('{name}')" for name in NAMES[1::2])
+    french = _score(
+        environment,
+        "SELECT name FROM singer WHERE country = 'FR' ORDER BY name",
+        doubled,
+        "SELECT name, country FROM singer WHERE country = 'FR'",
+        f"WITH known(name) AS (VALUES {listed}) SELECT name FROM known",  # noqa: S608
+        index=2,
+    )
+    rewards = [[score.reward for score in scores] for scores in (counted, ordered, french)]
+    assert rewards == [[1.0, 0.0, 0.0], [1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM singer",
+        "SELECT 1; DROP TABLE singer",
+        "ATTACH 'x.db' AS x",
+        "PRAGMA query_only = OFF",
+        "SELECT sql FROM sqlite_master",
+        "SELECT load_extension('x')",
+        "SELECT count(*) FROM singer WHERE random() < 2",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+    ],
+)
+def test_a_query_can_only_read_the_tables_and_not_for_ever(
+    folder: Path, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.envs.text_to_sql.tasks.row_databases.ROW_STEPS", 1_000_000)
+    before = (folder / "singers" / "singers.sqlite").read_bytes()
+    (score,) = _score(_open(folder, COUNT), query)
+    assert (score.outcome, score.reward) == ("scored", 0.0)
+    assert (folder / "singers" / "singers.sqlite").read_bytes() == before
+
+
+def test_rows_whose_query_fails_or_gives_nothing_are_left_out(folder: Path) -> None:
+    nobody = COUNT.model_copy(update={"query": "SELECT name FROM singer WHERE age > 200"})
+    broken = COUNT.model_copy(update={"query": "SELECT nothing FROM nowhere"})
+    environment = _open(folder, nobody, COUNT, broken)
+    assert (environment.size("train", SqlParams()), environment.size("test", SqlParams())) == (1, 0)
+    assert environment.task("train", 0, SqlParams()).metadata["database"] == "singers"
+
+
+def test_a_database_that_is_missing_or_none_is_named(folder: Path) -> None:
+    (folder / "notes").mkdir()
+    (folder / "notes" / "notes.sqlite").write_text("no database at all, but long enough to be looked at" * 9)
+    details = []
+    for name in ("stadiums", "notes"):
+        with pytest.raises(EnvironmentUnavailable) as refused:
+            _open(folder, COUNT.model_copy(update={"db_id": name}))
+        details.append(refused.value.detail)
+    assert details == [
+        "acme/sql: there is no database stadiums: stadiums/stadiums.sqlite is missing",
+        "acme/sql: notes.sqlite cannot be read: file is not a database",
+    ]
+
+
+@pytest.mark.parametrize("name", ["../etc", "a/b", "", ".hidden"])
+def test_the_name_of_a_database_is_no_path(name: str) -> None:
+    with pytest.raises(ValidationError):
+        SqlRow(db_id=name, question="?", query="SELECT 1")
+
+
+def test_a_right_query_that_fails_later_is_no_fault_of_the_reply(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = _open(folder, COUNT)
+    with closing(sqlite3.connect(folder / "singers" / "singers.sqlite")) as database:
+        database.execute("DROP TABLE singer")
+    (score,) = _score(environment, "SELECT 1")
+    assert (score.outcome, score.reward) == ("unscored", None)
+
+
+@pytest.mark.parametrize(
+    ("query", "ordered"),
+    [
+        ("SELECT a FROM t ORDER BY a", True),
+        ("select a from t order\n by a limit 3", True),
+        ("SELECT a FROM (SELECT a FROM t ORDER BY a)", False),
+        ("SELECT 'order by' FROM t", False),
+        ("SELECT rank() OVER (ORDER BY a) FROM t", False),
+        ("SELECT max((SELECT a FROM t ORDER BY a LIMIT 1)) FROM t ORDER BY 1", True),
+    ],
+)
+def test_only_the_order_of_the_whole_counts(query: str, ordered: bool) -> None:
+    assert asks_for_order(query) is ordered
