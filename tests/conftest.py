@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from app.settings import PREFIX
+from tests.support.compiled_statements import keep_compiled_statements
 from tests.support.databases import Postgres, read_migrated_store, running_postgres
 from tests.support.gateways import Gateways
 from tests.support.tiers import register_tiers
 
 register_tiers()
+keep_compiled_statements()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -90,9 +90,12 @@ def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]
 
 def iterate_runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """The shortest run of `size` words or more from each word on, by the length of `count_words`. Linear time."""
-    if all(_count_halves(word) == 2 for word in words):
-        yield from iterate_ngrams(words, size)
-        return
+    if all(_count_halves(word) == 2 for word in set(words)):
+        return iterate_ngrams(words, size)
+    return _iterate_runs_of_short_words(words, size)
+
+
+def _iterate_runs_of_short_words(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     end, halves = 0, 0
     for start, word in enumerate(words):
         while end < len(words) and halves < 2 * size:

@@ -15,8 +15,11 @@ from tests.support.serving import Served, free_port, serving
 
 KILLS = 20
 TASKS = 6_000
+OF_A_LIFE = 200
+"""The most groups that are acknowledged before a kill; all lives together leave half of the tasks."""
 TRAINERS = 6
 LEASE_SECONDS = 2
+WAIT = 60.0
 RUN = "killed"
 
 
@@ -54,26 +57,27 @@ async def _train(client: httpx.AsyncClient, seen: Seen, trainer: int) -> None:
                 seen.scored_tasks.add(group["task_id"])
 
 
-async def _load(url: str, seen: Seen, killer: "asyncio.Task[None]") -> None:
+async def _load(url: str, seen: Seen) -> None:
     """Until the server is gone or everything is done."""
     async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         trainers = [asyncio.create_task(_train(client, seen, trainer)) for trainer in range(TRAINERS)]
         results = await asyncio.gather(*trainers, return_exceptions=True)
-    killer.cancel()
     wrong = [result for result in results if result is not None and not isinstance(result, httpx.TransportError)]
     assert wrong == []
 
 
-async def _until_killed(gateway: Served, seen: Seen, after: float) -> None:
+async def _until_killed(gateway: Served, seen: Seen, chance: random.Random) -> None:
+    """Somewhere in the work on the next group after so many."""
+    enough = len(seen.rewards) + chance.randrange(OF_A_LIFE)
+
     async def kill() -> None:
-        await asyncio.sleep(after)
+        while len(seen.rewards) < enough:  # noqa: ASYNC110  # trainers tell nobody
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(chance.uniform(0, 0.02))
         gateway.kill()
 
-    await _load(gateway.url, seen, asyncio.create_task(kill()))
-
-
-async def _to_the_end(gateway: Served, seen: Seen) -> None:
-    await _load(gateway.url, seen, asyncio.create_task(asyncio.sleep(0)))
+    async with asyncio.timeout(WAIT):
+        await asyncio.gather(kill(), _load(gateway.url, seen))
 
 
 def _integrity(database: Path) -> str:
@@ -99,11 +103,11 @@ def test_nothing_acknowledged_is_lost_and_leases_go_on(tmp_path: Path) -> None:
     kept: list[bool] = []
     for _ in range(KILLS):
         with serving(tmp_path, port=port, settings=settings) as gateway:
-            asyncio.run(_until_killed(gateway, seen, chance.uniform(0.05, 0.6)))
+            asyncio.run(_until_killed(gateway, seen, chance))
         kept.append(_integrity(gateway.database) == "ok" and set(seen.rewards) <= set(_stored_ids(gateway.database)))
     assert not seen.exhausted, "the kills came too late to interrupt anything"
     with serving(tmp_path, port=port, settings=settings) as gateway:
-        asyncio.run(_to_the_end(gateway, seen))
+        asyncio.run(_load(gateway.url, seen))
         told = {
             group_id: httpx.get(f"{gateway.url}/groups", params={"id": group_id}).json()["groups"][0]["rewards"]
             for group_id in chance.sample(sorted(seen.rewards), min(100, len(seen.rewards)))

@@ -1,9 +1,11 @@
 """SIGKILL while groups come in pieces: no piece is lost or counted twice, and nothing told is ever told otherwise."""
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +57,13 @@ def gathered(url: str, count: int) -> list[Mapping[str, JsonValue]]:
     return found
 
 
+def members_in(database: Path) -> int:
+    """Pieces that are kept, of all groups."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        count: int = connection.execute("SELECT count(*) FROM part_members").fetchone()[0]
+    return count
+
+
 @dataclass
 class Seen:
     """What ranks were told, by group."""
@@ -81,9 +90,13 @@ async def rank_(client: httpx.AsyncClient, rank: int, tasks: Sequence[str], seen
         raise min(failed, key=lambda end: isinstance(end, httpx.TransportError))
 
 
-async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: float | None) -> None:
-    async def kill(after: float) -> None:
-        await asyncio.sleep(after)
+async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: int | None) -> None:
+    """The gateway is killed when so many pieces were told their rewards."""
+
+    async def kill(pieces: int) -> None:
+        async with asyncio.timeout(WAIT):
+            while len(seen.done) < pieces:  # noqa: ASYNC110  # ranks tell nobody
+                await asyncio.sleep(0.001)
         gateway.kill()
 
     killer = None if kill_after is None else asyncio.create_task(kill(kill_after))
@@ -102,16 +115,17 @@ def test_ranks_that_send_again_after_each_kill_find_every_group_whole(tmp_path: 
     settings = settings_of(tmp_path, TASKS, 600)
     with serving(tmp_path, port=port, settings=settings) as gateway:
         tasks = tasks_of(gateway.url, TASKS)
+    of_a_life = TASKS * RANKS // (KILLS + 2)
     interrupted = 0
     for _ in range(KILLS):
         with serving(tmp_path, port=port, settings=settings) as gateway:
-            asyncio.run(load(gateway, tasks, seen, chance.uniform(0.05, 0.25)))
+            asyncio.run(load(gateway, tasks, seen, len(seen.done) + chance.randrange(of_a_life // 2)))
         interrupted += len(seen.done) < TASKS * RANKS
     with serving(tmp_path, port=port, settings=settings) as gateway:
         asyncio.run(load(gateway, tasks, seen, None))
         stored = {str(group["group_id"]): group for group in groups_of(gateway.url)}
     told = {group_id: [ranks[rank][0] for rank in range(RANKS)] for group_id, ranks in seen.rewards.items()}
-    assert interrupted, "the kills came too late to interrupt anything"
+    assert interrupted == KILLS, "a kill came too late to interrupt anything"
     assert {group_id: group["rewards"] for group_id, group in stored.items()} == told
     assert ({str(group["flags"]) for group in stored.values()}, len(told)) == ({"[]"}, TASKS)
 
@@ -157,7 +171,9 @@ def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_pa
 
         async def killed() -> list[float | None]:
             asking = asyncio.create_task(ask(gateway.url, samples[:2], WAIT))
-            await asyncio.sleep(1)
+            async with asyncio.timeout(WAIT):
+                while members_in(gateway.database) < 2:  # noqa: ASYNC110  # a database tells nobody
+                    await asyncio.sleep(0.01)
             gateway.kill()
             return await asking
 
@@ -169,14 +185,19 @@ def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_pa
     assert [(group["rewards"], group["flags"]) for group in found] == [([1, 1, 0], [])]
 
 
-def test_what_a_replica_had_in_hand_when_it_died_is_taken_up_by_another(tmp_path: Path, postgres: Postgres) -> None:
-    """Pieces that came through both of them are one group."""
-    settings = settings_of(tmp_path, 2, 4) | {"ATROPOS_ENVS_DATABASE_URL": postgres.empty()}
-    folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:
-        folder.mkdir()
+@contextlib.contextmanager
+def replicas(folder: Path, postgres: Postgres, deadline: float) -> Iterator[tuple[Served, Served]]:
+    settings = settings_of(folder, 1, deadline) | {"ATROPOS_ENVS_DATABASE_URL": postgres.empty()}
+    folders = [folder / name for name in ("one", "two")]
+    for each in folders:
+        each.mkdir()
     with serving(folders[0], settings=settings) as one, serving(folders[1], settings=settings) as two:
-        whole, left = tasks_of(one.url, 2)
+        yield one, two
+
+
+def test_pieces_that_came_through_two_replicas_are_one_group(tmp_path: Path, postgres: Postgres) -> None:
+    with replicas(tmp_path, postgres, 600) as (one, two):
+        (whole,) = tasks_of(one.url, 1)
 
         async def shared() -> list[list[float | None]]:
             async def send(url: str, rank: int) -> list[float | None]:
@@ -189,10 +210,16 @@ def test_what_a_replica_had_in_hand_when_it_died_is_taken_up_by_another(tmp_path
             return list(await asyncio.gather(*(send((one, two)[rank % 2].url, rank) for rank in range(RANKS))))
 
         rewards = asyncio.run(shared())
-        httpx.post(
-            f"{one.url}/score", json={"groups": [piece(left, 0, "#### 1")], "wait_seconds": 0}
-        ).raise_for_status()
-        one.kill()
-        found = gathered(two.url, 2)
+        found = gathered(two.url, 1)
     assert rewards == [[1], [0], [1], [0]]
-    assert [(group["rewards"], group["flags"]) for group in found] == [([1], ["partial_group"]), ([1, 0, 1, 0], [])]
+    assert [(group["rewards"], group["flags"]) for group in found] == [([1, 0, 1, 0], [])]
+
+
+def test_what_a_replica_had_in_hand_when_it_died_is_taken_up_by_another(tmp_path: Path, postgres: Postgres) -> None:
+    with replicas(tmp_path, postgres, 4) as (one, two):
+        (left,) = tasks_of(one.url, 1)
+        body = {"groups": [piece(left, 0, "#### 0")], "wait_seconds": 0}
+        httpx.post(f"{one.url}/score", json=body).raise_for_status()
+        one.kill()
+        found = gathered(two.url, 1)
+    assert [(group["rewards"], group["flags"]) for group in found] == [([1], ["partial_group"])]

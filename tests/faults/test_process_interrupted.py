@@ -39,12 +39,15 @@ def test_a_gateway_that_is_killed_is_waited_for(tmp_path: Path) -> None:
     how = ("--env", "gsm8k", "--split", "test", "--group-size", "2", "--concurrency", "4", "--lease-seconds", "5")
     with Programs(tmp_path) as programs:
         policy = free_port()
-        programs.policy(policy)
+        first = programs.policy(policy, most=60)
         with serving(tmp_path, port=port, settings=settings) as gateway:
             given = arguments(gateway.url, f"http://127.0.0.1:{policy}/v1", out, *how)
             program = programs.start("app.cli", *given)
             killed_at = wait_for(out, 30, program, time.monotonic() + 60)
             gateway.kill()
+        first.kill()
+        first.wait()
+        programs.policy(policy)
         with serving(tmp_path, port=port, settings=settings):
             exit_code = program.wait(120)
         tasks = Counter(line.task_id for line in lines_of(out))

@@ -29,7 +29,7 @@ def interrupted(
     folder: Path, tasks: int, *more: str, down_seconds: float = 1.0, most_seconds: float = 300
 ) -> Interrupted:
     """Over all tasks of a test split. The policy's server is killed at a third of them and is down for a while;
-    `process` is killed at two thirds."""
+    `process` is killed at two thirds. Neither kill can come too late: no policy answers much more than it has to."""
     out = folder / "out.jsonl"
     data = numbered_rows(folder / "data", tasks)
     began = time.monotonic()
@@ -38,16 +38,18 @@ def interrupted(
         Programs(folder) as programs,
     ):
         port = free_port()
-        policy = programs.policy(port)
+        policy = programs.policy(port, most=tasks // 2)
         wanted = arguments(gateway.url, f"http://127.0.0.1:{port}/v1", out, "--env", "gsm8k", "--split", "test", *more)
         first = programs.start("app.cli", *wanted)
         deadline = began + most_seconds
         at_policy_kill = wait_for(out, tasks // 3, first, deadline)
         _kill(policy)
         time.sleep(down_seconds)
-        programs.policy(port)
+        policy = programs.policy(port, most=2 * tasks // 5)
         at_kill = wait_for(out, 2 * tasks // 3, first, deadline)
         _kill(first)
+        _kill(policy)
+        programs.policy(port)
         second = programs.start("app.cli", *wanted)
         exit_code = second.wait(max(1.0, deadline - time.monotonic()))
         seconds = time.monotonic() - began
@@ -78,9 +80,9 @@ class Programs:
         self._running.append(program)
         return program
 
-    def policy(self, port: int) -> Program:
-        """Answers when this returns."""
-        program = self.start("tests.support.policy_server", str(port))
+    def policy(self, port: int, most: int | None = None) -> Program:
+        """Answers when this returns, so many requests."""
+        program = self.start("tests.support.policy_server", str(port), *([] if most is None else [str(most)]))
         for _ in range(1000):
             try:
                 httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)

@@ -1,13 +1,14 @@
 """An inference server whose model is a script: tokens are the bytes of the text, and it tells them as real servers do.
 
-`python -m tests.support.policy_server PORT` serves numbered rows in a process that can be killed.
+`python -m tests.support.policy_server PORT [MOST]` serves numbered rows in a process that can be killed. It keeps
+whoever asks after `MOST` answers waiting.
 """
 
 import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tests.support.chat_server import ChatServer, Received, Reply, Script
@@ -18,6 +19,7 @@ Style = Literal["vllm", "vllm_by_name", "sglang", "sglang_meta", "plain", "stric
 END: Final = 256
 """The token that ends a message of the model."""
 MODEL: Final = "small"
+FOR_EVER: Final = 3600.0
 EXTENSIONS: Final = ("return_token_ids", "return_tokens_as_token_ids", "return_prompt_token_ids", "return_meta_info")
 
 
@@ -109,6 +111,16 @@ def answers_rows(received: Received, place: int) -> Speech:
     return Speech(f"It is {place}. #### {right + place % 2}")
 
 
+def answering(most: int) -> Script:
+    answered = script(answers_rows)
+
+    def reply(number: int, received: Received) -> Reply:
+        return replace(answered(number, received), seconds=0.0 if number < most else FOR_EVER)
+
+    return reply
+
+
 if __name__ == "__main__":
-    server = ChatServer(script(answers_rows), int(sys.argv[1]), models=[MODEL])
+    most = int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize
+    server = ChatServer(answering(most), int(sys.argv[1]), models=[MODEL])
     server.serve_forever(poll_interval=0.05)
