@@ -1,5 +1,6 @@
 """Untrusted regular expressions, run by RE2 in linear time."""
 
+from itertools import islice
 from typing import Final
 
 import re2
@@ -34,6 +35,12 @@ class Pattern:
         """Start and end of the first match, in characters. ValueError for a text too long for this pattern."""
         found = self._expression.search(self._require_short(text))
         return None if found is None else found.span()
+
+    def count(self, text: str, most: int) -> int:
+        """Number of matches that do not overlap, up to `most`. ValueError for a text too long for this pattern."""
+        if self.steps(text) * min(most, len(text)) > 10 * MOST_STEPS:
+            raise ValueError(f"the pattern may take more than {10 * MOST_STEPS:,} steps to be counted")
+        return sum(1 for _ in islice(self._expression.finditer(self._require_short(text)), most))
 
     def steps(self, text: str) -> int:
         """Maximum steps on this text."""

@@ -8,17 +8,21 @@
 The whole reply outside the thinking counts: there are no answer tags, and nothing is removed before counting. Not paid:
 a text that breaks a rule, is too short, copies the prompt, lists words, invents words, repeats itself or is about
 something else. Code does not check whether the text is good.
+
+With data sets configured (IFEval and the like), their rows are the tasks: the same reward, by IFEval's 25 kinds in the
+meaning that `strictness` chooses. `level` and `instructions` then have no effect.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler, TypeAdapter, model_serializer
 
 from app.domain.digests import digest, digest_of_model, digest_of_text
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Completion, Task
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split, WholeNumber
 from app.envs.instruction_following.constraints.assignments import Assignment, add_gold, draw_assignment, find_faults
 from app.envs.instruction_following.constraints.instruction import WORDINGS
@@ -31,9 +35,12 @@ from app.envs.instruction_following.constraints.prose_checks import (
 from app.envs.instruction_following.constraints.text_plan import PROSE
 from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
+from app.envs.instruction_following.ifeval_rows import IfevalRow, IfevalTrainingRow
+from app.envs.instruction_following.ifeval_tasks import IfevalTask, Strictness, find_ifeval_faults, write_ifeval_gold
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import map_completions, strip_thinking
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -48,13 +55,23 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 """Pairs: number of instructions, and how many of them are of a hard kind."""
 
 
-class InstructionFollowingParams(LevelParams):
+class InstructionFollowingParams(LevelParams, DatasetParams):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
     """Number of instructions. Default by level: 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
     how many of them are of a hard kind."""
+    strictness: Strictness | None = None
+    """What instructions of a data set mean: `ours` (the default) or `published`, both of the reply as it is, or
+    `loose`: published, of the reply or of what is left without its first line, its last line or its stars."""
+
+    @model_serializer(mode="wrap")
+    def _leave_default_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        return {name: one for name, one in values.items() if name not in ("dataset", "strictness") or one is not None}
 
 
-class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowingParams]):
+class InstructionFollowing(
+    DatasetEnvironment[IfevalRow | IfevalTrainingRow], ProceduralEnvironment[Assignment, InstructionFollowingParams]
+):
     name: ClassVar[str] = "instruction_following"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
@@ -69,6 +86,26 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(strategy="near_miss_digit", share=None, because="A text is free in the numbers that it mentions."),
     )
+
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (IfevalRow, IfevalTrainingRow)
+
+    def build_row_task(
+        self,
+        row: IfevalRow | IfevalTrainingRow,
+        dataset: Dataset[IfevalRow | IfevalTrainingRow],
+        params: BaseModel,
+    ) -> Task:
+        strictness: Strictness = getattr(params, "strictness", None) or "ours"
+        asked = IfevalTask(prompt=row.asked, instructions=row.instructions, strictness=strictness)
+        kinds: list[JsonValue] = [instruction.id for instruction in row.instructions]
+        return Task(
+            messages=(Message(role="user", content=row.asked),),
+            metadata={**({"key": row.name} if row.name else {}), "instructions": kinds, "strictness": strictness},
+            reference=asked.model_dump(mode="json", exclude_unset=True),
+        )
+
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return super().build_own_task(split, index, params.model_copy(update={"strictness": None}))
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
         number, hard = draws.one(_NUMBERS[level])
@@ -101,21 +138,50 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         return {"instructions": [instruction.kind for instruction in made.instructions]}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        if _is_of_row(task):
+            asked = IfevalTask.model_validate(task.reference)
+            return await map_completions(group, lambda one: _score_row_reply(asked, one.answer))
         made = self.parse_reference(task)
         return await map_completions(group, lambda completion: _score_reply(made, completion.answer))
 
     def solution(self, made: Assignment) -> str:
         return made.gold
 
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=self.solution(self.parse_reference(task)))
+    def gold(self, task: Task) -> Completion | None:
+        """None for a row where no text of ours follows everything."""
+        if not _is_of_row(task):
+            return Completion(text=self.solution(self.parse_reference(task)))
+        text = write_ifeval_gold(IfevalTask.model_validate(task.reference))
+        return Completion(text=text) if text else None
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        if _is_of_row(one) or _is_of_row(other):
+            return one.reference == other.reference
+        return super().equivalent(one, other)
+
+
+def _is_of_row(task: Task) -> bool:
+    return isinstance(task.reference, Mapping) and "strictness" in task.reference
+
+
+def _score_row_reply(asked: IfevalTask, answer: str) -> Score:
+    said = strip_thinking(answer)
+    if said.unfinished:
+        return _score_unfinished()
+    lacks, broken = find_ifeval_faults(said.text, asked)
+    share = 0.0 if lacks else broken.count("") / len(broken)
+    return _build_score(share, [fault for fault in (lacks, *broken) if fault])
+
+
+def _score_unfinished() -> Score:
+    score = _build_score(0.0, ["the thinking never ended"])
+    return score.model_copy(update={"flags": ("unfinished_thinking",)})
 
 
 def _score_reply(made: Assignment, answer: str) -> Score:
     said = strip_thinking(answer)
     if said.unfinished:
-        score = _build_score(0.0, ["the thinking never ended"])
-        return score.model_copy(update={"flags": ("unfinished_thinking",)})
+        return _score_unfinished()
     reading = parse_text(said.text)
     lacks = find_prose_fault(reading, made.request, _join_prompt_texts(made))
     if lacks:

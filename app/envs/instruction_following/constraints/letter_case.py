@@ -54,7 +54,7 @@ class CapitalWords(_CaseInstruction):
         return cls(number=2 + draws.below(5))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = sum(_count_letters(word) > 1 and word.isupper() for word in reading.words)
+        found = count_capital_words(reading)
         wrong = f"{format_count(found, 'word')} in capital letters where exactly {self.number} were asked"
         return wrong if found != self.number else ""
 
@@ -78,6 +78,10 @@ class AlternatingCase(_CaseInstruction):
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.finishes.append(_alternate_case_by_word)
+
+
+def count_capital_words(reading: ParsedText) -> int:
+    return sum(_count_letters(word) > 1 and word.isupper() for word in reading.words)
 
 
 def _count_letters(word: str) -> int:

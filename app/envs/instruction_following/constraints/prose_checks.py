@@ -59,10 +59,10 @@ def find_prose_fault(reading: ParsedText, request: WritingRequest, prompt: str) 
     """Why the reply does not count as a text; empty if it does. `prompt` is all that could be copied from."""
     if len(reading.text) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS:,} characters"
-    return next(chain(_find_missing_content(reading, request, _parse_prompt(prompt)), _find_prose_faults(reading)), "")
+    return next(chain(_find_missing_content(reading, request, parse_prompt(prompt)), _find_prose_faults(reading)), "")
 
 
-def _parse_prompt(prompt: str) -> list[str]:
+def parse_prompt(prompt: str) -> list[str]:
     """Its bare words. Prompts share most of their lines."""
     return [word for line in prompt.split("\n") for word in _parse_prompt_line(line)]
 
@@ -74,7 +74,7 @@ def _parse_prompt_line(line: str) -> tuple[str, ...]:
 
 def _find_missing_content(reading: ParsedText, request: WritingRequest, prompt: Sequence[str]) -> Iterator[str]:
     bare, known = reading.bare, set(prompt)
-    own = len(reading.words) - _count_copied_words(bare, prompt)
+    own = len(reading.words) - count_copied_words(bare, prompt)
     if own < request.least:
         yield f"{format_count(max(own, 0), 'word')} of its own where at least {request.least} were asked"
     missing = {request.thing, request.place}.difference(bare)
@@ -134,7 +134,7 @@ def _find_names(reading: ParsedText) -> set[str]:
     return {name for word in titles for name in parse_text(word).bare}
 
 
-def _count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:
+def count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:
     """Number of words that belong to runs copied from the prompt."""
     runs = set(_iterate_runs(prompt))
     covered = bytearray(len(bare))

@@ -1,0 +1,115 @@
+"""IFEval's 25 kinds, each in its published, its loose and our meaning."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import JsonValue, TypeAdapter
+
+from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.text_units import MOST_CHARACTERS, parse_text
+from app.envs.instruction_following.ifeval_arguments import ARGUMENTS, IfevalArguments, IfevalInstruction
+from app.envs.instruction_following.ifeval_checks import count_sentences, is_followed, is_loosely_followed
+from app.envs.instruction_following.ifeval_languages import detect_text_language, list_languages, list_words
+from app.envs.instruction_following.ifeval_own_checks import find_own_fault
+
+
+class Case(Frozen):
+    arguments: dict[str, JsonValue]
+    replies: dict[str, str]
+
+
+CASES = TypeAdapter(dict[str, tuple[Case, ...]]).validate_python(
+    yaml.safe_load(Path(__file__).with_name("ifeval.yaml").read_text(encoding="utf-8"))
+)
+SPOKEN = {
+    "en": "It was a good day for all of them.",
+    "de": "Der Hund ist nicht im Haus.",
+    "fi": "Se on hyvä päivä ja hän tietää sen.",
+    "it": "Questo è un bel giorno per tutti.",
+    "pt": "Este é um bom dia para as pessoas.",
+    "vi": "Hôm nay là một ngày đẹp trời.",
+    "ru": "Это хороший день, и я рад.",
+    "uk": "Це гарний день, і я радий.",
+    "bg": "Това е добър ден и аз съм щастлив.",
+    "hi": "यह एक अच्छा दिन है और मैं खुश हूँ।",
+    "mr": "हा एक चांगला दिवस आहे आणि मी आनंदी आहे.",
+    "ne": "यो राम्रो दिन हो र म खुसी छु।",
+    "fa": "این یک روز خوب است.",
+    "ar": "هذا يوم جميل في المدينة.",
+    "ur": "یہ ایک اچھا دن ہے۔",
+    "ja": "今日はいい天気です。",
+    "zh": "今天天气很好。",
+}
+UNITS = (
+    "a. ",
+    '."',
+    "*a ",
+    "**",
+    "[",
+    "<<",
+    "P.S",
+    "- \n",
+    "***\n",
+    "a\n\n",
+    '"',
+    "{",
+    "[",
+    "A'",
+    "…",
+    "\ud800",
+    "SECTION 1",
+)
+
+
+def followed_by(reply: str, instruction: IfevalInstruction) -> str:
+    found = {
+        "P": is_followed(reply, instruction),
+        "L": is_loosely_followed(reply, instruction),
+        "O": bool(reply) and not find_own_fault(parse_text(reply), instruction),
+    }
+    return "".join(letter for letter, right in found.items() if right)
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_meanings_of_a_kind(kind: str) -> None:
+    for case in CASES[kind]:
+        instruction = IfevalInstruction.model_validate({"id": kind, "arguments": case.arguments})
+        assert {reply: followed_by(reply, instruction) for reply in case.replies} == case.replies
+
+
+def test_all_24_arguments_are_those_of_the_kinds() -> None:
+    assert {name for names in ARGUMENTS.values() for name in names} == set(IfevalArguments.model_fields)
+
+
+def test_languages_are_told_by_script_and_words() -> None:
+    assert {detect_text_language(text): text for text in SPOKEN.values()} == SPOKEN
+    odd = [code for code in list_languages() if detect_text_language(" ".join(list_words(code)[:12])) != code]
+    assert (odd, detect_text_language("12 !"), detect_text_language("xqz vbk")) == ([], None, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("...", 0),
+        ("One", 1),
+        ("One. Two", 2),
+        ('He said "no." Then he left.', 2),
+        ("Dr. J. Lee came at 9.30 p.m. and left.", 1),
+        ("Wait... what? Yes!", 2),
+        ("今天很好。明天也好。", 2),
+    ],
+)
+def test_sentences_as_published_are_counted_without_a_download(text: str, count: int) -> None:
+    assert count_sentences(text) == count
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_reading_takes_time_linear_in_the_reply(kind: str) -> None:
+    instruction = IfevalInstruction.model_validate({"id": kind, "arguments": CASES[kind][0].arguments})
+    began = time.process_time()
+    for unit in UNITS:
+        followed_by(unit * (MOST_CHARACTERS // len(unit)), instruction)
+    assert time.process_time() - began < 0.5 * len(UNITS)
