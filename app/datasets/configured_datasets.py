@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar, get_args
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from app.datasets.checked_rows import CheckedRows, RowReport, check_rows, choose_form
 from app.datasets.folder import list_files, read_files
@@ -72,7 +72,7 @@ class ConfiguredDatasets:
             split: tuple(table for part in parts for table in read_split(part))
             for split, parts in _choose_splits(origin, source, known).items()
         }
-        form = choose_form(origin, next(iter(tables.values()))[0], source.columns, forms)
+        form = choose_form(origin, next(iter(tables.values()))[0], source, forms)
         checked = check_rows(origin, form, tables, source)
         splits: dict[Split, CheckedRows[RowT]] = {split: rows for split, (rows, _) in checked.items()}
         reports = {split: report for split, (_, report) in checked.items()}
@@ -80,7 +80,7 @@ class ConfiguredDatasets:
             Dataset(
                 name=name,
                 origin=origin,
-                digest=digest({split: report.digest for split, report in reports.items()}),
+                digest=_compute_digest(source, reports),
                 splits=splits,
                 folder=source.files or _find_folder(source),
             ),
@@ -109,6 +109,11 @@ def _choose_splits(origin: str, source: DatasetSource, known: Sequence[str]) -> 
             f"{origin}: neither train nor test is among its splits: {', '.join(known)}. Set `splits`"
         )
     return chosen
+
+
+def _compute_digest(source: DatasetSource, reports: Mapping[Split, RowReport]) -> str:
+    content: dict[str, JsonValue] = {split: report.digest for split, report in reports.items()}
+    return digest({**content, "values": source.values} if source.values else content)
 
 
 def _find_folder(source: DatasetSource) -> Path | None:
