@@ -83,7 +83,12 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("envs/gsm8k/word_problems.py", "if value <= 0:", "if value < -9:", "envs/gsm8k/test_word_problems.py"),
     ("envs/mastermind/environment.py", "1 - (game.used - 1) /", "1 - game.used /"),
     ("envs/math/problems/calculus.py", "- lower ** (power + 1))", "- lower ** power)", "envs/math/test_math.py"),
-    ("envs/mcqa/environment.py", "_MATERIAL.ordinals[places[0]]", "_MATERIAL.ordinals[places[0] - 1]"),
+    (
+        "envs/mcqa/generated_questions.py",
+        "MATERIAL.ordinals[places[0]]",
+        "MATERIAL.ordinals[places[0] - 1]",
+        "envs/mcqa/test_mcqa.py",
+    ),
     (
         "envs/npc_arena/scripted_episodes.py",
         "if number + 1 < len(self.heard):",

@@ -48,13 +48,19 @@ class CheckedRows(Sequence[RowT], Generic[RowT]):
     """The rows of a split that make tasks. A row is read from disk and validated when it is asked for."""
 
     def __init__(
-        self, tables: Sequence[RawRows], form: type[RowT], columns: Mapping[str, str], used: "array[int]"
+        self,
+        tables: Sequence[RawRows],
+        form: type[RowT],
+        columns: Mapping[str, str],
+        values: Row,
+        used: "array[int]",
     ) -> None:
-        """`used`: indexes of rows in all tables, one after the other."""
+        """`values`: of columns that a row has not. `used`: indexes of rows in all tables, one after the other."""
         self._tables = tables
         self._ends = tuple(accumulate(map(len, tables)))
         self._form = form
         self._columns = columns
+        self._values = values
         self._used = used
         self._read = lru_cache(maxsize=64)(self._read_row)
 
@@ -76,10 +82,10 @@ class CheckedRows(Sequence[RowT], Generic[RowT]):
         number = bisect_right(self._ends, place)
         start = self._ends[number - 1] if number else 0
         row = self._tables[number].read_row(place - start)
-        return self._form.model_validate(_select_columns(row, self._columns))
+        return self._form.model_validate({**self._values, **_select_columns(row, self._columns)})
 
 
-def choose_form(origin: str, table: RawRows, renamed: Mapping[str, str], forms: Sequence[type[RowT]]) -> type[RowT]:
+def choose_form(origin: str, table: RawRows, source: DatasetSource, forms: Sequence[type[RowT]]) -> type[RowT]:
     """The first form whose required columns the first row has. EnvironmentUnavailable if there is none."""
     if len(forms) == 1:
         return forms[0]
@@ -87,7 +93,7 @@ def choose_form(origin: str, table: RawRows, renamed: Mapping[str, str], forms: 
     if isinstance(first, str):
         return forms[0]
     for form in forms:
-        if all(any(_has(first, renamed.get(name, name)) for name in names) for names in _list_required(form)):
+        if all(any(_has(first, name, source) for name in names) for names in _list_required(form)):
             return form
     needed = "; or ".join(", ".join(names[0] for names in _list_required(form)) for form in forms)
     raise EnvironmentUnavailable(
@@ -99,7 +105,7 @@ def check_rows(
     origin: str, form: type[RowT], tables: Mapping[Split, Sequence[RawRows]], source: DatasetSource
 ) -> Mapping[Split, tuple[CheckedRows[RowT], RowReport]]:
     """Validates every row once. EnvironmentUnavailable with file and line for the first that is broken."""
-    columns = _map_columns(form, source.columns)
+    columns = _map_columns(form, source)
     sorted_rows: dict[Split, _SplitRows] = {"train": _SplitRows(), "test": _SplitRows()}
     for split, parts in tables.items():
         for index, place, row in _iterate_places(origin, parts):
@@ -107,13 +113,17 @@ def check_rows(
             content = _hash_row(chosen)
             into = sorted_rows["test" if _is_held_out(content, source.hold_out) else split]
             into.tables = parts
-            reason = _find_reason(form, chosen, f"{origin}: {place}") if into.is_new(content) else REPEATED
+            reason = (
+                _find_reason(form, {**source.values, **chosen}, f"{origin}: {place}")
+                if into.is_new(content)
+                else REPEATED
+            )
             into.add(index, place, content, reason)
     found = {split: rows for split, rows in sorted_rows.items() if rows.tables}
     _require_rows(origin, found)
     shared = sorted_rows["train"].seen & sorted_rows["test"].seen
     return {
-        split: (CheckedRows(rows.tables, form, columns, rows.used), rows.report(len(shared)))
+        split: (CheckedRows(rows.tables, form, columns, source.values, rows.used), rows.report(len(shared)))
         for split, rows in found.items()
     }
 
@@ -190,13 +200,17 @@ def _is_held_out(content: bytes, share: float | None) -> bool:
     return share is not None and int.from_bytes(content[:8]) < share * 2**64
 
 
-def _map_columns(form: type[BaseModel], renamed: Mapping[str, str]) -> Mapping[str, str]:
+def _map_columns(form: type[BaseModel], source: DatasetSource) -> Mapping[str, str]:
     """By the form's names of its columns, where the data set has them."""
     names = [name for key, info in form.model_fields.items() for name in _list_names(key, info)]
-    unknown = [name for name in renamed if name not in names]
+    given = {
+        **{f"columns.{name}": name for name in source.columns},
+        **{f"values.{name}": name for name in source.values},
+    }
+    unknown = [place for place, name in given.items() if name not in names]
     if unknown:
-        raise EnvironmentUnavailable(f"columns.{unknown[0]}: there is no such column; there are {', '.join(names)}")
-    return {name: renamed.get(name, name) for name in names}
+        raise EnvironmentUnavailable(f"{unknown[0]}: there is no such column; there are {', '.join(names)}")
+    return {name: source.columns.get(name, name) for name in names}
 
 
 def _list_required(form: type[BaseModel]) -> list[tuple[str, ...]]:
@@ -211,8 +225,8 @@ def _list_names(key: str, info: FieldInfo) -> tuple[str, ...]:
     return (str(alias or info.alias or key),)
 
 
-def _has(row: Row, column: str) -> bool:
-    return _get_value(row, column) is not None
+def _has(row: Row, name: str, source: DatasetSource) -> bool:
+    return name in source.values or _get_value(row, source.columns.get(name, name)) is not None
 
 
 def _select_columns(row: Row, columns: Mapping[str, str]) -> dict[str, object]:

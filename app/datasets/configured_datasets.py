@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, TypeVar, get_args
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from app.datasets.checked_rows import CheckedRows, RowReport, check_rows, choose_form
 from app.datasets.folder import list_files, read_files
@@ -75,7 +75,7 @@ class ConfiguredDatasets:
             split: tuple(table for part in parts for table in read_split(part))
             for split, parts in _choose_splits(origin, source, known).items()
         }
-        form = choose_form(origin, next(iter(tables.values()))[0], source.columns, forms)
+        form = choose_form(origin, next(iter(tables.values()))[0], source, forms)
         checked = check_rows(origin, form, tables, source)
         splits: dict[Split, CheckedRows[RowT]] = {split: rows for split, (rows, _) in checked.items()}
         reports = {split: report for split, (_, report) in checked.items()}
@@ -84,7 +84,7 @@ class ConfiguredDatasets:
             Dataset(
                 name=name,
                 origin=origin,
-                digest=digest({split: report.digest for split, report in reports.items()}),
+                digest=_compute_digest(source, reports),
                 splits=splits,
                 folder=source.files or _find_folder(source),
             ),
@@ -128,6 +128,11 @@ def _log_reports(origin: str, reports: Mapping[Split, RowReport], seconds: float
     shared = max((report.shared for report in reports.values()), default=0)
     if shared:
         log.warning("%s: %d rows are in train and in test", origin, shared)
+
+
+def _compute_digest(source: DatasetSource, reports: Mapping[Split, RowReport]) -> str:
+    content: dict[str, JsonValue] = {split: report.digest for split, report in reports.items()}
+    return digest({**content, "values": source.values} if source.values else content)
 
 
 def _find_folder(source: DatasetSource) -> Path | None:

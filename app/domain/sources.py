@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Generic, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from app.domain.values import Frozen, Name, Split
@@ -49,6 +49,8 @@ class DatasetSource(Frozen):
     columns: dict[Text, Text] = {}
     """Columns that are called otherwise: the environment's name, and that of the data set. A dot leads into a column
     with parts: `answer: reward_model.ground_truth`."""
+    values: dict[Text, JsonValue] = {}
+    """Values of columns that the data set has not, or that are empty in a row: `kind: number`."""
     files: Path | None = None
     """Folder of the files that rows name, such as databases; the folder of the data set by default."""
 

@@ -24,9 +24,9 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen
 from app.envs.json_schema.tasks.broken_records import break_record
 from app.envs.json_schema.tasks.generated_records import DIGESTS, draw_record
-from app.envs.json_schema.tasks.json_answers import ANOTHER, find_fault
 from app.ports import Tools
 from app.toolkit.answers.committed import grade_committed, map_completions
+from app.toolkit.json_answers import ANOTHER, find_fault
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings

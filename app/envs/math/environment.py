@@ -21,20 +21,16 @@ from typing import ClassVar, Final, Literal
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
 from app.domain.digests import digest
-from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.sources import Dataset
-from app.domain.tasks import LARGE_TEXT, Completion, Message, Task
+from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen
-from app.domain.work import Limits
 from app.envs.math.problems.problem_families import FAMILIES, Topic
 from app.ports import Tools
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.large_texts import run_in_turn
-from app.toolkit.math_answers.boxed_answers import WHY, extract_committed_box
+from app.toolkit.math_answers.boxed_scoring import grade_boxed
 from app.toolkit.math_answers.grading import GoldAnswer, check_answer
 from app.toolkit.math_answers.math_rows import MathRow
-from app.toolkit.math_answers.worker_functions import ALL_EQUAL
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -44,8 +40,6 @@ _FOLDER = Path(__file__).parent
 _QUESTIONS = read_packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tuple[str, ...]]))
 _PHRASINGS: Final = {name: Phrasings(texts) for name, texts in _QUESTIONS.items()}
 INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer into \\boxed{}."
-LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
-"""Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
 class MathParams(LevelParams, DatasetParams):
@@ -95,7 +89,9 @@ class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, Math
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         gold = self.parse_reference(task).gold
-        return list(await asyncio.gather(*(_score_reply(completion.answer, gold, tools) for completion in group)))
+        return list(
+            await asyncio.gather(*(grade_boxed(completion.answer, gold, tools.workers) for completion in group))
+        )
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"\\boxed{{{self.solution(self.parse_reference(task))}}}")
@@ -104,21 +100,3 @@ class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, Math
         first, second = self.parse_reference(one).gold, self.parse_reference(other).gold
         checked = check_answer(second.latex, first)
         return not checked.fault
-
-
-async def _score_reply(reply: str, gold: GoldAnswer, tools: Tools) -> Score:
-    large = len(reply) > LARGE_TEXT
-    committed = await run_in_turn("answers", extract_committed_box, reply) if large else extract_committed_box(reply)
-    if committed.text is None:
-        score = Score.exact(False, rationale=WHY[committed.flags[-1]])
-        return score.model_copy(update={"flags": committed.flags})
-    checked = check_answer(committed.text, gold)
-    fault = checked.fault
-    if checked.pairs:
-        pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
-        try:
-            equal = await tools.workers.run(ALL_EQUAL, pairs, limits=LIMITS)
-        except ScoringFailed as error:
-            return Score.from_error(error)
-        fault = "" if equal is True else "it is another answer"
-    return Score.exact(not fault, rationale=fault or "correct")

@@ -9,76 +9,42 @@ answer is drawn first, evenly among the options, and the question is built aroun
 of its lists, the rank of an option among the others and how often it is mentioned say nothing about which one is right.
 So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, not a
 word that begins with it, two letters, or the text of the option.
+
+With data sets configured (MMLU, MMLU-Pro, ARC, GPQA and their like; `app.envs.mcqa.choice_rows`), their rows are the
+tasks, with up to 26 options. There the place of the right option may be uneven, as the data set has it: a policy that
+always says C may earn more than its share. `shuffle_options` puts an end to that.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
-from itertools import accumulate, pairwise
+import operator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.digests import digest_of_model
-from app.domain.values import Frozen, WholeNumber
+from app.domain.sources import Dataset
+from app.domain.tasks import Message, Task
+from app.domain.values import Frozen, Split, WholeNumber
+from app.envs.mcqa.choice_rows import ChoiceRow, UnorderedChoiceRow, shuffle_options
+from app.envs.mcqa.generated_questions import MATERIAL, MOST_OPTIONS, draw_question
 from app.ports.environment import FreeReward
-from app.toolkit.package_data import read_packaged_data
+from app.toolkit.answers.choices import ChoiceOptions, find_choice_fault
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-_LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
-LETTERS = "ABCDEF"
-MOST_OPTIONS = len(LETTERS)
-
-
-class QuestionMaterial(Frozen):
-    names: tuple[str, ...]
-    things: tuple[str, ...]
-    places: tuple[str, ...]
-    months: tuple[str, ...]
-    comparisons: tuple[tuple[str, str], ...]
-    """Pairs: said of one and the other, and of the other and the one."""
-    ordinals: tuple[str, ...]
-    units: tuple[tuple[str, str, int], ...]
-    """Small unit, large unit, and how many small ones make a large one."""
-
-
 _FOLDER = Path(__file__).parent
-_MATERIAL = read_packaged_data(_FOLDER / "material.yaml", TypeAdapter(QuestionMaterial))
 
 
-class QuestionSize(Frozen):
-    most: int
-    """Rough upper bound of the numbers in a question."""
-    things: int
-    """Fewest in a list; it has up to `MORE_THINGS` more."""
-    besides: int
-    """People and places that are no option."""
+class McqaParams(LevelParams, DatasetParams):
+    """`level` and `options` are those of the tasks without a data set."""
 
-
-MORE_THINGS: Final = 4
-
-_SIZES: Final[Mapping[Level, QuestionSize]] = {
-    "easy": QuestionSize(most=80, things=MOST_OPTIONS - 1, besides=0),
-    "medium": QuestionSize(most=400, things=9, besides=2),
-    "hard": QuestionSize(most=9_000, things=13, besides=4),
-}
-
-
-class McqaParams(LevelParams):
-    options: Annotated[WholeNumber, Field(ge=3, le=6)] = 5
-
-
-@dataclass(frozen=True)
-class UnshuffledQuestion:
-    """A question before its options are shuffled: they are all different, the right one first."""
-
-    topic: str
-    text: str
-    options: tuple[str, ...]
+    options: Annotated[WholeNumber, Field(ge=3, le=MOST_OPTIONS)] = 5
+    shuffle_options: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    """Of rows of a data set: their options in another order, which the row alone decides. Generated tasks are always
+    shuffled."""
 
 
 class ChoiceQuestion(Frozen):
@@ -88,12 +54,16 @@ class ChoiceQuestion(Frozen):
     right: int
     """Index of the right option, from 0."""
 
+    @property
+    def choices(self) -> ChoiceOptions:
+        return ChoiceOptions(texts=self.options, right=self.right)
 
-class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
+
+class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
     version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
-    data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
+    data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
@@ -105,142 +75,44 @@ class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
     )
 
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ChoiceRow, UnorderedChoiceRow)
+
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return super().build_own_task(split, index, params.model_copy(update={"shuffle_options": False}))
+
+    def build_row_task(
+        self,
+        row: ChoiceRow | UnorderedChoiceRow,
+        dataset: Dataset[ChoiceRow | UnorderedChoiceRow],
+        params: BaseModel,
+    ) -> Task:
+        options = row.options
+        if getattr(params, "shuffle_options", False):
+            options = shuffle_options(row.question, options)
+        made = ChoiceQuestion(topic=row.topic, text=row.question, options=options.texts, right=options.right)
+        prompt = self.phrasings.say(SeededRandom(self.key(made)), **self.slots(made))
+        return Task(
+            messages=(Message(role="user", content=prompt),),
+            metadata={"topic": row.topic} if row.topic else {},
+            reference=made.model_dump(mode="json"),
+        )
+
     def make(self, draws: SeededRandom, level: Level, params: McqaParams) -> ChoiceQuestion:
-        asked = draws.one(_TOPICS)(draws, params.options, _SIZES[level])
-        options = draws.shuffled(asked.options)
-        right = options.index(asked.options[0])
-        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
+        asked = draw_question(draws, params.options, level)
+        options = ChoiceOptions(texts=asked.options, right=0).shuffle(draws)
+        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=options.texts, right=options.right)
 
     def key(self, made: ChoiceQuestion) -> str:
         return made.text
 
     def slots(self, made: ChoiceQuestion) -> Mapping[str, str | int]:
-        listed = (f"{letter}. {option}" for letter, option in zip(LETTERS, made.options, strict=False))
-        return {"question": made.text, "options": "\n".join(listed)}
+        return {"question": made.text, "options": made.choices.listed}
 
     def metadata(self, made: ChoiceQuestion) -> dict[str, JsonValue]:
         return {"topic": made.topic}
 
     def fault(self, answer: str, made: ChoiceQuestion) -> str:
-        letter = _LETTER.fullmatch(answer)
-        if letter is None:
-            return "it is not one letter"
-        return "" if letter[1].upper() == self.solution(made) else "it is another option"
+        return find_choice_fault(answer, self.solution(made))
 
     def solution(self, made: ChoiceQuestion) -> str:
-        return LETTERS[made.right]
-
-
-def _ask_about_units(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    small, large, factor = draws.one(_MATERIAL.units)
-    count = options + size.most // 40 + draws.below(size.most)
-    return UnshuffledQuestion(
-        topic="units",
-        text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
-        options=tuple(f"{(count + slip) * factor:,}" for slip in _draw_slips(draws, options)),
-    )
-
-
-def _ask_about_dates(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
-    days = options + size.most // 40 + draws.below(size.most // 2)
-    return UnshuffledQuestion(
-        topic="dates",
-        text=f"Which date is {days} days after {_write_date(first)}?",
-        options=tuple(_write_date(first + timedelta(days=days + slip)) for slip in _draw_slips(draws, options)),
-    )
-
-
-def _write_date(day: date) -> str:
-    return f"{day.day} {_MATERIAL.months[day.month - 1]} {day.year}"
-
-
-def _ask_about_sets(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    """The options are what the answer would be with each of several numbers of shared things, all of which are equally
-    likely, whatever is asked and however long the lists are."""
-    one, other = (size.things + draws.below(MORE_THINGS + 1) for _ in range(2))
-    fewest = draws.below(min(one, other) - options + 2)
-    possible = draws.shuffled(range(fewest, fewest + options))
-    first, second = draws.some(_MATERIAL.names, 2)
-    counts: Mapping[str, Callable[[int], int]] = {
-        f"do {first} and {second} both have": lambda shared: shared,
-        f"does {first} have and {second} not": lambda shared: one - shared,
-        f"does exactly one of {first} and {second} have": lambda shared: one + other - 2 * shared,
-        f"does at least one of {first} and {second} have": lambda shared: one + other - shared,
-    }
-    asked = draws.one(tuple(counts))
-    things = draws.some(_MATERIAL.things, one + other - possible[0])
-    lists = [
-        f"{name} has: {', '.join(sorted(own))}." for name, own in ((first, things[:one]), (second, things[-other:]))
-    ]
-    return UnshuffledQuestion(
-        topic="sets",
-        text=f"{' '.join(lists)} How many different things {asked}?",
-        options=tuple(str(counts[asked](shared)) for shared in possible),
-    )
-
-
-def _ask_about_order(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    """The first and the last are no options: they are the only ones that are mentioned once."""
-    people = draws.some(_MATERIAL.names, options + 2 + size.besides)
-    comparison = draws.one(_MATERIAL.comparisons)
-    places = draws.some(range(1, len(people) - 1), options)
-    possible = tuple(people[place] for place in places)
-    return UnshuffledQuestion(
-        topic="orders",
-        text=f"{_compare_neighbours(draws, people, comparison, possible)} When all stand in a row so that everybody "
-        f"{comparison[0]} all those behind, who comes {_MATERIAL.ordinals[places[0]]}?",
-        options=possible,
-    )
-
-
-def _compare_neighbours(
-    draws: SeededRandom, people: Sequence[str], comparison: tuple[str, str], options: Sequence[str]
-) -> str:
-    """The right option is, among the options, the first to the last with equal chance to be mentioned, and to be
-    mentioned for the last time. In any order, those near the ends of the row would come a little more often first."""
-    rank, right = draws.below(len(options)), options[0]
-    while True:
-        turned = [(pair, draws.below(2)) for pair in pairwise(people)]
-        said = [f"{pair[turn]} {comparison[turn]} {pair[1 - turn]}." for pair, turn in turned]
-        text = " ".join(draws.shuffled(said))
-        ranks = [sum(find(option) < find(right) for option in options) for find in (text.find, text.rfind)]
-        if ranks == [rank, rank]:
-            return text
-
-
-def _ask_about_table(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    """The more a place has of one thing, the less it has of the other. The place with most of both is drawn, so its
-    rank in either column, and whether it has the largest number of all, say nothing."""
-    count = options + size.besides
-    places, chosen = draws.some(_MATERIAL.places, count), draws.some(range(count), options)
-    first, second = draws.some(_MATERIAL.things, 2)
-    step = max(16, size.most // 20)
-    rising = list(accumulate(step + draws.below(step) for _ in range(count)))
-    total = rising[0] + rising[-1] + draws.below(2 * step)
-    short = [0 if place == chosen[0] else 1 + draws.below(step // 4) for place in range(count)]
-    stock = [(one, total - one - less) for one, less in zip(rising, short, strict=True)]
-    rows = [f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in zip(places, stock, strict=True)]
-    return UnshuffledQuestion(
-        topic="tables",
-        text="A shop in each town counts its stock.\n"
-        + "\n".join(draws.shuffled(rows))
-        + f"\nWhere are there most {first}s and {second}s together?",
-        options=tuple(places[place] for place in chosen),
-    )
-
-
-_TOPICS: Final[Sequence[Callable[[SeededRandom, int, QuestionSize], UnshuffledQuestion]]] = (
-    _ask_about_units,
-    _ask_about_dates,
-    _ask_about_sets,
-    _ask_about_order,
-    _ask_about_table,
-)
-
-
-def _draw_slips(draws: SeededRandom, options: int) -> tuple[int, ...]:
-    """Offsets of the options from the right one, which comes first. They are consecutive and the right one may have any
-    rank, so choosing the middle one does not help."""
-    lowest = draws.below(options) - options + 1
-    return (0, *(slip for slip in range(lowest, lowest + options) if slip))
+        return made.choices.letter

@@ -72,10 +72,14 @@ def read_number(reply: str) -> NumberAnswer:
     return _read_boxes(said.text) or _read_marker(said.text) or _read_sentence(said.text) or _NOTHING
 
 
-def grade_number(reply: str, gold: Fraction) -> Score:
-    """1 when the committed number equals `gold`. The rationale tells what was read, never what was expected."""
+_EXACT = Fraction(0)
+
+
+def grade_number(reply: str, gold: Fraction, margin: Fraction = _EXACT) -> Score:
+    """1 when the committed number is at most `margin` from `gold`. The rationale tells what was read, never what was
+    expected."""
     reading = read_number(reply)
-    correct = reading.value == gold
+    correct = reading.value is not None and abs(reading.value - gold) <= margin
     score = Score.exact(correct, rationale=_explain_answer(reading, correct))
     return score if not reading.flags else score.model_copy(update={"flags": reading.flags})
 

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from app.domain.tasks import Completion, Task
 from app.envs.json_schema.environment import JsonExercise, JsonSchema, JsonSchemaParams, Kind
-from app.envs.json_schema.tasks.json_answers import find_fault, is_valid
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from app.toolkit.json_answers import find_fault, is_valid
 from app.toolkit.procedural import LEVELS, Level
 
 JSON_SCHEMA = JsonSchema()

@@ -9,8 +9,8 @@ from pydantic import JsonValue
 
 from app.envs.json_schema.tasks.broken_records import break_record
 from app.envs.json_schema.tasks.generated_records import Level, draw_record
-from app.envs.json_schema.tasks.json_answers import is_valid, parse_answer
 from app.envs.json_schema.tasks.record_fields import STYLES, Kind, RecordField, draw_fact, draw_other_fact
+from app.toolkit.json_answers import is_valid, parse_answer
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.json_text import MalformedCall
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NoReturn
 
 import jsonschema_rs
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -43,16 +43,40 @@ def is_valid(value: JsonValue, schema: Schema) -> bool:
 
 def find_fault(answer: str, schema: Schema, value: JsonValue) -> str:
     """What is wrong with the answer; empty if it is `value`. It never reveals the value."""
+    said, fault = _read_valid(answer, schema)
+    if fault:
+        return fault
+    return "" if is_valid(said, {"const": value}) else ANOTHER
+
+
+def find_validity_fault(answer: str, schema: Schema) -> str:
+    """What is wrong with the answer; empty for any value that is valid."""
+    return _read_valid(answer, schema)[1]
+
+
+def _read_valid(answer: str, schema: Schema) -> tuple[JsonValue, str]:
     try:
         said = parse_answer(answer)
     except MalformedCall as malformed:
-        return f"it is not strict JSON: {malformed}"
-    if not is_valid(said, schema):
-        return INVALID
-    return "" if is_valid(said, {"const": value}) else ANOTHER
+        return None, f"it is not strict JSON: {malformed}"
+    return said, "" if is_valid(said, schema) else INVALID
+
+
+def require_schema(schema: Schema) -> None:
+    """ValueError for what is no JSON Schema, or needs another document."""
+    try:
+        _build_validator(canonical_json(schema))
+    except jsonschema_rs.ValidationError:
+        raise ValueError("the schema is no JSON Schema, or refers to another document") from None
 
 
 @lru_cache(maxsize=1024)
 def _build_validator(schema: str) -> jsonschema_rs.Validator:
     """Patterns take linear time, since the texts are untrusted."""
-    return jsonschema_rs.validator_for(json.loads(schema), pattern_options=jsonschema_rs.RegexOptions())
+    return jsonschema_rs.validator_for(
+        json.loads(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_document
+    )
+
+
+def _refuse_document(_: str) -> NoReturn:
+    raise ValueError("other documents are not fetched")

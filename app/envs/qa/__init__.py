@@ -1,0 +1,1 @@
+"""Questions with answers that code can check, from any data set."""

@@ -1,0 +1,163 @@
+"""Multiple choice over data sets: each form of a row, which rows are left out or refused, and what is paid."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.sources import LEFT_OUT, DatasetSource
+from app.domain.tasks import Completion
+from app.envs.mcqa.choice_rows import ChoiceRow, UnorderedChoiceRow
+from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+
+FOUR = ["maxilla", "ulna", "tibia", "femur"]
+ASKED = {"question": "The upper jaw is called"}
+TRAIN = {"splits": {"train": "train"}}
+
+
+def _open(folder: Path, *rows: dict[str, Any]) -> Mcqa:
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = DatasetSource.model_validate({"source": str(folder), **TRAIN})
+    return Mcqa.open(ConfiguredDatasets({"mcqa": {"rows": source}}, hub_cache=folder / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "letter"),
+    [
+        ({"choices": FOUR, "answer": 2}, "C"),
+        ({"options": FOUR, "answer": "C", "answer_index": 2}, "C"),
+        ({"options": FOUR, "answer": "c"}, "C"),
+        ({"choices": {"text": FOUR[:3], "label": ["1", "2", "3"]}, "answerKey": "3"}, "C"),
+        ({"choices": {"text": FOUR, "label": ["A", "B", "C", "D"]}, "answerKey": "D"}, "D"),
+        ({"choices": json.dumps(FOUR), "answer": "2"}, "C"),
+        ({"choices": json.dumps({"text": FOUR, "label": list("ABCD")}), "answerKey": "B"}, "B"),
+        ({"options": FOUR, "answer": " ulna "}, "B"),
+        ({"options": [str(number) for number in range(26)], "answer": "Z"}, "Z"),
+        ({"options": [None, *FOUR, None], "answer": 1}, "A"),
+        ({"options": ["A", "B", "AB", "O"], "answer": "B"}, "B"),
+        ({"options": ["1", "2"], "answer": 1}, "B"),
+    ],
+)
+def test_the_right_option_is_read_from_every_form(columns: dict[str, Any], letter: str) -> None:
+    assert ChoiceRow.model_validate({**ASKED, **columns}).options.letter == letter
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"choices": FOUR},
+        {"choices": FOUR, "answer": -1},
+        {"choices": {"text": FOUR, "label": list("ABCD")}, "answerKey": ""},
+        {"choices": ["femur"], "answer": 0},
+        {"choices": [str(number) for number in range(27)], "answer": 0},
+        {"choices": ["a  b", "a b", "c"], "answer": 2},
+        {"choices": FOUR, "answer": "B", "answer_index": 0},
+        {"choices": ["B", "A"], "answer": "A"},
+        {"choices": ["1", "0"], "answer": "0"},
+    ],
+)
+def test_a_row_without_one_sure_choice_is_left_out(columns: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        ChoiceRow.model_validate({**ASKED, **columns})
+    assert {error["type"] for error in raised.value.errors()} == {LEFT_OUT}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"choices": FOUR, "answer": 4},
+        {"choices": FOUR, "answer": "E"},
+        {"choices": FOUR, "answer": "mandible"},
+        {"choices": [None, *FOUR], "answer": 0},
+        {"choices": {"text": FOUR, "label": ["A"]}, "answerKey": "A"},
+        {"choices": {"text": FOUR, "label": list("ABCD")}, "answerKey": "1"},
+        {"choices": 4, "answer": 0},
+    ],
+)
+def test_a_broken_row_is_refused_by_its_line_and_never_quoted(columns: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnavailable) as raised:
+        _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 0}, {**ASKED, **columns})
+    said = raised.value.detail
+    assert ("train.jsonl, line 2" in said, [text for text in (*FOUR, "jaw", "mandible") if text in said]) == (True, [])
+
+
+def _write_unordered(number: int, **changed: object) -> dict[str, Any]:
+    wrong = {f"Incorrect Answer {place}": f"wrong {place}" for place in (1, 2, 3)}
+    return {"Question": f"Question {number}?", "Correct Answer": " right  one ", **wrong, **changed}
+
+
+def test_without_an_order_the_row_makes_one() -> None:
+    rows = [UnorderedChoiceRow.model_validate(_write_unordered(number)) for number in range(400)]
+    places = Counter(row.options.right for row in rows)
+    assert {row.options.texts[row.options.right] for row in rows} == {"right one"}
+    assert (sorted(places), min(places.values()) > 70) == ([0, 1, 2, 3], True)
+    assert rows[0].options == UnorderedChoiceRow.model_validate(_write_unordered(0)).options
+
+
+@pytest.mark.parametrize(
+    ("changed", "count"),
+    [({"Incorrect Answer 3": None}, 3), ({"Incorrect Answer 2": " "}, 3), ({}, 4)],
+)
+def test_absent_options_are_dropped(changed: dict[str, object], count: int) -> None:
+    assert len(UnorderedChoiceRow.model_validate(_write_unordered(1, **changed)).options.texts) == count
+
+
+@pytest.mark.parametrize("changed", [{"Correct Answer": " "}, {"Incorrect Answer 1": "right one"}])
+def test_an_unordered_row_without_a_choice_is_left_out(changed: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        UnorderedChoiceRow.model_validate(_write_unordered(1, **changed))
+    assert [error["type"] for error in raised.value.errors()] == [LEFT_OUT]
+
+
+def test_a_row_is_a_task_with_its_topic_and_as_shuffled_as_asked(tmp_path: Path) -> None:
+    rows = [{"question": f"{number}?", "choices": FOUR, "answer": 2, "subject": "anatomy"} for number in range(200)]
+    opened = _open(tmp_path, *rows)
+    plain, shuffled = McqaParams(), McqaParams(shuffle_options=True)
+    letters = [
+        Counter(
+            ChoiceQuestion.model_validate(opened.task("train", index, params).reference).right for index in range(200)
+        )
+        for params in (plain, shuffled)
+    ]
+    task = opened.task("train", 7, plain)
+    assert (opened.label("train", 7, plain), task.metadata["topic"], opened.size("train", plain)) == (
+        "anatomy",
+        "anatomy",
+        200,
+    )
+    assert "A. maxilla\nB. ulna\nC. tibia\nD. femur" in str(task.messages[0].content)
+    assert (letters[0], len(letters[1])) == (Counter({2: 200}), 4)
+    assert _build_own(opened, shuffled) == _build_own(opened, plain)
+
+
+def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
+    return opened.task("train", 0, params.model_copy(update={"dataset": "built-in"}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [
+        ("<answer>C</answer>", 1.0),
+        ("<think>A or C</think> <answer>(c)</answer>", 1.0),
+        ("<answer>A</answer>", 0.0),
+        ("<answer>tibia</answer>", 0.0),
+        ("<answer>C. tibia</answer>", 0.0),
+        ("<answer>A, B, C, D</answer>", 0.0),
+        ("<answer>A</answer> <answer>C</answer>", 0.0),
+        ("The upper jaw is called\nA. maxilla\nB. ulna\nC. tibia\nD. femur", 0.0),
+        ("C", 0.0),
+    ],
+)
+def test_of_a_row_one_committed_letter_is_paid(reply: str, reward: float, tmp_path: Path) -> None:
+    opened = _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 2})
+    task = opened.task("train", 0, McqaParams())
+    (score,) = asyncio.run(opened.score(task, [Completion(text=reply)], Tools(panel=NoPanel())))
+    assert score.reward == reward
