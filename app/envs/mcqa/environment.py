@@ -29,7 +29,7 @@ from app.domain.values import Frozen, Split, WholeNumber
 from app.envs.mcqa.choice_rows import ChoiceRow, UnorderedChoiceRow, shuffle_options
 from app.envs.mcqa.generated_questions import MATERIAL, MOST_OPTIONS, draw_question
 from app.ports.environment import FreeReward
-from app.toolkit.answers.choices import ChoiceOptions, find_choice_fault
+from app.toolkit.answers.choices import LETTERS, find_choice_fault, list_options
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -54,10 +54,6 @@ class ChoiceQuestion(Frozen):
     right: int
     """Index of the right option, from 0."""
 
-    @property
-    def choices(self) -> ChoiceOptions:
-        return ChoiceOptions(texts=self.options, right=self.right)
-
 
 class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
@@ -78,7 +74,9 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ChoiceRow, UnorderedChoiceRow)
 
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
-        return super().build_own_task(split, index, params.model_copy(update={"shuffle_options": False}))
+        if getattr(params, "shuffle_options", False):
+            params = params.model_copy(update={"shuffle_options": False})
+        return super().build_own_task(split, index, params)
 
     def build_row_task(
         self,
@@ -99,14 +97,15 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
 
     def make(self, draws: SeededRandom, level: Level, params: McqaParams) -> ChoiceQuestion:
         asked = draw_question(draws, params.options, level)
-        options = ChoiceOptions(texts=asked.options, right=0).shuffle(draws)
-        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=options.texts, right=options.right)
+        options = draws.shuffled(asked.options)
+        right = options.index(asked.options[0])
+        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
 
     def key(self, made: ChoiceQuestion) -> str:
         return made.text
 
     def slots(self, made: ChoiceQuestion) -> Mapping[str, str | int]:
-        return {"question": made.text, "options": made.choices.listed}
+        return {"question": made.text, "options": list_options(made.options)}
 
     def metadata(self, made: ChoiceQuestion) -> dict[str, JsonValue]:
         return {"topic": made.topic}
@@ -115,4 +114,4 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
         return find_choice_fault(answer, self.solution(made))
 
     def solution(self, made: ChoiceQuestion) -> str:
-        return made.choices.letter
+        return LETTERS[made.right]

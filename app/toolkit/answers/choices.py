@@ -34,8 +34,7 @@ class ChoiceOptions(Frozen):
 
     @property
     def listed(self) -> str:
-        """With their letters, one to a line."""
-        return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, self.texts, strict=False))
+        return list_options(self.texts)
 
     @property
     def letter(self) -> str:
@@ -95,6 +94,11 @@ class ListedOptions(Frozen):
         if named not in (-1, place):
             raise leave_out("the answer may be the place of an option or the text of another one")
         return place
+
+
+def list_options(texts: Sequence[str]) -> str:
+    """With their letters, one to a line."""
+    return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
 
 
 def build_options(texts: Sequence[str], right: int) -> ChoiceOptions:
