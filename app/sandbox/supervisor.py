@@ -61,7 +61,7 @@ def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
     control = socket.socket(fileno=take_socket())
     few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
-    _preload_modules()
+    preload_modules()
     library = _find_library()
     processes = -1
     if sys.platform == "linux":
@@ -245,7 +245,7 @@ def _list_own_modules(library: tuple[str, ...]) -> list[str]:
     return [str(part) for part in parts if part.name not in namespaces.THIRD_PARTY_FOLDERS]
 
 
-def _preload_modules() -> None:
+def preload_modules() -> None:
     for name in PRELOADED.split():
         try:
             importlib.import_module(name)
