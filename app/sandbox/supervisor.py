@@ -148,7 +148,7 @@ def _wait_for_child(child: int, masters: Sequence[socket.socket]) -> tuple[int, 
     counted = 0.0
     if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         gone = os.pidfd_open(child)
-        if gone not in select.select([gone, *masters], [], [])[0]:
+        if gone not in select.select([gone, *(master.fileno() for master in masters)], [], [])[0]:
             os.kill(child, signal.SIGKILL)
         os.close(gone)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
