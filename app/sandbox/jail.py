@@ -256,7 +256,9 @@ class _Answers:
             raise _WardenBroken(ANSWERS)
 
     async def parse(self) -> tuple[CallResult, ...]:
-        return tuple([await _parse_answer(answer) for answer in self._answers])
+        if sum(map(len, self._answers)) > LARGE:
+            return await asyncio.to_thread(_parse_answers, self._answers)
+        return _parse_answers(self._answers)
 
 
 def _write_order(program: Program) -> bytes:
@@ -268,17 +270,20 @@ def _write_order(program: Program) -> bytes:
     )
 
 
-async def _parse_answer(answer: bytes) -> CallResult:
+def _parse_answers(answers: Sequence[bytes]) -> tuple[CallResult, ...]:
+    return tuple(map(_parse_answer, answers))
+
+
+def _parse_answer(answer: bytes) -> CallResult:
     kind, body = answer[:1], answer[1:]
     if kind == RAISED:
         return CallResult(fault="raised")
     if kind != VALUE:
         return CallResult(fault="no_json")
     try:
-        value = await asyncio.to_thread(_VALUE.validate_json, body) if len(body) > LARGE else _VALUE.validate_json(body)
+        return CallResult.model_construct(value=_VALUE.validate_json(body))
     except ValidationError:
         return CallResult(fault="no_json")
-    return CallResult(value=value)
 
 
 def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | None:
