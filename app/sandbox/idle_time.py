@@ -10,10 +10,8 @@ class IdleMeter:
     """Measures the program of one jail. On a busy machine a program waits for a processor, which is not its fault: only
     what it sleeps is idle. Where the kernel does not tell, nothing is."""
 
-    def __init__(self, supervisor: int, generations: int) -> None:
-        """`generations` is the number of processes from the supervisor's first one down to the program."""
-        self._supervisor = supervisor
-        self._generations = generations
+    def __init__(self, warden: int) -> None:
+        self._warden = warden
 
     def measure(self, elapsed: float) -> float:
         """The idle seconds of a program that has been running for `elapsed` seconds."""
@@ -23,8 +21,9 @@ class IdleMeter:
             return 0.0
 
     def _find_program(self) -> int:
-        process = self._supervisor
-        for _ in range(self._generations):
+        """The program is the only child of the supervisor, which is the only child of the warden."""
+        process = self._warden
+        for _ in range(2):
             (child,) = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
             process = int(child)
         return process

@@ -1,10 +1,8 @@
 """One jail, on the service's side: a supervisor process that runs one program at a time and can be killed with it."""
 
 import asyncio
-import json
 import math
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -22,11 +20,23 @@ import app
 from app.domain.programs import CallResult, Ending, Execution, Program, ProgramLimits
 from app.domain.values import FiniteJson, Frozen
 from app.sandbox.confinement import MEBIBYTE
-from app.sandbox.frames import HEAD, STARTED, build_frame, encode_json
+from app.sandbox.frames import encode_json
 from app.sandbox.idle_time import IdleMeter
 from app.sandbox.process import ENVIRONMENT
-from app.sandbox.runner import LOADED, MEMORY, NO_FUNCTION, NO_JSON, RAISED, TOO_MUCH, VALUE
-from app.sandbox.supervisor import MESSAGE_HEAD, ORDER, REPORT
+from app.sandbox.runner import MEMORY, NO_FUNCTION, RAISED, TOO_MUCH, VALUE
+from app.sandbox.warden import (
+    ANSWERS,
+    BEGUN,
+    DIED,
+    ENDED,
+    EXITED,
+    FINISHED,
+    LENGTH,
+    MESSAGE,
+    REPORT,
+    WALLS,
+    build_order,
+)
 
 START_SECONDS: Final = 60.0
 """For starting Python and confining it: only our own code can be slow here."""
@@ -74,27 +84,27 @@ class JailLost:
     """Whether the program may have done it: nothing kept it from signals to itself and new limits."""
 
 
-class _ProgramBroken(Exception):
-    """The program has ended, or sent an invalid message."""
-
-
-class _ProgramStopped(Exception):
-    """The program ends here, by its own message or by a limit."""
-
-    def __init__(self, ending: Ending) -> None:
-        self.ending = ending
+class _WardenBroken(Exception):
+    """The warden sent what it never sends."""
 
 
 _VALUE: TypeAdapter[FiniteJson] = TypeAdapter(FiniteJson)
-_CLAIMS: Final[dict[bytes, Ending]] = {NO_FUNCTION: "no_function", MEMORY: "memory_mb", TOO_MUCH: "output_bytes"}
+_DIALOGUE_ENDINGS: Final[dict[bytes, Ending]] = {
+    FINISHED: "finished",
+    DIED: "died",
+    NO_FUNCTION: "no_function",
+    MEMORY: "memory_mb",
+    TOO_MUCH: "output_bytes",
+}
 
 
 class Jail:
     """Created by `start`. Runs one program at a time; unusable once it was killed or lost."""
 
-    def __init__(self, process: Process, control: socket.socket, walls: ConfinementReport) -> None:
+    def __init__(self, process: Process, reader: StreamReader, writer: StreamWriter, walls: ConfinementReport) -> None:
         self._process = process
-        self._control = control
+        self._reader = reader
+        self._writer = writer
         self.walls = walls
         self.programs = 0
         """Number of programs that it has run."""
@@ -105,8 +115,8 @@ class Jail:
         """Starts a jail with this kind of namespaces (`user`, `root` or none) and those of `locks` that work here.
         Raises OSError or TimeoutError without the namespaces."""
         ours, its = socket.socketpair()
-        ours.setblocking(False)
         with its:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-s", "-S", "-P", "-B", "-c", BOOT),
@@ -119,14 +129,16 @@ class Jail:
                     start_new_session=True,
                 )
             except BaseException:
-                ours.close()
+                writer.transport.abort()
                 raise
-        jail = cls(process, ours, ConfinementReport())
+        jail = cls(process, reader, writer, ConfinementReport())
         try:
             async with asyncio.timeout(START_SECONDS):
-                jail.walls = await jail._receive_walls()
-        except BaseException:
+                jail.walls = ConfinementReport.model_validate_json(await jail._receive(WALLS, MAX_REPORT_BYTES))
+        except BaseException as error:
             await jail.end()
+            if isinstance(error, ValidationError | _WardenBroken):
+                raise OSError("its warden cannot be understood") from error
             raise
         if jail.walls.failed:
             await jail.end()
@@ -141,18 +153,45 @@ class Jail:
         """Runs a program. Raises only on cancellation; then the jail must be killed."""
         self.programs += 1
         self.usable = False
+        collected = _Answers(program)
         try:
-            reader, writer = await self._send_order(program)
-            talk = _Dialogue(reader, writer, program.limits.output_bytes)
-            try:
-                await talk.begin()
-                ending = await talk.run_program(program, IdleMeter(self.id, 2 if self.walls.namespaces else 1))
-            finally:
-                writer.transport.abort()
+            self._writer.write(_write_order(program))
+            async with asyncio.timeout(START_SECONDS):
+                await self._receive(BEGUN, 0)
+            ending = await self._watch_time(program.limits, asyncio.ensure_future(self._collect(collected)))
             after = await self._find_ending(ending, program)
-        except (OSError, EOFError, _ProgramBroken) as error:
+        except (OSError, EOFError, _WardenBroken) as error:
             return JailLost(f"its warden was lost: {error}")
-        return after if isinstance(after, JailLost) else Execution(ending=after, returned=tuple(talk.returned))
+        if isinstance(after, JailLost):
+            return after
+        return Execution(ending=after, returned=await collected.parse())
+
+    async def _collect(self, collected: "_Answers") -> Ending:
+        while True:
+            kind, body = await self._receive_any(collected.most_bytes)
+            if kind == ANSWERS:
+                collected.add(body)
+            elif kind == ENDED and (ending := _DIALOGUE_ENDINGS.get(body[:1])):
+                collected.add(body[1:])
+                return ending
+            else:
+                raise _WardenBroken(kind)
+
+    async def _watch_time(self, limits: ProgramLimits, collecting: asyncio.Future[Ending]) -> Ending:
+        """Waits for the end of the dialogue, or until a limit on time is met. Counts in small steps, so that time in
+        which the service itself could not run is not the program's."""
+        elapsed, idle = 0.0, IdleMeter(self.id)
+        try:
+            while elapsed < limits.seconds:
+                step = min(STEP_SECONDS, limits.seconds - elapsed)
+                if (await asyncio.wait([collecting], timeout=step))[0]:
+                    return collecting.result()
+                elapsed += step
+                if elapsed >= limits.idle_seconds and idle.measure(elapsed) >= limits.idle_seconds:
+                    return "idle_seconds"
+            return "seconds"
+        finally:
+            collecting.cancel()
 
     async def _find_ending(self, ending: Ending, program: Program) -> Ending | JailLost:
         """After the last message: how its process ended. If it has not ended, it is killed with the jail."""
@@ -160,48 +199,32 @@ class Jail:
             return ending
         try:
             async with asyncio.timeout(GRACE_SECONDS):
-                status, cpu_seconds = await self._receive_report()
+                report = await self._receive(EXITED, REPORT.size)
         except TimeoutError:
             return "died" if ending == "finished" else ending
+        if len(report) != REPORT.size:
+            raise _WardenBroken(EXITED)
+        status, thousandths = REPORT.unpack(report)
         self.usable = True
-        after = _classify_ending(ending, status, cpu_seconds, program)
+        after = _classify_ending(ending, status, thousandths / 1000, program)
         return after or JailLost("it was killed from outside", suspect=not self.walls.seccomp)
 
-    async def _send_order(self, program: Program) -> tuple[StreamReader, StreamWriter]:
-        limits = program.limits
-        order = ORDER.pack(math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes)
-        ours, its = socket.socketpair()
-        with its:
-            streams = await asyncio.open_unix_connection(sock=ours)
-            try:
-                socket.send_fds(self._control, [order], [its.fileno()])
-            except BaseException:
-                streams[1].transport.abort()
-                raise
-        return streams
+    async def _receive(self, expected: bytes, most_bytes: int) -> bytes:
+        kind, body = await self._receive_any(most_bytes)
+        if kind != expected:
+            raise _WardenBroken(kind)
+        return body
 
-    async def _receive_report(self) -> tuple[int, float]:
-        status, thousandths = REPORT.unpack(await self._receive_exactly(REPORT.size))
-        return status, thousandths / 1000
-
-    async def _receive_walls(self) -> ConfinementReport:
-        (size,) = MESSAGE_HEAD.unpack(await self._receive_exactly(MESSAGE_HEAD.size))
-        return ConfinementReport.model_validate(json.loads(await self._receive_exactly(min(size, MAX_REPORT_BYTES))))
-
-    async def _receive_exactly(self, size: int) -> bytes:
-        message = b""
-        while len(message) < size:
-            part = await asyncio.get_running_loop().sock_recv(self._control, size - len(message))
-            if not part:
-                raise EOFError("its warden ended")
-            message += part
-        return message
+    async def _receive_any(self, most_bytes: int) -> tuple[bytes, bytes]:
+        kind, size = MESSAGE.unpack(await self._reader.readexactly(MESSAGE.size))
+        if size > most_bytes:
+            raise _WardenBroken(kind)
+        return kind, await self._reader.readexactly(size)
 
     def kill(self) -> None:
         """Kills the supervisor and everything that it runs."""
         self.usable = False
-        with suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)  # the supervisor exits on this, even if it cannot be signalled
+        self._writer.transport.abort()  # the supervisor exits on this, even if it cannot be signalled
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -209,107 +232,58 @@ class Jail:
     async def end(self) -> None:
         """Kills the jail and waits for its end."""
         self.kill()
-        self._control.close()
         await self._process.wait()
 
 
-class _Dialogue:
-    """The exchange with a program, which is untrusted from its first line."""
+class _Answers:
+    """What the calls of a program returned, as the warden sends it: not more than was allowed."""
 
-    def __init__(self, reader: StreamReader, writer: StreamWriter, output_bytes: int) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._left = output_bytes
-        self._asked = False
-        """Whether it is the program's turn to answer."""
-        self.returned: list[CallResult] = []
+    def __init__(self, program: Program) -> None:
+        self._calls = len(program.calls)
+        self.most_bytes = program.limits.output_bytes + (LENGTH.size + 1) * self._calls + 1
+        """Of further messages."""
+        self._answers: list[bytes] = []
 
-    async def begin(self) -> None:
-        """Waits until the process is confined, before the program is loaded. Raises EOFError or TimeoutError if it is
-        not."""
-        async with asyncio.timeout(START_SECONDS):
-            await self._receive_answer(STARTED)
+    def add(self, body: bytes) -> None:
+        self.most_bytes -= len(body)
+        start = 0
+        while start < len(body):
+            size = int.from_bytes(body[start : start + LENGTH.size])
+            start += LENGTH.size
+            self._answers.append(body[start : start + size])
+            start += size
+        if start != len(body) or len(self._answers) > self._calls:
+            raise _WardenBroken(ANSWERS)
 
-    async def run_program(self, program: Program, idle: IdleMeter) -> Ending:
-        exchange = asyncio.ensure_future(self._exchange_calls(program))
-        try:
-            ending = await self._watch_time(exchange, program.limits, idle)
-            return ending or exchange.result()
-        finally:
-            exchange.cancel()
-
-    async def _watch_time(
-        self, exchange: asyncio.Future[Ending], limits: ProgramLimits, idle: IdleMeter
-    ) -> Ending | None:
-        """Waits for the end; the limit on time that was met before. Counts in small steps, so that time in which the
-        service itself could not run is not the program's."""
-        elapsed = 0.0
-        while elapsed < limits.seconds:
-            step = min(STEP_SECONDS, limits.seconds - elapsed)
-            if (await asyncio.wait([exchange], timeout=step))[0]:
-                return None
-            elapsed += step if self._asked else 0.0
-            if elapsed >= limits.idle_seconds and idle.measure(elapsed) >= limits.idle_seconds:
-                return "idle_seconds"
-        return "seconds"
-
-    async def _exchange_calls(self, program: Program) -> Ending:
-        try:
-            await self._make_calls(program)
-        except _ProgramStopped as stopped:
-            return stopped.ending
-        except (OSError, EOFError, _ProgramBroken):
-            return "died"
-        return "finished"
-
-    async def _make_calls(self, program: Program) -> None:
-        order = {"source": program.source, "function": program.function, "output_bytes": program.limits.output_bytes}
-        if await self._ask(order) != LOADED:
-            raise _ProgramBroken
-        for call in program.calls:
-            self.returned.append(await _parse_answer(await self._ask(list(call))))
-        self._write(secrets.token_bytes(16), None)
-        self._asked = True
-        await self._reader.read(1)
-
-    async def _ask(self, message: object) -> bytes:
-        token = secrets.token_bytes(16)
-        self._write(token, message)
-        self._asked = True
-        try:
-            return await self._receive_answer(token)
-        finally:
-            self._asked = False
-
-    def _write(self, token: bytes, message: object) -> None:
-        self._writer.write(build_frame(token, encode_json(message)))
-
-    async def _receive_answer(self, token: bytes) -> bytes:
-        size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
-        if answered != token:
-            raise _ProgramBroken
-        self._left -= max(size - 1, 0)
-        if self._left < 0:
-            raise _ProgramStopped("output_bytes")
-        answer = await self._reader.readexactly(size)
-        if claimed := _CLAIMS.get(answer):
-            raise _ProgramStopped(claimed)
-        return answer
+    async def parse(self) -> tuple[CallResult, ...]:
+        if sum(map(len, self._answers)) > LARGE:
+            return await asyncio.to_thread(_parse_answers, self._answers)
+        return _parse_answers(self._answers)
 
 
-async def _parse_answer(answer: bytes) -> CallResult:
+def _write_order(program: Program) -> bytes:
+    limits = program.limits
+    order = {"source": program.source, "function": program.function, "output_bytes": limits.output_bytes}
+    return build_order(
+        (math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes, limits.output_bytes),
+        [encode_json(order), *(encode_json(list(call)) for call in program.calls)],
+    )
+
+
+def _parse_answers(answers: Sequence[bytes]) -> tuple[CallResult, ...]:
+    return tuple(map(_parse_answer, answers))
+
+
+def _parse_answer(answer: bytes) -> CallResult:
     kind, body = answer[:1], answer[1:]
     if kind == RAISED:
         return CallResult(fault="raised")
-    if kind == NO_JSON:
-        return CallResult(fault="no_json")
     if kind != VALUE:
-        raise _ProgramBroken
+        return CallResult(fault="no_json")
     try:
-        value = await asyncio.to_thread(_VALUE.validate_json, body) if len(body) > LARGE else _VALUE.validate_json(body)
+        return CallResult.model_construct(value=_VALUE.validate_json(body))
     except ValidationError:
         return CallResult(fault="no_json")
-    return CallResult(value=value)
 
 
 def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | None:

@@ -7,10 +7,10 @@ prevents tracing of other processes and, in newer versions, TCP, abstract socket
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from app.sandbox.syscalls import call_kernel, prctl
+from app.sandbox.syscalls import call_kernel, prctl, prepare_call
 
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 READ: Final = READ_FILE | READ_DIR
@@ -58,7 +58,12 @@ def create_ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int
 def restrict(made: int) -> None:
     """Applies the ruleset to this thread and everything that it starts."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    call_kernel("landlock_restrict_self", made, 0)
+    prepare_restriction(made)()
+
+
+def prepare_restriction(made: int) -> Callable[[], None]:
+    """`restrict`, for a process that may gain no privileges any more."""
+    return prepare_call("landlock_restrict_self", made, 0)
 
 
 def _allow(made: int, place: str, access: int) -> None:

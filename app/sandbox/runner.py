@@ -20,6 +20,8 @@ VALUE, RAISED, NO_JSON, LOADED, NO_FUNCTION, MEMORY, TOO_MUCH = b"V", b"R", b"J"
 MAX_DEPTH: Final = 40
 """Slightly more than the service accepts, so that the service refuses."""
 MODULE: Final = "program"
+PART_BYTES: Final = 1 << 16
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def run_program(channel: int) -> None:
@@ -59,7 +61,7 @@ def _call_function(function: Callable[..., object], arguments: list[Any]) -> byt
     except BaseException:  # SystemExit too: leaving is no answer
         return RAISED
     try:
-        return VALUE + json.dumps(_to_plain_json(value, 0), allow_nan=False, separators=(",", ":")).encode("ascii")
+        return VALUE + _ENCODER.encode(_to_plain_json(value, 0)).encode("ascii")
     except MemoryError:
         return MEMORY
     except BaseException:  # whatever its own methods raise
@@ -92,19 +94,19 @@ def _require_text(key: object) -> str:
 
 
 def _receive_message(channel: int) -> tuple[bytes, Any]:
-    size, token = HEAD.unpack(_read_exactly(channel, HEAD.size))
-    return token, json.loads(_read_exactly(channel, size))
+    """One message is sent at a time, so all that there is to read is of this one."""
+    message = _read_at_least(channel, b"", HEAD.size)
+    size, token = HEAD.unpack_from(message)
+    return token, json.loads(_read_at_least(channel, message, HEAD.size + size)[HEAD.size :])
 
 
-def _read_exactly(channel: int, size: int) -> bytes:
-    parts = []
-    while size > 0:
-        part = os.read(channel, min(size, 1 << 20))
+def _read_at_least(channel: int, message: bytes, size: int) -> bytes:
+    while len(message) < size:
+        part = os.read(channel, max(size - len(message), PART_BYTES))
         if not part:
             raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        message += part
+    return message
 
 
 def _send_answer(channel: int, token: bytes, answer: bytes) -> None:

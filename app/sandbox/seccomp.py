@@ -7,11 +7,21 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, detect_architecture, look_up_numbers, prctl
+from app.sandbox.syscalls import (
+    CHECKED,
+    FOREIGN,
+    NEEDED,
+    TALKING,
+    WRITING,
+    detect_architecture,
+    look_up_numbers,
+    prctl,
+    prepare_prctl,
+)
 
 PR_SET_SECCOMP: Final = 22
 PR_SET_NO_NEW_PRIVS: Final = 38
@@ -37,6 +47,10 @@ PLAIN_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
 communicate."""
 PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
 """TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,12 @@ def build_program_filter(*, writing: bool) -> bytes:
     return _build_filter(allowed, REFUSE)
 
 
+def build_warden_filter() -> bytes:
+    """The filter for wardens: reading, writing and handing over sockets that have no address. Raises OSError on other
+    architectures."""
+    return _build_filter({number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + TALKING).values()}, REFUSE)
+
+
 def build_worker_filter() -> bytes:
     """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
     management. Contains the id of the calling process. Raises OSError on other architectures."""
@@ -103,12 +123,13 @@ def build_worker_filter() -> bytes:
 
 def install_filter(code: bytes) -> None:
     """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
-
-    class FilterProgram(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
-
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, FilterProgram(len(code) // 8, code))
+    prepare_filter(code)()
+
+
+def prepare_filter(code: bytes) -> Callable[[], None]:
+    """`install_filter`, for a process that may gain no privileges any more."""
+    return prepare_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, _FilterProgram(len(code) // 8, code))
 
 
 def _build_filter(rules: dict[int, SyscallRule], default: int) -> bytes:
@@ -122,13 +143,27 @@ def _build_filter(rules: dict[int, SyscallRule], default: int) -> bytes:
         _pack_step(AT_LEAST, X32, 0, 1),
         _pack_step(ANSWER, UNKNOWN),
     ]
-    return b"".join([*start, *_compile_lookup(sorted(rules.items())), _pack_step(ANSWER, default)])
+    return b"".join([*start, _compile_choice(_list_ranges(rules, SyscallRule(default)))])
 
 
-def _compile_lookup(rules: Iterable[tuple[int, SyscallRule]]) -> Iterable[bytes]:
-    for number, rule in rules:
-        code = b"".join(rule.compile_steps())
-        yield _pack_step(EQUAL, number, 0, len(code) // 8) + code
+def _list_ranges(rules: Mapping[int, SyscallRule], default: SyscallRule) -> list[tuple[int, SyscallRule]]:
+    """Where each range of numbers with the same rule begins."""
+    edges = sorted({0} | {edge for number in rules for edge in (number, number + 1)})
+    begun: list[tuple[int, SyscallRule]] = []
+    for edge in edges:
+        rule = rules.get(edge, default)
+        if not begun or begun[-1][1] != rule:
+            begun.append((edge, rule))
+    return begun
+
+
+def _compile_choice(ranges: Sequence[tuple[int, SyscallRule]]) -> bytes:
+    """A search by halves: the kernel tries a filter with every number when a process installs it."""
+    if len(ranges) == 1:
+        return b"".join(ranges[0][1].compile_steps())
+    middle = len(ranges) // 2
+    lower, upper = _compile_choice(ranges[:middle]), _compile_choice(ranges[middle:])
+    return _pack_step(AT_LEAST, ranges[middle][0], len(lower) // 8, 0) + lower + upper
 
 
 def _pack_step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:

@@ -12,56 +12,54 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Final
+from typing import Final, NoReturn
 
 from app.sandbox import landlock, namespaces, seccomp
 from app.sandbox.confinement import (
     CHANNEL,
+    MEBIBYTE,
     OPEN_FILES,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
+    Confinement,
     ConfinementPlan,
     bar_capabilities,
-    confine,
+    prepare_to_drop_capabilities,
 )
 from app.sandbox.descriptors import take_socket
 from app.sandbox.runner import run_program
 from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
-from app.sandbox.syscalls import call_kernel, prctl
+from app.sandbox.syscalls import detect_architecture, prctl, prepare_call
+from app.sandbox.warden import LIMITS, REPORT, WALLS, send_message, serve_orders
 
-ORDER = struct.Struct(">IQQ")
-"""Seconds of CPU time, bytes of additional memory, bytes of files. The program's channel is sent with it."""
-REPORT = struct.Struct(">iI")
-"""The status from `wait`; CPU time in milliseconds, as the kernel counts it against the limit."""
 CPUCLOCK_PROF: Final = 0
 """User and system time, in the clock ids of processes."""
-MESSAGE_HEAD = struct.Struct(">I")
-"""The length of the JSON in the first message."""
+DEFAULT_ROOM: Final = MEBIBYTE
+"""Size of the directory that is there before the first program; for other sizes it is replaced."""
 JAIL: Final = "<jail>"
 """The file of our functions, for programs that look."""
 PRELOADED: Final = """
-abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
-datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
-math numbers operator os pathlib pprint queue random re secrets shutil stat statistics string struct sys
-tempfile textwrap threading time traceback types typing unicodedata uuid warnings weakref zlib bz2 lzma
+abc array bisect bz2 collections.abc contextlib copy ctypes dataclasses datetime decimal enum functools gc hashlib
+heapq io itertools json lzma math operator os random re string struct sys time types typing unicodedata uuid
+warnings zlib
 """
-"""Modules that programs import most often, and those that need libraries outside of Python's own folder."""
+"""Modules that programs import most often, and those that need libraries outside of Python's own folder. Each makes
+every fork slower: twenty more of them took 0.3 ms, and importing one of those when it is needed takes 0.5 to 2 ms."""
 
 
 def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
-    """Runs the supervisor. `wanted` is the required kind of namespaces (`user`, `root` or none). Those of `locks` that
-    work here are applied."""
+    """Runs the warden, and the supervisor as its child. `wanted` is the required kind of namespaces (`user`, `root` or
+    none). Those of `locks` that work here are applied."""
     control = socket.socket(fileno=take_socket())
     few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
-    _preload_modules()
+    preload_modules()
     library = _find_library()
     processes = -1
     if sys.platform == "linux":
@@ -70,68 +68,87 @@ def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
     try:
         _enter_namespaces(wanted, library, processes)
-        _die_with_parent()
-        if os.getppid() != service:
-            os._exit(0)
-        if wanted:
-            _continue_as_first(control)
-        walls = _find_working_walls(wanted, locks, library)
-        if walls.writing:  # tried beforehand
-            namespaces.mount_room(0, walls.owner)
-            namespaces.unmount_room()
     except OSError as error:
-        _send_message(control, {"failed": str(error)})
+        _leave_with_failure(control, error)
+    _die_with_parent()
+    if os.getppid() != service:
         os._exit(0)
-    _supervise(control, walls, processes)
+    forker, orders = socket.socketpair()
+    if os.fork():
+        orders.close()
+        _become_warden(control, forker, locks, processes)
+    forker.close()
+    _die_with_parent()
+    try:
+        walls = _find_working_walls(wanted, locks, library)
+        confinement = Confinement(walls)
+        confinement.make_room(DEFAULT_ROOM)
+    except OSError as error:
+        _leave_with_failure(control, error)
+    _supervise(control, orders, walls, confinement, processes)
 
 
-def _supervise(control: socket.socket, walls: ConfinementPlan, processes: int) -> None:
-    own = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes) if walls.namespaces else -1
+def _leave_with_failure(control: socket.socket, error: OSError) -> NoReturn:
+    send_message(control, WALLS, json.dumps({"failed": str(error)}).encode("ascii"))
+    os._exit(0)
+
+
+def _become_warden(control: socket.socket, forker: socket.socket, locks: Sequence[str], processes: int) -> NoReturn:
+    """Gives up what the warden does not need, as far as that works here, and serves. Not by Landlock: it would keep the
+    signal of the warden's death from the supervisor."""
+    if processes >= 0:
+        os.close(processes)
+        bar_capabilities()
+    if detect_architecture() is not None:
+        prepare_to_drop_capabilities()()
+        prctl(PR_SET_DUMPABLE, 0)
+    with contextlib.suppress(OSError):
+        if "seccomp" in locks:
+            seccomp.install_filter(seccomp.build_warden_filter())
+    with contextlib.suppress(OSError, EOFError):
+        serve_orders(control, forker)
+    os._exit(0)
+
+
+def _supervise(
+    control: socket.socket, orders: socket.socket, walls: ConfinementPlan, confinement: Confinement, processes: int
+) -> None:
+    """Runs a program for each order. `control` only tells when the service is gone."""
+    fork = _prepare_fork(walls, processes)
     _forget_modules()
-    _send_message(control, {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": bool(walls.seccomp)})
-    gc.collect()
-    gc.freeze()
+    found = {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": bool(walls.seccomp)}
+    send_message(control, WALLS, json.dumps(found).encode("ascii"))
     size = _measure_address_space(processes)
     if processes >= 0:
         os.close(processes)
         bar_capabilities()
         prctl(PR_SET_DUMPABLE, 0)  # nobody of the same user may look into it
+    gc.collect()
+    gc.freeze()
     while True:
-        order, channels, _, _ = socket.recv_fds(control, ORDER.size, 1)
-        if len(order) < ORDER.size or len(channels) != 1:
+        order, channels, _, _ = socket.recv_fds(orders, LIMITS.size, 1)
+        if len(order) < LIMITS.size or len(channels) != 1:
             os._exit(0)
-        cpu_seconds, memory, files = ORDER.unpack(order)
-        bounds = (cpu_seconds, size + memory, files)
+        cpu_seconds, memory, files = LIMITS.unpack(order)
         try:
-            status, used = _run_and_measure_cpu(control, walls, channels[0], bounds, own)
+            confinement.make_room(files)
+            child = fork()
+            if child == 0:
+                _become_program(confinement, channels[0], (cpu_seconds, size + memory, files))
+            os.close(channels[0])
+            status, used = _wait_for_child(child, (control, orders))
+            orders.sendall(REPORT.pack(status, int(used * 1000)))
+            confinement.clear_room()
         except OSError:
             os._exit(1)
-        control.sendall(REPORT.pack(status, int(used * 1000)))
 
 
-def _run_and_measure_cpu(
-    control: socket.socket, walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int], own: int
-) -> tuple[int, float]:
-    """Runs a program; returns its process's status and CPU time."""
-    if walls.writing:
-        namespaces.mount_room(bounds[2], walls.owner)
-    try:
-        child = _fork_child(own)
-        if child == 0:
-            _become_program(walls, channel, bounds)
-        os.close(channel)
-        return _wait_for_child(child, control)
-    finally:
-        if walls.writing:
-            namespaces.unmount_room()
-
-
-def _wait_for_child(child: int, control: socket.socket) -> tuple[int, float]:
-    """Waits for a child; returns its status and CPU time. Kills it if the service disconnects."""
+def _wait_for_child(child: int, masters: Sequence[socket.socket]) -> tuple[int, float]:
+    """Waits for a child; returns its status and CPU time. Kills it if the service or the warden disconnects."""
     counted = 0.0
     if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         gone = os.pidfd_open(child)
-        if gone not in select.select([gone, control.fileno()], [], [])[0]:
+        if gone not in select.select([gone, *(master.fileno() for master in masters)], [], [])[0]:
             os.kill(child, signal.SIGKILL)
         os.close(gone)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -151,26 +168,34 @@ def _read_cpu_clock(child: int) -> float:
         return 0.0
 
 
-def _become_program(walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int]) -> None:
+def _become_program(confinement: Confinement, channel: int, bounds: tuple[int, int, int]) -> NoReturn:
     """Runs the program and exits without cleanup, so that no exit handler of the program runs."""
     leave = os._exit
     try:
-        confine(walls, channel, *bounds)
+        confinement.apply(channel, *bounds)
         run_program(CHANNEL)
     except BaseException:
         leave(1)
     leave(0)
 
 
-def _fork_child(own: int) -> int:
-    """Forks. With namespaces, the child is the only process in a new one."""
-    if own < 0:
-        return os.fork()
-    call_kernel("unshare", namespaces.NEWPID)
-    child = os.fork()
-    if child:
-        call_kernel("setns", own, namespaces.NEWPID)
-    return child
+def _prepare_fork(walls: ConfinementPlan, processes: int) -> Callable[[], int]:
+    """How to fork. With namespaces, the child is the only process in a new one; where System V's objects are not
+    refused, it also has these to itself."""
+    if not walls.namespaces:
+        return os.fork
+    own = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes)
+    others = namespaces.NEWPID | (0 if walls.seccomp else namespaces.NEWIPC)
+    enter, leave = prepare_call("unshare", others), prepare_call("setns", own, namespaces.NEWPID)
+
+    def fork() -> int:
+        enter()
+        child = os.fork()
+        if child:
+            leave()
+        return child
+
+    return fork
 
 
 def _enter_namespaces(wanted: str, library: tuple[str, ...], processes: int) -> None:
@@ -178,17 +203,6 @@ def _enter_namespaces(wanted: str, library: tuple[str, ...], processes: int) -> 
         namespaces.enter_as_user(library, processes)
     elif wanted == "root":
         namespaces.enter_namespaces_as_root(library)
-
-
-def _continue_as_first(control: socket.socket) -> None:
-    """Continues in a child, the first process of the new namespace; the parent waits for it and exits."""
-    child = os.fork()
-    if child:
-        control.close()
-        os.closerange(CHANNEL, 64)
-        os.waitpid(child, 0)
-        os._exit(0)
-    _die_with_parent()
 
 
 def _die_with_parent() -> None:
@@ -245,7 +259,7 @@ def _list_own_modules(library: tuple[str, ...]) -> list[str]:
     return [str(part) for part in parts if part.name not in namespaces.THIRD_PARTY_FOLDERS]
 
 
-def _preload_modules() -> None:
+def preload_modules() -> None:
     for name in PRELOADED.split():
         try:
             importlib.import_module(name)
@@ -296,8 +310,3 @@ def _measure_address_space(processes: int) -> int:
     pages = int(os.read(file, 256).split()[0])
     os.close(file)
     return pages * resource.getpagesize()
-
-
-def _send_message(control: socket.socket, message: dict[str, object]) -> None:
-    body = json.dumps(message).encode("ascii")
-    control.sendall(MESSAGE_HEAD.pack(len(body)) + body)

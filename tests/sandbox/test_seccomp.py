@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from app.sandbox import seccomp
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, detect_architecture, look_up_numbers
+from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, TALKING, WRITING, detect_architecture, look_up_numbers
 
 ALLOWED, REFUSED, UNKNOWN, KILLED = "allowed", "refused", "unknown", "killed"
 ANSWERS: Final = {
@@ -70,6 +70,13 @@ def test_a_worker_may_do_all_but_what_is_listed(machine: str) -> None:
     listed = set(look_up_numbers(FOREIGN + CHECKED).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, FOREIGN), others) == ({REFUSED}, {ALLOWED})
+
+
+def test_a_warden_may_read_write_and_hand_over_sockets(machine: str) -> None:
+    code = seccomp.build_warden_filter()
+    listed = set(look_up_numbers(NEEDED + TALKING).values())
+    others = {answer(code, number) for number in range(1000) if number not in listed}
+    assert (answers(code, NEEDED + TALKING), others) == ({ALLOWED}, {REFUSED})
 
 
 OWN: Final = os.getpid()
