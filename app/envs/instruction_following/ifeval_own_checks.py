@@ -1,5 +1,6 @@
-"""IFEval's kinds as this environment means them: with its own units of text, and without what earns a reward for
-nothing. `docs/instruction_following.md` says for each kind what differs and why."""
+"""IFEval's kinds as this environment means them: its own units of text, and nothing that pays for nothing.
+
+`docs/instruction_following.md` says for each kind what differs and why."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -60,7 +60,7 @@ def _build_instructions(kinds: object, kwargs: object) -> list[dict[str, Any]]:
 Spelled = Annotated[Any, BeforeValidator(parse_literal)]
 
 
-class _Row(BaseModel):
+class _InstructionRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     @property
@@ -82,7 +82,7 @@ class _Row(BaseModel):
             raise leave_out("a reply is to be in a language that cannot be told here")
 
 
-class IfevalRow(_Row):
+class IfevalRow(_InstructionRow):
     key: Annotated[str, BeforeValidator(str)] = ""
     prompt: Annotated[str, Field(min_length=1)]
     instruction_id_list: Spelled
@@ -108,7 +108,7 @@ class IfevalRow(_Row):
         return self
 
 
-class IfevalTrainingRow(_Row):
+class IfevalTrainingRow(_InstructionRow):
     messages: Spelled
     ground_truth: Spelled
 
