@@ -61,7 +61,7 @@ _Place = tuple[Environment, Split, str, int]
 @dataclass
 class TasksAhead:
     """Builds tasks, and those that come next in a stream before they are asked for, while nobody waits for tasks and
-    at most half of the time. An asker then only waits for what is not ready."""
+    at most two thirds of the time. An asker then only waits for what is not ready."""
 
     _ready: dict[_Place, Task] = field(default_factory=dict)
     _planned: dict[_Place, BaseModel] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class TasksAhead:
             began = time.perf_counter()
             with suppress(Exception):  # whoever asks for the task gets the error
                 _add_bounded(self._ready, place, place[0].task(place[1], place[3], params), MOST_AHEAD)
-            await asyncio.sleep(time.perf_counter() - began)
+            await asyncio.sleep((time.perf_counter() - began) / 2)
 
 
 KeptT = TypeVar("KeptT")

@@ -25,6 +25,11 @@ def test_a_pattern(pattern: str, text: str, all_of_it: bool, place: tuple[int, i
     assert (made.matches(text), made.find(text)) == (all_of_it, place)
 
 
+@pytest.mark.parametrize(("text", "most", "count"), [("aXbXa", 9, 2), ("aXbXa", 1, 1), ("b", 9, 0), ("aa", 9, 2)])
+def test_matches_are_counted_up_to_a_most(text: str, most: int, count: int) -> None:
+    assert compile_pattern("a").count(text, most) == count
+
+
 NO_LOOKING = "it has no look-around, no back-references by name and no atomic groups"
 NO_BACK = "it has no such escape, and no back-references"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
-from app.toolkit.safe_regex import compile_pattern
+from app.toolkit.safe_regex import MOST_STEPS, compile_pattern
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "keywords:existence": ("keywords",),
@@ -43,6 +43,9 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Required arguments of each kind."""
 
 _MOST: Final = 20_000
+_LONGEST_REPLY: Final = "\U0001f600" * _MOST
+_MOST_MATCHES: Final = 1_000
+"""Of a regular expression, which may look through the whole rest of a reply for each."""
 _SPECIAL: Final = frozenset(".^$*+?{}[]\\|()")
 """Signs that mean something in a regular expression."""
 
@@ -54,6 +57,7 @@ Text = Annotated[str, Field(min_length=1, max_length=_MOST)]
 def _check_keyword(keyword: object) -> object:
     if isinstance(keyword, str):
         compile_keyword(keyword)
+        compile_keyword(keyword, whole=True)
     return keyword
 
 
@@ -117,6 +121,8 @@ class IfevalInstruction(Frozen):
         given = self.arguments
         if self.id.endswith("nth_paragraph_first_word") and given.nth_paragraph > given.num_paragraphs:
             raise ValueError(f"there is no paragraph {given.nth_paragraph} among {given.num_paragraphs}")
+        if _SPECIAL.intersection(given.keyword) and given.frequency > _MOST_MATCHES:
+            raise ValueError(f"a regular expression is counted up to {_MOST_MATCHES:,} times")
         return self
 
 
@@ -134,4 +140,7 @@ def compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int]
         literal = compile_literal(f"{edge}{escape(keyword)}{edge}", IGNORECASE)
         return lambda text, most: sum(1 for _ in islice(literal.finditer(text), most))
     edge = r"\b" if whole else ""
-    return compile_pattern(f"(?i){edge}(?:{keyword}){edge}").count
+    pattern = compile_pattern(f"(?i){edge}(?:{keyword}){edge}")
+    if pattern.steps(_LONGEST_REPLY) > MOST_STEPS:
+        raise ValueError("the regular expression of a keyword is too large")
+    return lambda text, most: pattern.count(text.encode("utf-8", "replace").decode("utf-8"), most)

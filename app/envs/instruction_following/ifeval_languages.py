@@ -1,7 +1,6 @@
 """The language of a text, by its script and by frequent words.
 
-It is the same everywhere, unlike the unseeded detector of the published checks, and surer of short texts.
-"""
+The same everywhere, unlike the unseeded detector of the published checks, and surer of short texts."""
 
 import re
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
-"""IFEval's kinds as this environment means them.
+"""IFEval's kinds as this environment means them: its own units of text, and nothing that pays for nothing.
 
-That is with its own units of text, and without what earns a reward for nothing. `docs/instruction_following.md` says
-for each kind what differs and why.
-"""
+`docs/instruction_following.md` says for each kind what differs and why."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

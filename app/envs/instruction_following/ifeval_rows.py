@@ -60,7 +60,7 @@ def _build_instructions(kinds: object, kwargs: object) -> list[dict[str, Any]]:
 Spelled = Annotated[Any, BeforeValidator(parse_literal)]
 
 
-class _ImportedRow(BaseModel):
+class _InstructionRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     @property
@@ -82,7 +82,7 @@ class _ImportedRow(BaseModel):
             raise leave_out("a reply is to be in a language that cannot be told here")
 
 
-class IfevalRow(_ImportedRow):
+class IfevalRow(_InstructionRow):
     key: Annotated[str, BeforeValidator(str)] = ""
     prompt: Annotated[str, Field(min_length=1)]
     instruction_id_list: Spelled
@@ -108,7 +108,7 @@ class IfevalRow(_ImportedRow):
         return self
 
 
-class IfevalTrainingRow(_ImportedRow):
+class IfevalTrainingRow(_InstructionRow):
     messages: Spelled
     ground_truth: Spelled
 

@@ -106,6 +106,15 @@ def test_sentences_as_published_are_counted_without_a_download(text: str, count:
     assert count_sentences(text) == count
 
 
+@pytest.mark.parametrize("keyword", ["(a+)+$", "(?:x.*)*y", "a.*b|a"])
+def test_a_regular_expression_never_hangs(keyword: str) -> None:
+    given = {"relation": "at least", "keyword": keyword, "frequency": 1_000}
+    instruction = IfevalInstruction.model_validate({"id": "keywords:frequency", "arguments": given})
+    began = time.process_time()
+    found = [followed_by(text * (MOST_CHARACTERS // len(text)), instruction) for text in ("ab", "x", "\ud800a", "😀a")]
+    assert (len(found), time.process_time() - began < 2) == (4, True)
+
+
 @pytest.mark.parametrize("kind", ARGUMENTS)
 def test_reading_takes_time_linear_in_the_reply(kind: str) -> None:
     instruction = IfevalInstruction.model_validate({"id": kind, "arguments": CASES[kind][0].arguments})
