@@ -59,7 +59,7 @@ def _is_text(value: object) -> bool:
 
 class ReasoningGymParams(Frozen):
     families: Annotated[dict[str, Weight], BeforeValidator(_weigh_names), Field(max_length=120)] = {}
-    """Families or categories with their weights, `{"chain_sum": 2, "logic": 1}`, or a list of names. A category shares
+    """Families or categories with their weights, `{"chain_sum": 2, "graphs": 1}`, or a list of names. A category shares
     its weight among its families. Without any, all served families are equally frequent."""
     config: Annotated[dict[str, dict[str, JsonValue]], Field(max_length=120)] = {}
     """Values for fields of a family's configuration, `{"chain_sum": {"max_terms": 4}}`. Numbers go up to the larger of

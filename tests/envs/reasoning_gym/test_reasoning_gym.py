@@ -117,11 +117,11 @@ def drawn(count: int, **params: Any) -> Counter[str | None]:
 
 
 def test_families_and_categories_are_drawn_by_weight() -> None:
-    weighed = drawn(4_000, families={"chain_sum": 2, "logic": 1, "mini_sudoku": 1})
-    logic = sum(weighed[name] for name in CATEGORIES["logic"])
+    weighed = drawn(4_000, families={"chain_sum": 2, "graphs": 1, "mini_sudoku": 1})
+    graphs = sum(weighed[name] for name in CATEGORIES["graphs"])
     listed = drawn(200, families=["lcm", "dice"])
-    assert sum(weighed.values()) == weighed["chain_sum"] + logic + weighed["mini_sudoku"]
-    assert (round(weighed["chain_sum"] / 4_000, 1), round(logic / 1_000), round(weighed["mini_sudoku"] / 1_000)) == (
+    assert sum(weighed.values()) == weighed["chain_sum"] + graphs + weighed["mini_sudoku"]
+    assert (round(weighed["chain_sum"] / 4_000, 1), round(graphs / 1_000), round(weighed["mini_sudoku"] / 1_000)) == (
         0.5,
         1,
         1,
