@@ -8,6 +8,7 @@ from typing import Annotated, Final, get_args
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
@@ -17,7 +18,7 @@ from app.datasets.checked_rows import RowReport
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.sources import DatasetSource
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment
 from app.settings import Settings, read_settings
@@ -157,12 +158,15 @@ async def _check(
     checked = []
     for name, dataset in environment.datasets.items():
         reports = configured.reports[kind.name][name]
+        splits = {
+            split: _describe_split(report, environment.count_left_out(name, split)) for split, report in reports.items()
+        }
         checked.append(
             CheckedDataset(
                 name=name,
                 origin=dataset.origin,
                 digest=dataset.digest,
-                splits={split: _describe_split(reports[split]) for split in _SPLITS if split in reports},
+                splits=splits,
                 tasks=tuple(await _show_tasks(environment, name, count)),
             )
         )
@@ -170,9 +174,12 @@ async def _check(
     return DataReport(environment=kind.name, datasets=tuple(checked), passed=passed)
 
 
-def _describe_split(report: RowReport) -> CheckedSplit:
-    left_out = tuple(LeftOutRows(reason=one.reason, count=one.count, places=one.places) for one in report.left_out)
-    return CheckedSplit(used=report.used, in_both=report.shared, left_out=left_out)
+def _describe_split(report: RowReport, by_environment: Mapping[str, int]) -> CheckedSplit:
+    """`by_environment`: rows that the environment leaves out beyond those of the report, by reason."""
+    left_out = [LeftOutRows(reason=one.reason, count=one.count, places=one.places) for one in report.left_out]
+    left_out += [LeftOutRows(reason=reason, count=count, places=()) for reason, count in by_environment.items()]
+    used = report.used - sum(by_environment.values())
+    return CheckedSplit(used=used, in_both=report.shared, left_out=tuple(left_out))
 
 
 async def _show_tasks(environment: Environment, dataset: str, count: int) -> list[ShownTask]:
@@ -193,17 +200,13 @@ async def _show_tasks(environment: Environment, dataset: str, count: int) -> lis
         ShownTask(
             split=split,
             index=index,
-            prompt=_write_prompt(task),
+            prompt="\n".join(f"{message.role}: {message.content}" for message in task.messages),
             gold=_write_gold(gold),
             reward=None if score is None else score.reward,
             rationale=None if score is None else score.rationale,
         )
         for (index, task), gold, score in zip(tasks, golds, scores, strict=True)
     ]
-
-
-def _write_prompt(task: Task) -> str:
-    return "\n".join(f"{message.role}: {message.content}" for message in task.messages)
 
 
 def _write_gold(gold: Completion | None) -> str | None:
@@ -252,4 +255,4 @@ def _print(console: Console, text: str) -> None:
 
 
 def _escape(text: str) -> str:
-    return escape_invisible(text).replace("[", "\\[")
+    return escape(escape_invisible(text))

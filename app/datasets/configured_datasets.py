@@ -11,9 +11,9 @@ from typing import Final, TypeVar, get_args
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from app.datasets.checked_rows import CheckedRows, RowReport, check_rows, choose_form
-from app.datasets.folder import list_files, read_files
+from app.datasets.folder import list_files
 from app.datasets.hub import read_hub
-from app.datasets.raw_rows import RawRows
+from app.datasets.raw_rows import RawRows, read_file
 from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.sources import Dataset, DatasetSource, DatasetSources
@@ -24,6 +24,7 @@ RowT = TypeVar("RowT", bound=BaseModel)
 log = logging.getLogger(__name__)
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+PROBE_SECONDS: Final = 5.0
 _SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 _SOURCES: Final = TypeAdapter(DatasetSources)
 
@@ -40,7 +41,7 @@ class ConfiguredDatasets:
         *,
         folders: Mapping[str, Path | None] | None = None,
         hub_cache: Path | None = None,
-        probe_seconds: float = 5.0,
+        probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         """`folders`: other folders by name.
         `hub_cache`: cache of prepared data sets; None for the library's default (`HF_HOME`).
@@ -70,7 +71,7 @@ class ConfiguredDatasets:
     ) -> tuple[Dataset[RowT], Mapping[Split, RowReport]]:
         began = monotonic()
         origin = _name_origin(source)
-        known, read_split = self._list_splits(source, subset)
+        known, read_split = list_splits(source, subset, self._hub_cache, self._probe_seconds)
         tables = {
             split: tuple(table for part in parts for table in read_split(part))
             for split, parts in _choose_splits(origin, source, known).items()
@@ -91,13 +92,20 @@ class ConfiguredDatasets:
             reports,
         )
 
-    def _list_splits(self, source: DatasetSource, subset: str | None) -> tuple[Sequence[str], ReadSplit]:
-        if _is_hub_id(source):
-            wanted = source.subset or subset
-            loaded = read_hub(source.source, wanted, source.revision, self._hub_cache, self._probe_seconds)
-            return tuple(loaded), lambda name: (loaded[name],)
-        files = list_files(_resolve(source), source.subset, subset)
-        return tuple(files), cache(lambda name: read_files(files[name], self._hub_cache))
+
+def list_splits(
+    source: DatasetSource,
+    usual_subset: str | None = None,
+    hub_cache: Path | None = None,
+    probe_seconds: float = PROBE_SECONDS,
+) -> tuple[Sequence[str], ReadSplit]:
+    """The names of its splits, and what reads one. Blocking. EnvironmentUnavailable when it cannot be read."""
+    if _is_hub_id(source):
+        wanted = source.subset or usual_subset
+        loaded = read_hub(source.source, wanted, source.revision, hub_cache, probe_seconds)
+        return tuple(loaded), lambda name: (loaded[name],)
+    files = list_files(_resolve(source), source.subset, usual_subset)
+    return tuple(files), cache(lambda name: tuple(read_file(file, hub_cache) for file in files[name]))
 
 
 def _choose_splits(origin: str, source: DatasetSource, known: Sequence[str]) -> Mapping[Split, tuple[str, ...]]:

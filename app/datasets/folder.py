@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from app.datasets.raw_rows import SUFFIXES, RawRows, read_file
+from app.datasets.raw_rows import SUFFIXES
 from app.domain.errors import EnvironmentUnavailable
 
 _SHARD: Final = re.compile(r"(.+?)-\d{5}-of-\d{5}")
@@ -16,6 +16,8 @@ def list_files(source: Path, subset: str | None, usual_subset: str | None) -> Ma
     in `data` or `usual_subset`, as in copies of the hub's repositories. EnvironmentUnavailable for a folder without
     any."""
     if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            raise EnvironmentUnavailable(f"{source.name}: the name must end with {', '.join(SUFFIXES)}")
         return {_name_split(source): (source,)}
     if not source.is_dir():
         raise EnvironmentUnavailable(f"{source.name}: folder not found")
@@ -38,7 +40,3 @@ def _find_files(folder: Path) -> Mapping[str, tuple[Path, ...]]:
 def _name_split(file: Path) -> str:
     shard = _SHARD.fullmatch(file.stem)
     return shard[1] if shard else file.stem
-
-
-def read_files(files: tuple[Path, ...], cache: Path | None) -> tuple[RawRows, ...]:
-    return tuple(read_file(file, cache) for file in files)

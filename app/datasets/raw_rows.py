@@ -112,12 +112,19 @@ def _generate_lines(path: str, **_: object) -> Iterator[dict[str, object]]:
 def _read_json_lines(file: Path) -> Iterator[tuple[int, str]]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").strip()
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError:
+                raise ValueError(f"line {number}: not UTF-8") from None
+            if text:
+                yield number, text
 
 
 def _read_json_list(file: Path) -> Iterator[tuple[int, str]]:
-    rows = json.loads(file.read_text(encoding="utf-8-sig"))
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it cannot be read: {error}") from None
     if not isinstance(rows, list):
         raise ValueError("it is no list of rows")
     for number, row in enumerate(rows, 1):
@@ -171,6 +178,6 @@ def explain_error(error: BaseException) -> str:
     """The first one: the library wraps it in others."""
     while error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, PermissionError | OSError) and error.filename is not None:
+    if isinstance(error, OSError) and error.filename is not None:
         return f"{error.strerror}: {Path(error.filename).name} (rows are prepared in `cache_dir`)"
     return str(error).split("\n")[0][:300] or type(error).__name__

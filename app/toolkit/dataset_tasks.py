@@ -105,6 +105,10 @@ class DatasetEnvironment(Environment, Generic[RowT]):
             raise InvalidRequest(f"{self.name} has no data set {chosen!r}{hint}", field="params.dataset")
         return self.datasets[chosen]
 
+    def count_left_out(self, dataset: str, split: Split) -> Mapping[str, int]:
+        """Rows that make no task for a reason which the row alone does not show, by reason."""
+        return {}
+
     def find_row(self, task: Task) -> RowT | None:
         """The row that a task was made from; None for a task of the environment's own."""
         dataset = self.datasets.get(str(task.metadata.get("dataset")))

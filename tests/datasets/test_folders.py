@@ -35,7 +35,7 @@ def _write(folder: Path, **splits: str | Sequence[Mapping[str, object]]) -> Path
     folder.mkdir()
     for name, rows in splits.items():
         text = rows if isinstance(rows, str) else "".join(f"{json.dumps(row)}\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8", errors="surrogateescape")
     return folder
 
 
@@ -127,6 +127,7 @@ def _refuse(folder: Path, **options: object) -> str:
         ('{"question": "1", "answer": 1}\n\n{"question": ', "sums: test.jsonl, line 3: not JSON"),
         ('{"question": "1", "answer": 1}\n[1]\n', "sums: test.jsonl, line 2: not a JSON object"),
         ("[" * 100_000, "sums: test.jsonl, line 1: not JSON"),
+        ('{"question": "1", "answer": 1}\n{"question": "\udcff"}\n', "sums/test.jsonl: line 2: not UTF-8"),
         ('{"question": "1", "answer": NaN}\n', "sums: test.jsonl, line 1: not JSON"),
         ('{"question": "1"}\n', "sums: test.jsonl, line 1, answer: Field required"),
         ('{"question": "1", "answer": null}\n', "sums: test.jsonl, line 1, answer: Field required"),

@@ -42,10 +42,10 @@ def test_a_split_in_the_librarys_form_is_chosen_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("rows.txt", "a", "the name must end with .csv, .json, .jsonl, .parquet"),
-        ("rows.json", "{}", "it cannot be read: it is no list of rows"),
-        ("rows.jsonl", "[1]\n", "every row must be an object with named columns"),
-        ("rows.parquet", "no", "it cannot be read"),
+        ("rows.txt", "a", "rows.txt: the name must end with .jsonl, .json, .csv, .parquet"),
+        ("rows.json", "{}", "rows.json: it is no list of rows"),
+        ("rows.jsonl", "[1]\n", "rows.jsonl, line 1: not a JSON object"),
+        ("rows.parquet", "no", "rows.parquet: "),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: str, words: str) -> None:

@@ -41,6 +41,9 @@ class World:
     """Calls of an environment's scorer, by its name."""
     attempts: Counter[str] = field(default_factory=Counter)
     retrievals: int = 0
+    retrievals_at_once: int = 0
+    """None ends before so many have begun."""
+    enough_retrievals: asyncio.Event = field(default_factory=asyncio.Event)
     version: str = "1"
     data: str = "first"
     judge: str = "critic"
@@ -55,7 +58,11 @@ class World:
         if self.retriever_is_down:
             raise RetrieverFailed("the retriever is down")
         self.retrievals += 1
-        return Context(passages=(Passage(id=f"news-{self.retrievals}", text=f"News {self.retrievals}.", source="t"),))
+        number = self.retrievals
+        if self.retrievals >= self.retrievals_at_once:
+            self.enough_retrievals.set()
+        await self.enough_retrievals.wait()
+        return Context(passages=(Passage(id=f"news-{number}", text=f"News {number}.", source="t"),))
 
 
 def number_in(text: str) -> float:

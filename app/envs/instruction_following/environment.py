@@ -96,10 +96,10 @@ class InstructionFollowing(
         params: BaseModel,
     ) -> Task:
         strictness: Strictness = getattr(params, "strictness", None) or "ours"
-        asked = IfevalTask(prompt=row.asked, instructions=row.instructions, strictness=strictness)
+        asked = IfevalTask(prompt=row.task_text, instructions=row.instructions, strictness=strictness)
         kinds: list[JsonValue] = [instruction.id for instruction in row.instructions]
         return Task(
-            messages=(Message(role="user", content=row.asked),),
+            messages=(Message(role="user", content=row.task_text),),
             metadata={**({"key": row.name} if row.name else {}), "instructions": kinds, "strictness": strictness},
             reference=asked.model_dump(mode="json", exclude_unset=True),
         )

@@ -64,7 +64,7 @@ class _InstructionRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     @property
-    def asked(self) -> str:
+    def task_text(self) -> str:
         raise NotImplementedError
 
     @property
@@ -89,7 +89,7 @@ class IfevalRow(_InstructionRow):
     arguments: Annotated[Spelled, Field(validation_alias="kwargs")]
 
     @property
-    def asked(self) -> str:
+    def task_text(self) -> str:
         return self.prompt
 
     @property
@@ -113,7 +113,7 @@ class IfevalTrainingRow(_InstructionRow):
     ground_truth: Spelled
 
     @property
-    def asked(self) -> str:
+    def task_text(self) -> str:
         said = [one for one in self.messages if isinstance(one, Mapping) and one.get("role") == "user"]
         return str(said[0].get("content", "")) if said else ""
 
@@ -130,7 +130,7 @@ class IfevalTrainingRow(_InstructionRow):
 
     @model_validator(mode="after")
     def _check(self) -> "IfevalTrainingRow":
-        if not isinstance(self.messages, list | tuple) or not self.asked.strip():
+        if not isinstance(self.messages, list | tuple) or not self.task_text.strip():
             raise ValueError("`messages` has no message of a user")
         self._require_tellable(self.instructions)
         return self

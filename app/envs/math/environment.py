@@ -64,7 +64,7 @@ class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, Math
 
     def build_row_task(self, row: MathRow, dataset: Dataset[MathRow], params: BaseModel) -> Task:
         return Task(
-            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
+            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.task_text)),
             metadata=row.labels,
             reference=MathExercise(family="", values={}, gold=row.gold).model_dump(mode="json"),
         )

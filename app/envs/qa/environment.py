@@ -76,7 +76,7 @@ class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams])
     def check_params(self, params: BaseModel) -> None:
         """Rows without a kind are tried with that of the params, one of each split."""
         dataset = self.find_dataset(params)
-        if dataset is not None:
+        if dataset is not None and getattr(params, "kind", None) is not None:
             for rows in filter(len, dataset.splits.values()):
                 self.build_row_task(rows[0], dataset, params)
 

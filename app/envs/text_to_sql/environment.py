@@ -14,7 +14,6 @@ With data sets configured (Spider, BIRD), their questions are the tasks, about t
 database is then a copy of the first without a quarter of its rows, where it is small enough. `level` has no effect.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
@@ -33,7 +32,7 @@ from app.envs.text_to_sql.tasks.query_sql import render_sql
 from app.envs.text_to_sql.tasks.row_databases import find_row_fault
 from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
-from app.envs.text_to_sql.tasks.sql_rows import SqlDatabases, SqlRow, asks_for_order, count_left_out
+from app.envs.text_to_sql.tasks.sql_rows import SqlDatabases, SqlRow, asks_for_order
 from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports import Tools
 from app.ports.environment import FreeReward
@@ -42,8 +41,6 @@ from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
-
-log = logging.getLogger(__name__)
 
 LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
 
@@ -86,13 +83,16 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
     def __init__(self, datasets: Mapping[str, Dataset[SqlRow]] | None = None) -> None:
         super().__init__(datasets)
         self._databases = {name: SqlDatabases(dataset) for name, dataset in self.datasets.items()}
-        for name, split, reason, count in count_left_out(self._databases):
-            log.warning("%s: %d rows of %s left out: %s", self.datasets[name].origin, count, split, reason)
+        for name, databases in self._databases.items():
+            databases.log_left_out(self.datasets[name].origin)
 
     @property
     def digests(self) -> Mapping[str, str]:
         databases = {f"databases.{name}": one.digest for name, one in self._databases.items()}
         return {**super().digests, **databases}
+
+    def count_left_out(self, dataset: str, split: Split) -> Mapping[str, int]:
+        return self._databases[dataset].left_out[split]
 
     def size(self, split: Split, params: BaseModel) -> int | None:
         dataset = self.find_dataset(params)
@@ -104,7 +104,7 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
         databases = self._databases[dataset.name]
         row = dataset.splits[split][databases.find_index(split, index)]
         described = databases.write_database(row.db_id)
-        slots = {"about": row.db_id, "schema": described.schema, "rows": described.rows, "question": row.asked}
+        slots = {"about": row.db_id, "schema": described.schema, "rows": described.rows, "question": row.task_text}
         prompt = self.phrasings.say(SeededRandom(f"{row.db_id} {row.question}"), **slots)
         hidden = SqlTaskSpec(seed="", level="medium", query=row.query, database=row.db_id)
         metadata: dict[str, JsonValue] = {"database": row.db_id}
@@ -153,6 +153,8 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
             except WorkExceeded as exceeded:
                 if exceeded.limit == "seconds":  # wall-clock time grows on a busy machine: not the query's fault
                     raise
+                if made.database:
+                    await run(made.query)  # where the right query takes too much as well, no score is given
                 return "it needs more time or memory than a query may use"
 
         return await grade_committed_in_worker([completion.answer for completion in group], find_fault)

@@ -45,14 +45,14 @@ class MathRow(BaseModel):
 
     @model_validator(mode="after")
     def _require_complete(self) -> Self:
-        if not self.asked.strip():
+        if not self.task_text.strip():
             raise ValueError("there is neither a problem nor a question")
         if not 0 < len(self.right) <= MOST_CHARACTERS:
             raise leave_out("there is neither an answer nor a box in the solution, or it is too long")
         return self
 
     @property
-    def asked(self) -> str:
+    def task_text(self) -> str:
         return self.problem or self.question
 
     @property
@@ -64,7 +64,7 @@ class MathRow(BaseModel):
 
     @property
     def gold(self) -> GoldAnswer:
-        return GoldAnswer(latex=self.right, shape=detect_shape(self.right), problem=self.asked)
+        return GoldAnswer(latex=self.right, shape=detect_shape(self.right), problem=self.task_text)
 
     @property
     def labels(self) -> dict[str, JsonValue]:

@@ -118,7 +118,7 @@ def test_a_row_becomes_a_task() -> None:
     tasks = [ROWS.task("train", index, MathParams()) for index in range(2)]
     assert [(task.messages, task.metadata) for task in tasks] == [
         (
-            (Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
+            (Message(role="system", content=INSTRUCTION), Message(role="user", content=row.task_text)),
             {"source": "acme/math", "dataset": "default", "split": "train", "index": index, **labels},
         )
         for index, (row, labels) in enumerate(

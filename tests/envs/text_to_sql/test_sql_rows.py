@@ -2,18 +2,19 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from app.domain.errors import EnvironmentUnavailable
+from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion
 from app.domain.values import Split
+from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
 from app.envs.text_to_sql.tasks.sql_rows import SqlRow, asks_for_order
 from app.ports.environment import Tools
@@ -139,6 +140,31 @@ def test_a_right_query_that_fails_later_is_no_fault_of_the_reply(folder: Path, m
         database.execute("DROP TABLE singer")
     (score,) = _score(environment, "SELECT 1")
     assert (score.outcome, score.reward) == ("unscored", None)
+
+
+class SlowWorkers(InProcessWorkers):
+    """Workers in which these queries take too much processor time."""
+
+    def __init__(self, *queries: str) -> None:
+        self._queries = queries
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        if arguments[-1] in self._queries:
+            raise WorkExceeded("it took too long", limit="cpu_seconds")
+        return await super().run(function, *arguments, limits=limits)
+
+
+def test_a_reply_that_takes_too_long_is_wrong_unless_the_right_query_does_too(folder: Path) -> None:
+    environment = _open(folder, COUNT)
+    task = environment.task("train", 0, SqlParams())
+    group = [Completion(text="<answer>SELECT 1</answer>")]
+    scores = [
+        asyncio.run(environment.score(task, group, Tools(panel=NoPanel(), workers=SlowWorkers(*slow))))[0]
+        for slow in (["SELECT 1"], ["SELECT 1", COUNT.query])
+    ]
+    assert [(score.outcome, score.reward) for score in scores] == [("scored", 0.0), ("unscored", None)]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def most_in_total(asking: QuestionBuilder) -> SqlQuestion:
 
 def best_of_each(asking: QuestionBuilder) -> SqlQuestion:
     child, link, parent = asking.pick_family(
-        lambda child, parent: parent.named and any(map(_is_sortable, child.columns))
+        lambda child, parent: parent.has_label and any(map(_is_sortable, child.columns))
     )
     column = asking.pick_column(child, _is_sortable)
     high = asking.draws.chance(50)

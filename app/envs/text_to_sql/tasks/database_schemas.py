@@ -87,7 +87,7 @@ class SchemaTable:
         return self.thing.many
 
     @property
-    def named(self) -> bool:
+    def has_label(self) -> bool:
         return self.label.name != self.key
 
 
@@ -163,7 +163,7 @@ def _draw_table(draws: SeededRandom, thing: Entity, names: dict[str, str], key_s
 
 def _write_create_table(schema: DatabaseSchema, table: SchemaTable) -> str:
     lines = [f"{table.key} INTEGER PRIMARY KEY"]
-    if table.named:
+    if table.has_label:
         lines.append(f"{table.label.name} TEXT NOT NULL UNIQUE")
     for link in table.links:
         there = schema.find_table(link.to)

@@ -93,6 +93,20 @@ class QueryRefused(Exception):
     """The query gives no result; the message says why."""
 
 
+class QueryStopped(QueryRefused):
+    """It took more steps or processor time than it may."""
+
+
+_NO_FAULT_OF_THE_QUERY: Final = {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOTADB,
+}
+"""Primary result codes: the disk or the file is broken."""
+
+
 def find_query_fault(seed: str, level: Level, answer: str) -> str:
     """What is wrong with the answer; empty if its results are right on both databases. The words reveal nothing of
     either. Runs in a worker: `answer` is untrusted."""
@@ -175,9 +189,11 @@ def _run_statement(
     try:
         with closing(database.execute(text)) as cursor:
             return [tuple(row) for row in cursor.fetchmany(most_rows)]
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-            raise QueryRefused("it needs more steps than a query may take") from error
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_FAULT_OF_THE_QUERY:
+            raise
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            raise QueryStopped("it needs more steps than a query may take") from error
         raise QueryRefused("it fails while it runs") from error
     except MemoryError as error:
         raise QueryRefused(TOO_MUCH_MEMORY) from error

@@ -120,7 +120,7 @@ class QuestionBuilder:
         middle = self.pick_table(lambda table: len(table.links) > 1)
         one, other = self.draws.shuffled(middle.links)[:2]
         left, right = self.schema.find_table(one.to), self.schema.find_table(other.to)
-        if not left.named or one.tie.unknown:
+        if not left.has_label or one.tie.unknown:
             raise UnsuitableSchema
         return middle, one, left, other, right
 
@@ -256,5 +256,5 @@ def choose_pronoun(table: SchemaTable) -> str:
 
 def order_by_label(table: SchemaTable) -> tuple[OrderBy, str]:
     """Tie-breaker by label. Numbers go downwards, since rows are stored upwards."""
-    said = "in alphabetical order" if table.named else "from the highest down"
-    return OrderBy(make_label_ref(table), down=not table.named), said
+    said = "in alphabetical order" if table.has_label else "from the highest down"
+    return OrderBy(make_label_ref(table), down=not table.has_label), said

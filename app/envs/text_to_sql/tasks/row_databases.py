@@ -29,7 +29,7 @@ _LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000, sqlite3.SQLITE_LIMIT_
 def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
     """What is wrong with the answer; empty if its result is that of the right query, on the database and on a second
     state of it. Runs in a worker: `answer` is untrusted. ValueError when the right query itself fails."""
-    right = _compute_right_results(path, query)
+    right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query)
     text = strip_fence(answer)
     for place, rows in enumerate(right):
         with closing(_open_state(path, second=place == 1)) as database:
@@ -43,8 +43,9 @@ def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _compute_right_results(path: str, query: str) -> tuple[ResultRows, ...]:
-    """On the database, and on its second state where there is one and the query gives something on it."""
+def _compute_right_results(path: str, changed_at: int, query: str) -> tuple[ResultRows, ...]:
+    """On the database, and on its second state where there is one and the query gives something on it. `changed_at` is
+    there to forget the results of a file that was replaced."""
     with closing(_open_state(path, second=False)) as database:
         try:
             right = run_query(database, query, MOST_RESULT_ROWS + 1, ROW_STEPS, ROW_SECONDS)

@@ -36,7 +36,7 @@ class TableSizes:
     def count_rows(self, table: SchemaTable) -> int:
         if not table.links:
             return self.alone
-        return self.tied if table.named else self.events
+        return self.tied if table.has_label else self.events
 
 
 SHOWN = TableSizes(14, 22, 45)

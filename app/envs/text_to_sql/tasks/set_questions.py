@@ -114,7 +114,7 @@ def in_two_tables(asking: QuestionBuilder) -> SqlQuestion:
 def only_such(asking: QuestionBuilder) -> SqlQuestion:
     """Parents all of whose child rows meet a condition. The column has no NULL, so every row meets it or does not."""
     child, link, parent = asking.pick_family(
-        lambda child, parent: parent.named and not all(column.nullable for column in child.columns)
+        lambda child, parent: parent.has_label and not all(column.nullable for column in child.columns)
     )
     wanted = asking.draw_filter(asking.pick_column(child, lambda column: not column.nullable), child.name)
     if not isinstance(wanted.holds, Compare):
@@ -214,7 +214,7 @@ def partners_of_rows(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def pairs(asking: QuestionBuilder) -> SqlQuestion:
-    table = asking.pick_table(lambda table: table.named and any(map(is_plain_choice, table.columns)))
+    table = asking.pick_table(lambda table: table.has_label and any(map(is_plain_choice, table.columns)))
     same = asking.draws.some([column for column in table.columns if is_plain_choice(column)], 2)
     first, second = make_label_ref(table, "one"), make_label_ref(table, "other")
     match = tuple(Compare(ColumnRef("one", column.name), "=", ColumnRef("other", column.name)) for column in same)

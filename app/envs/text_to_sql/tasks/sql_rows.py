@@ -1,9 +1,9 @@
 """Rows of Spider and BIRD: a question about a database, which lies beside them as a SQLite file, and a right query."""
 
+import logging
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +16,10 @@ from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.sources import Dataset
 from app.domain.values import Split
-from app.envs.text_to_sql.tasks.query_execution import QueryRefused, run_query
+from app.envs.text_to_sql.tasks.query_execution import QueryRefused, QueryStopped, run_query
 from app.envs.text_to_sql.tasks.row_databases import ROW_SECONDS, list_tables, open_row_database, read_schema
+
+log = logging.getLogger(__name__)
 
 TRIED_STEPS: Final = 1_000_000
 """Of a right query, when the rows are read: enough for the first row of most."""
@@ -43,7 +45,7 @@ class SqlRow(BaseModel):
     difficulty: str = ""
 
     @property
-    def asked(self) -> str:
+    def task_text(self) -> str:
         return (
             f"{self.question.strip()}\n\nTo know: {self.evidence.strip()}" if self.evidence.strip() else self.question
         )
@@ -81,6 +83,11 @@ class SqlDatabases:
                     used.append(index)
         self.digest = digest({name: _describe_file(file) for name, file in sorted(self._files.items())})
 
+    def log_left_out(self, origin: str) -> None:
+        for split, counted in self.left_out.items():
+            for reason, count in counted.items():
+                log.warning("%s: %d rows of %s left out: %s", origin, count, split, reason)
+
     def count_rows(self, split: Split) -> int:
         return len(self._used.get(split, ()))
 
@@ -115,8 +122,10 @@ def _try_query(file: Path, query: str) -> str:
     with closing(open_row_database(file)) as database:
         try:
             rows = run_query(database, query, 1, TRIED_STEPS, ROW_SECONDS)
+        except QueryStopped:
+            return ""
         except QueryRefused as refused:
-            return "" if "more steps" in str(refused) else f"its query cannot be run: {refused}"
+            return f"its query cannot be run: {refused}"
     return "" if rows else "its query gives no rows"
 
 
@@ -162,13 +171,3 @@ def asks_for_order(query: str) -> bool:
     while (shorter := _INNERMOST.sub(" ", text)) != text:
         text = shorter
     return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None
-
-
-def count_left_out(databases: Mapping[str, SqlDatabases]) -> Sequence[tuple[str, Split, str, int]]:
-    """By data set, split and reason."""
-    return [
-        (name, split, reason, count)
-        for name, one in databases.items()
-        for split, counted in one.left_out.items()
-        for reason, count in counted.items()
-    ]

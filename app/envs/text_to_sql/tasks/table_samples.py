@@ -13,7 +13,7 @@ def write_samples(schema: DatabaseSchema, rows: Rows) -> str:
 
 
 def _write_sample(table: SchemaTable, rows: Rows) -> str:
-    names = [table.key, *([table.label.name] if table.named else [])]
+    names = [table.key, *([table.label.name] if table.has_label else [])]
     names += [link.name for link in table.links] + [column.name for column in table.columns]
     lines = [" | ".join(map(_write_cell, row)) for row in rows[table.name][:SHOWN]]
     return "\n".join([f"{table.name}:", " | ".join(names), *lines])

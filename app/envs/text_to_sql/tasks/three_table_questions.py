@@ -53,7 +53,7 @@ def grandchildren(asking: QuestionBuilder) -> SqlQuestion:
         for middle in [asking.schema.find_table(link.to)]
         for up in middle.links
     ]
-    last, link, middle, up, parent = asking.pick([line for line in lines if line[-1].named])
+    last, link, middle, up, parent = asking.pick([line for line in lines if line[-1].has_label])
     filters = asking.draw_filters(last, asking.draws.below(2))
     value, said = Aggregate("COUNT"), "number"
     columns = [column for column in last.columns if column.trait and column.trait.sums]

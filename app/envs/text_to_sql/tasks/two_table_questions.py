@@ -39,11 +39,11 @@ def is_numeric(column: SchemaColumn) -> bool:
 
 
 def has_measures(child: SchemaTable, parent: SchemaTable) -> bool:
-    return parent.named and any(map(is_numeric, child.columns))
+    return parent.has_label and any(map(is_numeric, child.columns))
 
 
 def is_known_by_name(child: SchemaTable, parent: SchemaTable) -> bool:
-    return parent.named
+    return parent.has_label
 
 
 def _join_parent(
