@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.hub import hub
+from tests.support.hub import Repository, hub
 
 ROOT = Path(__file__).parents[2]
 TRAIN = [{"question": "1 + 1", "answer": 2, "source": "book"}, {"question": "2 + 2", "answer": 4, "hint": None}]
@@ -51,8 +51,10 @@ class Sum(BaseModel):
     answer: int
 
 for location in sys.argv[1:]:
+    source, _, revision = location.partition("@")
+    chosen = {"default": {"source": source, "revision": revision or None}}
     try:
-        read = ConfiguredDatasets({"sums": location}, probe_seconds=1.0).rows("sums", Sum, subset="main")["default"]
+        read = ConfiguredDatasets({"sums": chosen}, probe_seconds=1.0).rows("sums", Sum, subset="main")["default"]
         print(json.dumps([read.origin, [row.question for rows in read.splits.values() for row in rows]]))
     except EnvironmentUnavailable as refused:
         print(json.dumps(refused.detail))
@@ -97,3 +99,41 @@ def test_a_hub_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         details = _ask(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, "acme/sums")
     assert details == ["acme/sums: not in the cache, and the hub cannot be reached"]
+
+
+OLD, NEW = "1" * 40, "2" * 40
+
+
+def _with_history(names: Mapping[str, str]) -> Mapping[str, Repository]:
+    files = {
+        OLD: {"README.md": CARD % TRAIN_FILE, "main/train.jsonl": _lines(SAME_COLUMNS[:1])},
+        NEW: {"README.md": CARD % TRAIN_FILE, "main/train.jsonl": _lines(SAME_COLUMNS[1:2])},
+    }
+    return {"acme/sums": Repository(files, names)}
+
+
+def test_a_revision_is_what_it_names_with_the_hub_and_without(tmp_path: Path) -> None:
+    """A pinned commit is asked for once; a tag that was moved is followed, and offline is what it was last."""
+    with hub(_with_history({"main": NEW, "v1": OLD})) as endpoint:
+        first = _ask(endpoint, tmp_path, f"acme/sums@{NEW}", "acme/sums@v1", f"acme/sums@{OLD}", "acme/sums@v2")
+    with hub({}) as endpoint:
+        pinned = _ask(endpoint, tmp_path, f"acme/sums@{OLD}", f"acme/sums@{NEW}")
+    offline = _ask("http://127.0.0.1:9", tmp_path, "acme/sums@v1", "acme/sums@main", f"acme/sums@{'3' * 40}")
+    with hub(_with_history({"main": NEW, "v1": NEW})) as endpoint:
+        moved = _ask(endpoint, tmp_path, "acme/sums@v1")
+    unreachable = "acme/sums: not in the cache, and the hub cannot be reached"
+    old, new = ["acme/sums", ["1 + 1"]], ["acme/sums", ["2 + 2"]]
+    assert (first, pinned, offline, moved) == (
+        [new, old, old, "acme/sums: it has no such revision"],
+        [old, new],
+        [old, unreachable, unreachable],
+        [new],
+    )
+
+
+def test_a_gated_data_set_says_what_to_do(tmp_path: Path) -> None:
+    with hub({"acme/sums": Repository({}, {}, is_gated=True)}) as endpoint:
+        details = _ask(endpoint, tmp_path, "acme/sums")
+    assert details == [
+        "acme/sums: it is gated: accept its terms on the hub, and give the token of that account in HF_TOKEN"
+    ]
