@@ -1,6 +1,6 @@
 """What statistics and items to label take with a million rollouts stored, over a nearly empty store with as many rows.
 
-Both stores are filled by raw inserts and counted as `store rebuild-statistics` counts; then both are served, and asked
+Both stores are filled by raw inserts and counted as `db rebuild-statistics` counts; then both are served, and asked
 in turns. `python -m benchmarks.statistics_routes [ROLLOUTS]`
 """
 

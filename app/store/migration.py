@@ -56,7 +56,7 @@ def require_servable(url: str, migrations: Path) -> None:
     engine = open_for_inspection(url)
     try:
         with engine.connect() as connection:
-            current, oldest = _read_revision(connection), _read_oldest_revision(connection)
+            current, oldest = read_revision(connection), _read_oldest_revision(connection)
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be reached or read: {_join_lines(error.orig)}") from error
     finally:
@@ -81,7 +81,7 @@ def _join_lines(error: BaseException | None) -> str:
 
 def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
-        current = _read_revision(connection)
+        current = read_revision(connection)
         oldest = _read_oldest_revision(connection)
     if current is None or current < newest:
         _upgrade(engine, migrations, newest)
@@ -98,7 +98,7 @@ def _require_support(current: str, oldest: str | None, ours: str) -> None:
     log.info("the database has schema %s, which a newer version expanded; this version runs on it", current)
 
 
-def _read_revision(connection: Connection) -> str | None:
+def read_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -122,7 +122,7 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
     with engine.begin() as connection:
         if is_postgres(engine):
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        current = _read_revision(connection)
+        current = read_revision(connection)
         if current is None or current < newest:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

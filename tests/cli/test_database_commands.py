@@ -1,4 +1,4 @@
-"""`atropos-envs store`: statistics are counted again, and a service counts what came before them."""
+"""`atropos-envs db`: statistics are counted again, and a service counts what came before them."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def test_statistics_are_counted_again(url: str, monkeypatch: pytest.MonkeyPatch,
 
     asyncio.run(begin())
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
-    done = ended("store", "rebuild-statistics", *options)
+    done = ended("db", "rebuild-statistics", *options)
     counted = GROUPS - 50 if options else GROUPS
     rows = [row.groups for row in read_statistics(url)]
     assert (done.returncode, done.stdout, rows) == (0, f"counted {counted} groups\n", [GROUPS])
