@@ -3,6 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from sqlalchemy import Connection, Row, func, select
@@ -19,6 +21,8 @@ from app.store.tables import groups, pins
 BUCKETS_AT_ONCE: Final = 20_000
 SHADOWS_READ: Final = 1_200
 """Newest readings of the shadow judge: a window of buckets has no more groups."""
+MEASURED_BUCKETS: Final = 8_192
+"""Kept parsed, since each look at a run's health needs all of its window, and few of them change."""
 _MEANS: Final[dict[TrendName, str]] = {
     "length": "length",
     "absolute": "absolute",
@@ -42,7 +46,7 @@ def load_bucket_totals(connection: Connection, run: str, first: int) -> list[tup
     last = newest // GROUPS_PER_BUCKET - 1
     totals: defaultdict[int, int] = defaultdict(int)
     for row in _load_rows(connection, run, first, last, BUCKETS_AT_ONCE):
-        totals[row.bucket] += _parse(row).count("groups")
+        totals[row.bucket] += _parse_measures(row.measures).groups
     return sorted(totals.items())
 
 
@@ -61,24 +65,31 @@ def _load_rows(
     return connection.execute(chosen).all()
 
 
-def _parse(row: Row[str, str | None, int, str]) -> Rollup:
-    key = RollupKey("bucket", row.environment, None, "train", None, row.label, row.bucket)
-    measures = decode_json(row.measures)
-    return Rollup(key, measures if isinstance(measures, dict) else {})  # type: ignore[arg-type]  # as it was written
-
-
 def load_cells(connection: Connection, run: str, state: HealthState) -> SeriesCells:
     """Of the full buckets that the state still has, a stratum for each environment and label."""
     cells: defaultdict[TrendName, list[Cell]] = defaultdict(list)
     first, last = state.marks[0].first, state.marks[-1].first - 1
     for row in _load_rows(connection, run, first, last):
-        rollup, bucket = _parse(row), state.place_bucket(row.bucket)
+        measured, bucket = _parse_measures(row.measures), state.place_bucket(row.bucket)
         stratum = f"{row.environment} {row.label}"
-        for name, value in _measure(rollup).items():
-            count = rollup.count("groups")
-            cells[name].append(Cell(bucket, stratum, count, count * value))
+        for name, value in measured.values:
+            cells[name].append(Cell(bucket, stratum, measured.groups, measured.groups * value))
     cells["shadow_distance"] = _load_shadow_cells(connection, run, state)
     return cells
+
+
+@dataclass(frozen=True)
+class _MeasuredBucket:
+    groups: int
+    values: tuple[tuple[TrendName, float], ...]
+
+
+@lru_cache(maxsize=MEASURED_BUCKETS)
+def _parse_measures(text: str) -> _MeasuredBucket:
+    measures = decode_json(text)
+    key = RollupKey("bucket", "", None, "train", None, None, 0)
+    rollup = Rollup(key, measures if isinstance(measures, dict) else {})  # type: ignore[arg-type]  # as it was written
+    return _MeasuredBucket(rollup.count("groups"), tuple(_measure(rollup).items()))
 
 
 def _measure(rollup: Rollup) -> dict[TrendName, float]:
@@ -94,12 +105,18 @@ def _measure(rollup: Rollup) -> dict[TrendName, float]:
     }
 
 
+@lru_cache(maxsize=8_192)
+def parse_reading(body: str) -> HealthReading:
+    """Kept, since readings never change and each look at a run's health needs hundreds."""
+    return decode(HealthReading, body)
+
+
 def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> list[Cell]:
     table = health_readings.c
     since = state.marks[0].groups
     mine = select(table.body).where(table.run == run, table.kind == "shadow")
     newest = connection.execute(mine.order_by(table.sequence.desc()).limit(SHADOWS_READ)).scalars()
-    readings = [decode(HealthReading, body) for body in newest][::-1]
+    readings = [parse_reading(body) for body in newest][::-1]
     return [
         Cell(bucket, f"{reading.environment} {reading.label}", 1, reading.distance)
         for reading in readings

@@ -23,7 +23,7 @@ from app.ports.health import HealthClaim, RunHealthStore
 from app.store.database import Database
 from app.store.health_alarms import add_alarm, claim_notices, load_alarms, release_run
 from app.store.health_anchors import add_anchors, find_anchors, find_unread_group, load_anchors
-from app.store.health_cells import load_bucket_totals, load_cells
+from app.store.health_cells import load_bucket_totals, load_cells, parse_reading
 from app.store.health_tables import health_readings, health_spending, run_alarms, run_anchors, run_health
 from app.store.health_versions import load_versions
 from app.store.judge_tables import run_costs
@@ -188,9 +188,7 @@ def _load_readings(connection: Connection, run: str, after: int) -> list[HealthR
     ]
     newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
     kept = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
-    return [
-        decode(HealthReading, body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())
-    ]
+    return [parse_reading(body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())]
 
 
 def _add_reading(

@@ -189,16 +189,15 @@ def _count_scored(
         counted if run is None else counted.where(rollups.c.run == run)
     ):
         found[environment, name] += json.loads(measures).get("groups", 0)
-    key = (groups.c.environment, groups.c.run)
-    here = [groups.c.environment.in_(environments), *([] if run is None else [groups.c.run == run])]
+    # As an expression, or SQLite reads all groups by their environment instead of the index of the few.
+    key = (func.coalesce(groups.c.environment, literal_column("''")), groups.c.run)
     for missing, sign in (
         (groups.c.counted == literal_column("0"), 1),
         (groups.c.outcome != literal_column("'scored'"), -1),
     ):
-        for environment, name, count in connection.execute(
-            select(*key, func.count()).where(missing, *here).group_by(*key)
-        ):
-            found[environment, name] += sign * count
+        for environment, name, count in connection.execute(select(*key, func.count()).where(missing).group_by(*key)):
+            if environment in environments and run in (None, name):
+                found[environment, name] += sign * count
     return +found
 
 

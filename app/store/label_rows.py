@@ -30,8 +30,8 @@ TOP_SHARE: Final = 0.1
 """Groups whose best reward is among so many of the highest are targets."""
 SORTED_UP_TO: Final = 4096
 """So many groups are sorted at random. From more, some are drawn by number."""
-PROBES: Final = 1_000
-"""Numbers that are drawn at once."""
+MOST_PROBES: Final = 1_000
+"""Numbers that are drawn at once, at most."""
 PROBE_ROUNDS: Final = 32
 _FLAGS: Final[Mapping[str, TargetReason]] = {
     "judges_disagree": "judges_disagree",
@@ -82,14 +82,15 @@ def _probe_sequences(
     if ends[0] is None or ends[1] is None:
         return []
     numbers = range(ends[0], ends[1] + 1)
-    chance, found = SystemRandom(), set[int]()
+    chance, found, probes = SystemRandom(), set[int](), most
     for _ in range(PROBE_ROUNDS):
-        drawn = chance.sample(numbers, min(PROBES, len(numbers)))
+        drawn = chance.sample(numbers, min(probes, len(numbers)))
         found.update(
             connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
         )
         if len(found) >= most:
             break
+        probes = MOST_PROBES if 2 * len(found) < most else most  # each number costs a read somewhere else
     return chance.sample(sorted(found), min(most, len(found)))
 
 
@@ -102,7 +103,7 @@ def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[It
     members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
     for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
         best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
-        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(json.loads(score))
+        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
     top = sorted(best.values(), reverse=True)[: max(1, round(TOP_SHARE * len(best)))]
     for row in rows:
         reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
@@ -111,7 +112,10 @@ def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[It
     return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
 
 
-def _read_reasons(score: Mapping[str, JsonValue]) -> set[TargetReason]:
+def _read_reasons(text: str) -> set[TargetReason]:
+    if '"flags"' not in text and '"cap"' not in text:  # most are spared the parsing
+        return set()
+    score: Mapping[str, JsonValue] = json.loads(text)
     found = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
     return found | ({"capped"} if score.get("cap") is not None else set())
 

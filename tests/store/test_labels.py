@@ -181,7 +181,7 @@ def test_candidates_are_any_of_those_that_are_left(
     store_url: str, monkeypatch: pytest.MonkeyPatch, sorted_up_to: int
 ) -> None:
     monkeypatch.setattr(label_rows, "SORTED_UP_TO", sorted_up_to)
-    monkeypatch.setattr(label_rows, "PROBES", 10)
+    monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
 
     async def scenario(store: Store) -> list[object]:
         await store.tasks.put([record(0)])
