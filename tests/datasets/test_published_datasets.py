@@ -18,10 +18,12 @@ from pyarrow import parquet
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.sources import DatasetSource
+from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.main.discovery import discover
-from app.ports.environment import Tools
+from app.ports.environment import Environment, Tools
 from app.sandbox.in_process import InProcessWorkers
+from app.sandbox.programs import JailedPrograms
 from app.service.judging import NoPanel
 from tests.support.serving import ROOT
 
@@ -60,6 +62,15 @@ def _write_databases(folder: Path, scripts: Mapping[str, str]) -> Path:
     return folder
 
 
+async def _score_golds(environment: Environment, golds: Sequence[tuple[Task, Completion]]) -> set[float | None]:
+    programs = JailedPrograms(1)
+    tools = Tools(panel=NoPanel(), workers=InProcessWorkers(), programs=programs)
+    try:
+        return {(await environment.score(task, [gold], tools))[0].reward for task, gold in golds}
+    finally:
+        await programs.close()
+
+
 @pytest.mark.parametrize("block", _read_blocks())
 def test_a_documented_block_loads_its_data_set_and_golds_are_paid(block: str, tmp_path: Path) -> None:
     settings = dict(_read_blocks()[block])
@@ -75,9 +86,8 @@ def test_a_documented_block_loads_its_data_set_and_golds_are_paid(block: str, tm
     params = environment.Params()
     sizes = {split: environment.size(split, params) for split in SPLITS}
     tasks = [environment.task(split, index, params) for split in SPLITS for index in range(sizes[split] or 0)]
-    tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
-    golds = [(task, environment.gold(task)) for task in tasks]
-    rewards = {asyncio.run(environment.score(task, [gold], tools))[0].reward for task, gold in golds if gold}
+    golds = [(task, gold) for task in tasks if (gold := environment.gold(task))]
+    rewards = asyncio.run(_score_golds(environment, golds))
     has_answers = kind.rubric is None
     assert any(sizes.values())
     assert rewards == ({1.0} if has_answers else set())

@@ -10,32 +10,40 @@
 The program runs in an isolated process, which gets only the arguments. The results are compared outside it, strictly:
 `True` and `1.0` are not 1. Not paid: passing only most of the tests, a program with the examples written into it, code
 without a fence, two different programs, anything over the limits. The share of passed tests is a criterion of weight 0.
+
+With data sets configured (MBPP), their rows are the tasks, and results are compared as Python does. `level` then has no
+effect.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from app.domain.digests import canonical_json
 from app.domain.errors import ScoringFailed
 from app.domain.programs import Ending, Execution, Program, ProgramLimits
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Completion, Task
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
 from app.envs.code_exec.tasks.code_exercises import (
     CodeExercise,
     ReferenceCase,
     check_results,
     choose_examples,
     choose_hidden_tests,
+    is_same_json,
 )
 from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
+from app.envs.code_exec.tasks.mbpp_rows import MbppRow, RowTests, is_equal
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.code import extract_committed_code
 from app.toolkit.answers.committed import Committed, map_completions, score_without_answer
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
@@ -53,12 +61,34 @@ _ENDING_TEXTS: Final[Mapping[Ending, str]] = {
 }
 
 
-class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
+ROW_PROMPT: Final = (
+    "{question}\n\nWrite it as the Python function `{function}`. This test is one of those it has to pass:\n\n"
+    "```python\n{shown}\n```\n\nPut the whole program into one fenced code block. It may take {seconds:g} s of "
+    "processor time and {memory} MB of memory."
+)
+
+
+class CodeExecParams(LevelParams, DatasetParams):
+    """`level` has no effect on rows of data sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTests:
+    """What is run for a task. `setup` runs after the answer."""
+
+    function: str
+    setup: str
+    cases: Sequence[ReferenceCase]
+    same: Callable[[JsonValue, JsonValue], bool]
+
+
+class CodeExec(DatasetEnvironment[MbppRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "2"
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (MbppRow,)
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
             strategy="prompt_features",
@@ -81,7 +111,22 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
     def digests(self) -> Mapping[str, str]:
         return {**super().digests, "families": digest_families()}
 
-    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> CodeExercise:
+    def build_row_task(self, row: MbppRow, dataset: Dataset[MbppRow], params: BaseModel) -> Task:
+        tests = row.tests
+        text = ROW_PROMPT.format(
+            question=row.question,
+            function=tests.function,
+            shown=row.test_list[0].strip(),
+            seconds=LIMITS.cpu_seconds,
+            memory=LIMITS.memory_mb,
+        )
+        return Task(
+            messages=(Message(role="user", content=text),),
+            metadata={"function": tests.function},
+            reference=tests.model_dump(mode="json"),
+        )
+
+    def make(self, draws: SeededRandom, level: Level, params: CodeExecParams) -> CodeExercise:
         family = draws.one(_BY_LEVEL[level])
         return CodeExercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
 
@@ -92,6 +137,8 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
         return whole if is_held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
 
     def equivalent(self, one: Task, other: Task) -> bool:
+        if _is_of_row(one) or _is_of_row(other):
+            return one.reference == other.reference
         first, second = self.parse_reference(one), self.parse_reference(other)
         return (first.family, first.chosen) == (second.family, second.chosen)
 
@@ -112,17 +159,31 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
         return made.definition.solution(made.chosen)
 
     def gold(self, task: Task) -> Completion | None:
+        if _is_of_row(task):
+            row = self.find_row(task)
+            return Completion(text=f"```python\n{row.gold}\n```") if row else None
         return Completion(text=f"```python\n{self.solution(self.parse_reference(task))}\n```")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """Programs run at the same time, equal ones once."""
-        made = self.parse_reference(task)
-        programs = await map_completions(group, lambda one: extract_committed_code(one.answer, made.family))
-        tests = choose_hidden_tests(made)
+        tests = self._read_tests(task)
+        programs = await map_completions(group, lambda one: extract_committed_code(one.answer, tests.function))
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
-        scores = await asyncio.gather(*(_run_tests(source, made, tests, tools) for source in sources))
+        scores = await asyncio.gather(*(_run_tests(source, tests, tools) for source in sources))
         by_source = dict(zip(sources, scores, strict=True))
         return [_pick_score(program, by_source) for program in programs]
+
+    def _read_tests(self, task: Task) -> CodeTests:
+        if _is_of_row(task):
+            row = RowTests.model_validate(task.reference)
+            cases = [ReferenceCase(list(case.arguments), case.expected) for case in row.cases]
+            return CodeTests(function=row.function, setup=row.setup, cases=cases, same=is_equal)
+        made = self.parse_reference(task)
+        return CodeTests(function=made.family, setup="", cases=choose_hidden_tests(made), same=is_same_json)
+
+
+def _is_of_row(task: Task) -> bool:
+    return isinstance(task.reference, Mapping) and "cases" in task.reference
 
 
 def _pick_score(program: Committed, by_source: Mapping[str, Score]) -> Score:
@@ -139,24 +200,25 @@ def _build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
     )
 
 
-async def _run_tests(source: str, made: CodeExercise, tests: Sequence[ReferenceCase], tools: Tools) -> Score:
-    calls = tuple(tuple(test.arguments) for test in tests)
+async def _run_tests(source: str, tests: CodeTests, tools: Tools) -> Score:
+    calls = tuple(tuple(test.arguments) for test in tests.cases)
+    whole = f"{source}\n{tests.setup}\n" if tests.setup else source
     try:
-        execution = await tools.programs.run(Program(source=source, function=made.family, calls=calls, limits=LIMITS))
+        execution = await tools.programs.run(Program(source=whole, function=tests.function, calls=calls, limits=LIMITS))
     except ScoringFailed as error:
         return Score.from_error(error)
     return _grade_execution(execution, tests)
 
 
-def _grade_execution(execution: Execution, tests: Sequence[ReferenceCase]) -> Score:
-    right = check_results(tests, execution.returned)
+def _grade_execution(execution: Execution, tests: CodeTests) -> Score:
+    right = check_results(tests.cases, execution.returned, tests.same)
     correct = float(execution.ending == "finished" and all(right))
     return Score(
         outcome="scored",
         reward=correct,
         gate=1.0,
         absolute=correct,
-        criteria=_build_criteria(correct, sum(right) / len(tests)),
+        criteria=_build_criteria(correct, sum(right) / len(tests.cases)),
         rationale=_explain_score(execution, right),
     )
 
