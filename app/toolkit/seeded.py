@@ -9,7 +9,7 @@ ItemT = TypeVar("ItemT")
 _MOST_ATTEMPTS = 2000
 """One in ten is held out, so ten attempts are needed on average."""
 
-_SPARE = 2**64
+SPARE = 2**64
 """Minimum remaining value for an unbiased choice; bounds are far below."""
 
 
@@ -19,18 +19,19 @@ class SeededRandom:
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._refills = 0
-        self._left = _hash_to_number(seed)
+        self.left = _hash_to_number(seed)
+        """What is not drawn yet. Who draws thousands may divide it as `below` does, while at least `SPARE` remains."""
 
     def below(self, bound: int) -> int:
         """A whole number in [0, bound); `bound` is at most 2**40."""
-        if self._left < _SPARE:
+        if self.left < SPARE:
             self._refill()
-        self._left, choice = divmod(self._left, bound)
+        self.left, choice = divmod(self.left, bound)
         return choice
 
     def _refill(self) -> None:
         self._refills += 1
-        self._left = _hash_to_number(f"{self._seed}\n{self._refills}")
+        self.left = _hash_to_number(f"{self._seed}\n{self._refills}")
 
     def chance(self, percent: int) -> bool:
         return self.below(100) < percent
@@ -43,9 +44,9 @@ class SeededRandom:
         """`count` items without replacement, in random order; all items if there are fewer."""
         left, drawn = list(items), list[ItemT]()
         for size in range(len(left), max(len(left) - count, 0), -1):  # as `below`, which would take twice the time
-            if self._left < _SPARE:
+            if self.left < SPARE:
                 self._refill()
-            self._left, choice = divmod(self._left, size)
+            self.left, choice = divmod(self.left, size)
             drawn.append(left.pop(choice))
         return drawn
 

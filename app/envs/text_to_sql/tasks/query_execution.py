@@ -153,9 +153,7 @@ def restrict_database(
 def open_own_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
     """For queries of ours: with the tables of `rows` alone, and without limits."""
     database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
-    database.execute("PRAGMA temp_store = MEMORY")
-    database.executescript(schema.write_ddl(rows))
-    database.execute("BEGIN")
+    database.executescript(f"PRAGMA temp_store = MEMORY; BEGIN; {schema.write_ddl(rows)}")
     for table, cells in rows.items():
         places = ", ".join("?" * len(cells[0]))
         database.executemany(f"INSERT INTO {table} VALUES ({places})", cells)  # noqa: S608  # both are ours

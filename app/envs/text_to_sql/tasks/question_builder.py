@@ -24,7 +24,7 @@ from app.envs.text_to_sql.tasks.query_ast import (
     TableSource,
     Year,
 )
-from app.envs.text_to_sql.tasks.row_generation import draw_date, make_number_drawer
+from app.envs.text_to_sql.tasks.row_generation import draw_date, draw_number
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
@@ -169,7 +169,7 @@ class QuestionBuilder:
         within = column.trait.range if column.trait and column.trait.range else (0.0, 1.0)
         low, high, step = (*within, 1.0)[:3]
         away = step * max(1, round((high - low) / step) // 5)
-        value = make_number_drawer(self.draws.below, (low + away, high - away, step))()
+        value = draw_number(self.draws, (low + away, high - away, step))
         return value if column.type == "REAL" else int(value)
 
     def _draw_number_filter(self, column: SchemaColumn, col: ColumnRef) -> QuestionFilter:
@@ -191,7 +191,7 @@ class QuestionBuilder:
             year = first + self.draws.below(last - first + 1)
             return QuestionFilter(Compare(Year(col), "=", LiteralValue(year)), f"whose {column.noun} is in {year}")
         away = (last - first) // 5
-        day = draw_date(self.draws.below, (first + away, last - away))
+        day = draw_date(self.draws, (first + away, last - away))
         operator = self.draws.one(_BOUNDS)
         return QuestionFilter(
             Compare(col, operator, LiteralValue(day)), _DATES[operator].format(noun=column.noun, value=day)
