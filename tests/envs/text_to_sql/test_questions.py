@@ -2,12 +2,14 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import re
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from math import prod
 
 import pytest
 
+from app.envs.text_to_sql.tasks import row_generation
 from app.envs.text_to_sql.tasks.aggregate_questions import best_of_each
 from app.envs.text_to_sql.tasks.database_domains import DOMAINS, POOLS
 from app.envs.text_to_sql.tasks.database_schemas import Level, draw_schema
@@ -67,6 +69,26 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     draw_exercise.cache_clear()
     other = draw_exercise("same", "hard")
     assert (one.asked, one.shown_rows, one.hidden_rows) == (other.asked, other.shown_rows, other.hidden_rows)
+
+
+def test_cells_that_are_drawn_together_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate() -> list[object]:
+        made: list[object] = []
+        for number in range(60):
+            schema = draw_schema(SeededRandom(f"schema {number}"), LEVELS[number % 3])
+            asked = {
+                (table.name, column.name): ["wanted", 7] for table in schema.tables for column in table.columns[:1]
+            }
+            made.append(generate_rows(schema, f"rows {number}", HIDDEN, asked if number % 2 else {}))
+        return made
+
+    together = generate()
+    monkeypatch.setattr(row_generation, "_draw_cells", _draw_one_by_one)
+    assert generate() == together
+
+
+def _draw_one_by_one(draws: SeededRandom, columns: Sequence[row_generation._Column], count: int) -> list[list[object]]:
+    return [[row_generation._draw_cell(draws, column) for column in columns] for _ in range(count)]
 
 
 def test_every_question_has_words_and_every_words_a_question() -> None:

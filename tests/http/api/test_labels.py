@@ -1,12 +1,15 @@
 """People label groups over HTTP, blind until their label is sent."""
 
 import asyncio
+import io
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow.parquet
 import pytest
 
 from app.domain.judging import JudgeRequest
@@ -16,6 +19,7 @@ from app.judges.scripted import ScriptedJudge
 from tests.support.playground import World, gateway
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+Opinion = Callable[[JudgeRequest, int], Mapping[str, float]]
 POLICY = "policy-of-nobody"
 QUALITIES = {"fair": 0.8125, "foul": 0.1875}
 TELLING = re.compile(
@@ -28,12 +32,16 @@ def opinionated(request: JudgeRequest, count: int) -> Mapping[str, float]:
     return {candidate.id: QUALITIES[candidate.text.split()[0]] for candidate in request.candidates}
 
 
-def played(tmp_path: Path, migrated_file: Path | None, scene: Play) -> None:
+def contrary(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {name: 1 - value for name, value in opinionated(request, count).items()}
+
+
+def played(tmp_path: Path, migrated_file: Path | None, scene: Play, judge: Opinion = opinionated) -> None:
     """On a fresh store, or on that of the scene before."""
     path = tmp_path / "store.db"
     if migrated_file is not None:
         path.write_bytes(migrated_file.read_bytes())
-    panels = ConfiguredPanels({"judge": ScriptedJudge(opinionated, "judge")}, {}, fallback=("judge",))
+    panels = ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
 
     async def play() -> None:
         async with gateway(World(), path, panels) as client:
@@ -122,6 +130,120 @@ def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(tmp_pa
                 assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
 
     played(tmp_path, migrated_file, play)
+
+
+def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path, migrated_file: Path) -> None:
+    """Two stores that differ in their scores alone: every body is equal but for ids, times and the order by them."""
+    told: list[list[str]] = []
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (group,) = await store_groups(client, 1)
+        seen: list[str] = []
+
+        async def ask(method: str, path: str, body: Any = None) -> Any:
+            reply = await client.request(method, path, json=body)
+            assert reply.status_code == 200, reply.text
+            seen.append(_hide_ids(reply.json()))
+            return reply.json()
+
+        item = (await ask("POST", "/labels/next", {"labeller": "ada"}))["item"]
+        await ask("POST", "/labels/skip", {"labeller": "ada", "lease_id": item["lease_id"]})
+        held = (await ask("POST", "/labels/next", {"labeller": "bob"}))["item"]
+        await ask("POST", f"/rollouts/{group}-0/labels", {"labeller": "cy", "defect": True, "show_judge": True})
+        label = label_of(held, "bob") | {"show_judge": False}
+        made = await ask("POST", f"/groups/{group}/labels", label)
+        await ask("DELETE", f"/labels/{made['label_id']}?labeller=bob")
+        told.append(seen)
+
+    for folder, judge in (("one", opinionated), ("other", contrary)):
+        (tmp_path / folder).mkdir()
+        played(tmp_path / folder, migrated_file, play, judge)
+    assert told[0] == told[1]
+
+
+def _hide_ids(value: object) -> str:
+    """Lists in an order that does not depend on ids."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_hide_ids(name)}: {_hide_ids(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(sorted(map(_hide_ids, value))) + "]"
+    text = re.sub(r"(item|group|label|task)_[0-9a-f]{32}", r"\1", repr(value))
+    return re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+", "a time", text)
+
+
+def test_labels_are_exported_with_who_made_them_and_how(tmp_path: Path, migrated_file: Path) -> None:
+    """Of two labellers, an own pick, a tie, a withdrawn label and an imported choice."""
+
+    async def play(client: httpx.AsyncClient) -> None:
+        first, tied, gone = await store_groups(client, 3)
+        pair = {"better": f"{first}-0", "worse": f"{first}-1"}
+        defects = {f"{first}-1": {"levels": {"quality": 1}, "defect": True}}
+        made = [
+            await _label(client, first, labeller="ada", pair=pair, replies=defects, seconds=12.5),
+            await _label(client, first, labeller="bob", order=[[f"{first}-1"], [f"{first}-0"]]),
+            await _label(client, tied, labeller="ada", order=[[f"{tied}-0", f"{tied}-1"]]),
+            await _label(client, gone, labeller="ada", order=[[f"{gone}-0"], [f"{gone}-1"]]),
+        ]
+        assert (await client.delete(f"/labels/{made[3]}", params={"labeller": "ada"})).status_code == 200
+        chosen = {
+            "prompt": [{"role": "user", "content": "Who goes there?"}],
+            "chosen": "A friend.",
+            "rejected": ["Me."],
+        }
+        imported = {"labeller": "eve", "choices": [{"kind": "pair", "choice": chosen | {"source": "a.jsonl:1"}}]}
+        assert (await client.post("/labels/import", json=imported)).status_code == 200
+        rows = [json.loads(line) for line in (await client.get("/export?shape=labels")).text.splitlines()]
+        one, other = _texts("fair 0"), _texts("foul 0")
+        whole = ("kind", "labeller", "group_id", "run", "chosen", "rejected", "chosen_levels", "rejected_levels")
+        more = ("rejected_defect", "seconds", "probability", "source")
+        assert [tuple(row[name] for name in (*whole, *more)) for row in rows] == [
+            ("own_pick", "ada", first, "a", one, other, "{}", '{"quality":1}', True, 12.5, None, ""),
+            ("own_pick", "bob", first, "a", other, one, "{}", "{}", None, None, None, ""),
+            ("pair", "eve", "", "", _texts("A friend."), _texts("Me."), "{}", "{}", None, None, None, "a.jsonl:1"),
+        ]
+        assert [row["label_id"] for row in rows[:2]] == made[:2]
+        parquet = await client.get("/export?shape=labels&format=parquet")
+        table = pyarrow.parquet.read_table(io.BytesIO(parquet.content)).to_pylist()
+        assert [_drop_nulls(row) for row in table] == [_drop_nulls(row) for row in rows]
+        summary = (await client.get("/export/summary?shape=labels")).json()
+        assert (summary["rows"], summary["left_out"]) == (3, {"no_pair": 1})
+
+    played(tmp_path, migrated_file, play)
+
+
+def test_a_label_of_the_queue_is_exported_with_its_probability(tmp_path: Path, migrated_file: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        await store_groups(client, 1)
+        item = await next_item(client, "ada")
+        assert item is not None
+        await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada"))
+        (row,) = [json.loads(line) for line in (await client.get("/export?shape=labels")).text.splitlines()]
+        assert (
+            row["kind"],
+            row["probability"],
+            row["chosen_levels"],
+            row["chosen_defect"],
+            row["rejected_defect"],
+        ) == (*("queue", 1.0, '{"quality":3}', False, True),)
+
+    played(tmp_path, migrated_file, play)
+
+
+async def _label(client: httpx.AsyncClient, group: str, **said: Any) -> str:
+    told = await client.post(f"/groups/{group}/labels", json=said)
+    assert told.status_code == 200, told.text
+    return str(told.json()["label_id"])
+
+
+def _drop_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Parquet has every field of a message."""
+    messages = {"prompt", "chosen", "rejected"}
+    plain = {name: [_drop_nulls(one) for one in row[name]] for name in messages & row.keys()}
+    return {name: value for name, value in (dict(row) | plain).items() if value is not None}
+
+
+def _texts(text: str) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": text}]
 
 
 def test_every_route_under_labels_is_one_of_a_labeller_but_the_import(tmp_path: Path, migrated_file: Path) -> None:
