@@ -72,23 +72,23 @@ def test_the_same_seed_gives_the_same_rows() -> None:
 
 
 def test_cells_that_are_drawn_together_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def generate() -> list[object]:
-        made: list[object] = []
-        for number in range(60):
-            schema = draw_schema(SeededRandom(f"schema {number}"), LEVELS[number % 3])
-            asked: dict[tuple[str, str], list[int | float | str]] = {
-                (table.name, column.name): ["wanted", 7]
-                for table in schema.tables
-                for column in table.columns[:1]
-                if number % 2
-            }
-            made.append(generate_rows(schema, f"rows {number}", HIDDEN, asked))
-
-    return made
-
-    together = generate()
+    together = _generate_many_rows()
     monkeypatch.setattr(row_generation, "_draw_cells", _draw_one_by_one)
-    assert generate() == together
+    assert _generate_many_rows() == together
+
+
+def _generate_many_rows() -> list[object]:
+    made: list[object] = []
+    for number in range(60):
+        schema = draw_schema(SeededRandom(f"schema {number}"), LEVELS[number % 3])
+        asked: dict[tuple[str, str], list[int | float | str]] = {
+            (table.name, column.name): ["wanted", 7]
+            for table in schema.tables
+            for column in table.columns[:1]
+            if number % 2
+        }
+        made.append(generate_rows(schema, f"rows {number}", HIDDEN, asked))
+    return made
 
 
 def _draw_one_by_one(draws: SeededRandom, columns: Sequence[row_generation._Column], count: int) -> list[list[object]]:
