@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
+from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode, Rubric
 from app.domain.rubrics import OwnRubric
 from app.domain.run_costs import BudgetUsd
@@ -84,6 +85,20 @@ class Pin(Frozen):
     scoring_digest: str
     parts: dict[str, str]
     """The digests that `scoring_digest` combines, by name."""
+
+
+class LagLimitChange(Frozen):
+    """Only fields that are set are changed."""
+
+    max_lag: MaxLag | None = None
+    lag_policy: LagPolicy = "flag"
+
+    def apply_to(self, run: "Run") -> "Run":
+        """InvalidRequest for a policy about stale groups where none can be stale."""
+        changed = run.model_copy(update=self.model_dump(exclude_unset=True))
+        if "lag_policy" in self.model_fields_set and changed.lag_policy != "flag" and changed.max_lag is None:
+            raise InvalidRequest(f"{changed.lag_policy!r} needs a `max_lag`", field="lag_policy")
+        return changed
 
 
 class Run(Frozen):

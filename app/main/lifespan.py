@@ -95,9 +95,9 @@ class ServiceLifespan:
 
     async def _take_up(self, *known: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
-        await asyncio.gather(*known)
+        outcomes = await asyncio.gather(*known, return_exceptions=True)
         resumed = self.gateway.group_scoring.resume(), self.examples.prepare(self.gateway)
-        for outcome in await asyncio.gather(*resumed, return_exceptions=True):
+        for outcome in (*outcomes, *await asyncio.gather(*resumed, return_exceptions=True)):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
 

@@ -15,7 +15,7 @@ from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingG
 from app.domain.pass_rates import TaskOutcome
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
-from app.domain.runs import HeldLease, LagPolicy, Lease, Pin, Run, Slot, Stream
+from app.domain.runs import HeldLease, LagLimitChange, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, TaskKey
 
 StreamPlace = tuple[int, int]
@@ -213,8 +213,8 @@ class RunStore(Protocol):
 
     async def get_activity(self, name: str) -> tuple[RunActivity, ...]: ...
 
-    async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
-        """NotFound when there is no such run."""
+    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
+        """NotFound when there is no such run, InvalidRequest for a change that does not fit what is stored by now."""
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         """NotFound when there is no such run."""

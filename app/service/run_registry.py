@@ -13,7 +13,7 @@ from app.domain.groups import Group, RunActivity
 from app.domain.model_names import find_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.run_health import Alarm, HealthOptions
-from app.domain.runs import LagPolicy, MaxLag, MinAgreement, Pin, Purpose, Run, ScoringOptions
+from app.domain.runs import LagLimitChange, LagPolicy, MaxLag, MinAgreement, Pin, Purpose, Run, ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.judges import Panels
@@ -132,10 +132,8 @@ class RunRegistry:
 
     async def _set_lag_limit(self, run: Run, settings: RunSettings) -> Run:
         given = settings.model_dump(include=settings.model_fields_set & {"max_lag", "lag_policy"})
-        changed = run.model_copy(update=given)
-        if changed == run:
-            return run
-        return await self._runs.set_lag_limit(run.name, changed.max_lag, changed.lag_policy)
+        change = LagLimitChange.model_validate(given)
+        return run if change.apply_to(run) == run else await self._runs.set_lag_limit(run.name, change)
 
     async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
         """InvalidRequest when a judge that is known to judge this run has no prices."""

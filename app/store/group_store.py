@@ -196,7 +196,7 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
     readings = load_readings(connection, sequences.values())
     insert_judgements(connection, database, made)
     for row in rows:
-        if row["counted"]:
+        if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]
             before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, (0, 0, 0)))
             after = count_readings(

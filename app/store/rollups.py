@@ -5,6 +5,7 @@ Changes of a transaction are collected and written once, right before it commits
 
 import hashlib
 import json
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ from app.store.judge_tables import judgements
 from app.store.rollup_tables import rollups, task_rollups
 from app.store.rows import Row, decode_json, encode_json, upsert_rows
 from app.store.tables import groups, tasks
+
+log = logging.getLogger(__name__)
 
 _TaskNames = tuple[str | None, str | None]
 """A task's label and data set, where it has them."""
@@ -257,6 +260,8 @@ def load_readings(connection: Connection, sequences: Collection[int]) -> dict[in
     return {sequence: (int(one), int(two), int(calls)) for sequence, one, two, calls in connection.execute(made)}
 
 
+SET_ASIDE: Final = 2
+"""In `groups.counted`: it cannot be read. A rebuild tries it again."""
 _IS_UNCOUNTED: Final = groups.c.counted == literal_column("0")  # names the partial index
 
 
@@ -276,13 +281,32 @@ def _count_groups(connection: Connection, limit: int) -> int:
     sequences = {group_id: sequence for sequence, group_id in connection.execute(oldest)}
     if not sequences:
         return 0
-    here = groups.c.sequence.in_(sequences.values())
     readings = load_readings(connection, sequences.values())
-    for group in load_groups(connection, here):
+    found, unreadable = _load_readable_groups(connection, sequences)
+    for group in found:
         sequence = sequences[group.group_id]
         note_group(connection, None, CountedGroup(group, sequence, *readings.get(sequence, (0, 0, 0))))
+    here = groups.c.sequence.in_(sequences.values())
     connection.execute(update(groups).where(here).values(counted=1))
+    if unreadable:
+        set_aside = groups.c.sequence.in_(unreadable)
+        connection.execute(update(groups).where(set_aside).values(counted=SET_ASIDE))
     return len(sequences)
+
+
+def _load_readable_groups(connection: Connection, sequences: Mapping[str, int]) -> tuple[list[Group], list[int]]:
+    """The groups, and the sequences of those that cannot be read: one broken row must not keep the others out."""
+    try:
+        return load_groups(connection, groups.c.sequence.in_(sequences.values())), []
+    except ValueError:
+        found, unreadable = list[Group](), list[int]()
+    for group_id, sequence in sequences.items():
+        try:
+            found += load_groups(connection, groups.c.sequence == sequence)
+        except ValueError:
+            log.exception("group %s cannot be read; statistics leave it out", group_id)
+            unreadable.append(sequence)
+    return found, unreadable
 
 
 def _forget_rollups(connection: Connection) -> int:

@@ -12,7 +12,7 @@ from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions, Hold
-from app.domain.runs import LagPolicy, Pin, Run, ScoringOptions
+from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
 from app.ports.store import RunStore
 from app.store.database import Database
 from app.store.lease_tables import leases, streams
@@ -54,9 +54,8 @@ class SqlRunStore(RunStore):
         values = {"budget_usd": budget_usd}
         return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
 
-    async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
-        values = {"max_lag": max_lag, "lag_policy": lag_policy}
-        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
+        return await self._database.write(lambda connection: _change_lag_limit(connection, name, change), "runs")
 
     async def set_health(self, name: str, options: HealthOptions) -> Run:
         return await self._database.write(lambda c: change_run(c, name, {"health": encode(options)}), "runs")
@@ -94,6 +93,13 @@ def change_run(connection: Connection, name: str, values: Mapping[str, str | int
     if (found := load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
     return found
+
+
+def _change_lag_limit(connection: Connection, name: str, change: LagLimitChange) -> Run:
+    connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
+    if (found := load_runs(connection, [name]).get(name)) is not None:
+        change.apply_to(found)  # as it is now: somebody else may have changed it
+    return change_run(connection, name, change.model_dump(exclude_unset=True))
 
 
 def _get_or_create_run(connection: Connection, database: Database, run: Run) -> Run:

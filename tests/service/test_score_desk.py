@@ -12,7 +12,7 @@ from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, RunActivity
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
-from app.domain.runs import LagPolicy, Pin, Run
+from app.domain.runs import LagLimitChange, Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
@@ -84,8 +84,8 @@ class FaultyRuns(RunStore):
     async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
         return await self.inner.get_activity(name)
 
-    async def set_lag_limit(self, name: str, max_lag: int | None, lag_policy: LagPolicy) -> Run:
-        return await self.inner.set_lag_limit(name, max_lag, lag_policy)
+    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
+        return await self.inner.set_lag_limit(name, change)
 
     async def set_budget(self, name: str, budget_usd: float | None) -> Run:
         return await self.inner.set_budget(name, budget_usd)

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy import Connection, Engine, event, func, select, update
 
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.ports.store import GroupToStore
-from app.store.database import open_for_inspection
+from app.store.database import open_for_inspection, open_writer
 from app.store.judge_tables import judgements
 from app.store.rollup_tables import rollups, task_rollups
 from app.store.rows import decode_json
@@ -245,6 +245,31 @@ def test_groups_of_a_failed_batch_do_not_count(store_url: str) -> None:
         return [row.groups for row in await store.views.get_statistics(None, None)]
 
     assert using(store_url, scenario) == [2]
+
+
+def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_counted(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(f"g{number}") for number in range(5)])
+        await store.statistics.forget_all()
+        _write_head(store_url, "g2", "{broken")
+        counted = [await store.statistics.count_groups(20), await store.statistics.count_groups(20)]
+        broken = [row.groups for row in await store.views.get_statistics(None, None)]
+        _write_head(store_url, "g2", "{}")
+        again = [await store.statistics.forget_all(), await store.statistics.count_groups(20)]
+        return [counted, broken, again, [row.groups for row in await store.views.get_statistics(None, None)]]
+
+    assert using(store_url, scenario) == [[5, 0], [4], [5, 5], [5]]
+    assert [one.getMessage() for one in caplog.records] == ["group g2 cannot be read; statistics leave it out"]
+
+
+def _write_head(url: str, group_id: str, head: str) -> None:
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        connection.execute(update(groups).where(groups.c.group_id == group_id).values(head=head))
+    engine.dispose()
 
 
 def test_replicas_that_count_at_once_lose_nothing(postgres: Postgres) -> None:

@@ -1,12 +1,16 @@
 """Runs, their pins and what they have done."""
 
-from app.domain.errors import NotFound
+import asyncio
+
+import pytest
+
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import RunActivity
-from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.store.store import Store
 from tests.store.test_groups import refused
-from tests.support.store_cases import START, MovableClock, cycle, group, record, stream, using
+from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 
 def run(name: str = "run", seed: int = 7, pins: tuple[Pin, ...] = ()) -> Run:
@@ -40,6 +44,24 @@ def test_the_first_pin_of_an_environment_is_kept(store_url: str) -> None:
         return await store.runs.pin("run", pin("zoo", "2")), type(await refused(store.runs.pin("none", pin("zoo"))))
 
     assert using(store_url, scenario, clock) == (run(pins=(pin("zoo"), pin("ark"))), NotFound)
+
+
+def test_two_changes_of_the_lag_limit_at_once_both_stay(store_url: str) -> None:
+    """Each writes what it was given alone, and is checked against what is stored by then."""
+
+    async def scenario(store: Store) -> list[object]:
+        made = await store.runs.create(run("a"))
+        async with opened(store_url) as other:
+            changes = LagLimitChange(max_lag=3), LagLimitChange(lag_policy="flag")
+            await asyncio.gather(store.runs.set_lag_limit("a", changes[0]), other.runs.set_lag_limit("a", changes[1]))
+            both = await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="drop"))
+            await other.runs.set_lag_limit("a", LagLimitChange(max_lag=None, lag_policy="flag"))
+            with pytest.raises(InvalidRequest, match="'pace' needs a `max_lag`"):
+                await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="pace"))
+            left = await store.runs.get("a")
+        return [made.max_lag, both.max_lag, both.lag_policy, left and (left.max_lag, left.lag_policy)]
+
+    assert using(store_url, scenario) == [None, 3, "drop", (None, "flag")]
 
 
 def test_runs_are_listed_in_pages(store_url: str) -> None:
