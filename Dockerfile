@@ -1,4 +1,6 @@
-FROM python:3.13-slim AS build
+# A release is built on a base that cannot change: `docker build --build-arg BASE=python:3.13-slim@sha256:…`. docs/kubernetes.md says how to look the digest up.
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements.lock ./
 RUN python -m venv /opt/gateway && /opt/gateway/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
@@ -7,11 +9,24 @@ COPY app app
 COPY character_sheets character_sheets
 COPY migrations migrations
 RUN /opt/gateway/bin/pip install --no-cache-dir --no-deps .
+# Left out: packages' tests, headers and sources of extensions, Arrow's clients of Flight and S3, a second build of zstandard, pip.
+RUN set -e; cd /opt/gateway/lib/python3*/site-packages; \
+    rm -rf pyarrow/include pyarrow/includes pyarrow/src numpy/_core/include; \
+    rm -f pyarrow/libarrow_flight* pyarrow/libarrow_python_flight* pyarrow/libarrow_s3* \
+        pyarrow/_flight.* pyarrow/_s3fs.* zstandard/_cffi.*; \
+    find . -type d -name tests -prune -exec rm -rf {} +; \
+    find . -type f \( -name '*.py[xdi]' -o -name '*.pxi' -o -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp' -o -name '*.a' \) -delete; \
+    /opt/gateway/bin/python -m pip uninstall -q -y pip
+# Nothing that is needed was among it: every module of ours, and what reads data sets, is there.
+RUN cd / && /opt/gateway/bin/python -c "import importlib, pkgutil, app, datasets, math_verify, pyarrow.csv, pyarrow.dataset, pyarrow.json, pyarrow.parquet, zstandard; \
+    [importlib.import_module(module.name) for module in pkgutil.walk_packages(app.__path__, 'app.') if not module.name.endswith('__main__')]"
 
-FROM python:3.13-slim
-RUN useradd --create-home --uid 10001 gateway && mkdir /data && chown gateway /data
+FROM ${BASE}
+# Writable for whatever user a cluster chooses.
+RUN useradd --home-dir /data --no-create-home --uid 10001 gateway && mkdir /data && chown gateway /data && chmod 1777 /data
 COPY --from=build /opt/gateway /opt/gateway
 ENV PATH=/opt/gateway/bin:$PATH \
+    HOME=/data \
     PYTHONUNBUFFERED=1 \
     ATROPOS_ENVS_HOST=0.0.0.0 \
     ATROPOS_ENVS_PORT=8000 \

@@ -22,7 +22,7 @@ INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" 
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test test-long test-all test-wires test-trainers check record format lock bench soak clean
+.PHONY: help run demo test test-long test-all test-wires test-trainers check record format lock audit sbom bench soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,19 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
+
+audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
+	$(BIN)/python -m tests.deploy.audit
+
+sbom: $(VENV)/.installed-dev ## write what is shipped, as CycloneDX and as a list of licences, into .cache/sbom
+	$(PYTHON) -m venv --clear .cache/shipped
+	.cache/shipped/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r requirements.lock
+	.cache/shipped/bin/python -m pip --disable-pip-version-check -q install --no-deps .
+	.cache/shipped/bin/python -m pip --disable-pip-version-check -q uninstall -y pip
+	mkdir -p .cache/sbom
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o .cache/sbom/sbom.json .cache/shipped/bin/python
+	$(BIN)/pip-licenses --python .cache/shipped/bin/python --format csv --with-urls --output-file .cache/sbom/licences.csv
+	$(BIN)/pip-licenses --python .cache/shipped/bin/python --summary --order count
 
 clean: ## remove what these commands made, but for databases
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -15,6 +15,7 @@ from docs.parts.instructions import instruction_counting, instruction_kinds, ins
 from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
+from docs.parts.reasoning_gym import package_families
 from docs.parts.settings import settings_example, settings_table
 from docs.parts.sheets import characters, sheet_fields
 from docs.parts.text_to_sql import sql_questions, sql_tricks
@@ -50,6 +51,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "instruction-kinds": instruction_kinds,
     "instruction-counting": instruction_counting,
     "instruction-tricks": instruction_tricks,
+    "package-families": package_families,
 }
 
 FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}

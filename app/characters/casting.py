@@ -137,8 +137,9 @@ def format_game_time(moment: datetime) -> str:
 
 
 def list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEvent, ...]:
-    """The scene's events, then retrieved ones, each on one line with a unique id."""
+    """The scene's events, then retrieved ones that it does not tell itself, each on one line with a unique id."""
     own = tuple(PromptEvent(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
+    told = {event.text for event in own}
     retrieved = tuple(
         PromptEvent(
             id=passage.id,
@@ -146,7 +147,7 @@ def list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEv
             text=" ".join(passage.text.split()),
         )
         for passage in passages
-        if passage.kind == "event"
+        if passage.kind == "event" and " ".join(passage.text.split()) not in told
     )
     return _make_ids_unique((*own, *retrieved))
 
@@ -205,6 +206,7 @@ def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
         "language": sheet.voice.language,
         "scene": scene.id,
         "scene_kind": scene.kind,
+        "probe": scene.probe or scene.kind,
     }
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
 from app.characters.word_matching import split_spoken_words
@@ -86,8 +86,8 @@ class PlayerTurn(Frozen):
 
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
-    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain` and
-    `generic` reaches the model."""
+    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
+    `generic` and `probe` reaches the model."""
 
     id: Name
     kind: SceneKind
@@ -119,6 +119,10 @@ class Scene(Frozen):
     counterfactual_of: Name | None = None
     """Another scene of the same file, which this one equals but for one visible event that has not happened here: what
     is right there is wrong here."""
+    probe: Annotated[Word | None, SAID] = None
+    """The field that the scene probes, such as `relation: Mara` or `secret: 2`; its kind where nothing is said."""
+    since: Annotated[AwareDatetime | None, SAID] = None
+    """Game time of its newest event: the scene is no task of an earlier `as_of`."""
 
     @model_validator(mode="after")
     def _require_alternation(self) -> Self:

@@ -82,7 +82,7 @@ class DataReport(Frozen):
     environment: str
     datasets: tuple[CheckedDataset, ...]
     passed: bool
-    """Every gold that was scored is paid in full."""
+    """Every gold that code scored is paid in full."""
 
 
 @data.callback()
@@ -170,7 +170,8 @@ async def _check(
                 tasks=tuple(await _show_tasks(environment, name, count)),
             )
         )
-    passed = all(task.reward in (None, 1.0) for dataset in checked for task in dataset.tasks)
+    judged = kind.rubric is not None  # nobody pays a good reply in full
+    passed = judged or all(task.reward in (None, 1.0) for dataset in checked for task in dataset.tasks)
     return DataReport(environment=kind.name, datasets=tuple(checked), passed=passed)
 
 

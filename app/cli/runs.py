@@ -202,12 +202,14 @@ def _play(environment: Environment, task: Task, luck: random.Random) -> Completi
 
 
 def _compose_reply(luck: random.Random) -> str:
-    """Two sentences, of which hardly two are alike."""
+    """Three sentences. No two replies of a group are the same, since equal ones would be read once."""
     lines = [*LINES["anywhere"].good, *LINES["anywhere"].plain]
-    first, second = luck.sample([line for line in lines if "{" not in line], 2)
-    return f"{first} {second} {luck.choice(_ENDINGS)}"
+    first, second = luck.sample([line for line in lines if "{" not in line and len(line.split()) <= _LONGEST], 2)
+    return f"{first} {second} {luck.choice(_ENDINGS)} It took {luck.randrange(2, 100_000):,} steps."
 
 
+_LONGEST: Final = 20
+"""Words of a sentence, so that no gate holds two of them for overlong, and every group is read."""
 _ENDINGS: Final = tuple(
     f"{who} told me so, {when}."
     for who in ("The ferryman", "My sister", "A trader", "The smith", "An old friend")

@@ -3,15 +3,18 @@
 import errno
 import gc
 import socket
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
 from app.domain.errors import GatewayError
+from app.http.web.api_keys import PEER
 from app.http.web.arrival import create_timed_protocol
 from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app
@@ -48,13 +51,27 @@ def serve(
         log_config=None,
         access_log=settings.log_level == "debug",
         server_header=False,
-        timeout_graceful_shutdown=20,
+        proxy_headers=False,  # `keep_peers` does it
+        timeout_graceful_shutdown=settings.shutdown_seconds,
         ws="websockets-sansio",
         ws_max_size=settings.max_body_bytes,
         ws_per_message_deflate=False,  # as request bodies: a few kilobytes could become gigabytes
         ws_ping_timeout=None,  # a client may learn for minutes, and answer nothing meanwhile
     )
+    config.app = keep_peers(app, config.forwarded_allow_ips)  # of the variable FORWARDED_ALLOW_IPS
     uvicorn.Server(config).run(sockets)
+
+
+def keep_peers(app: ASGIApp, trusted: list[str] | str) -> ASGIApp:
+    """Takes a client's address and scheme from `X-Forwarded-*` of trusted proxies, as uvicorn does, and keeps the
+    address of the connection itself."""
+    # The two packages have types of their own for the same interface.
+    rewritten = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), trusted_hosts=trusted))
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await rewritten({**scope, PEER: scope.get("client")}, receive, send)
+
+    return call
 
 
 def _open_sockets(settings: Settings) -> list[socket.socket]:

@@ -27,6 +27,7 @@ from app.cli.cards import export_card, import_cards
 from app.cli.character_discrimination import DiscriminationFigures, tell_apart
 from app.cli.consoles import AsJson, errors, output_console
 from app.cli.judge_setup import open_judge_panels
+from app.cli.scene_drafts import scenes as draft_scenes
 from app.cli.sheet_preview import try_sheet
 from app.domain.errors import GatewayError
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
@@ -38,6 +39,7 @@ sheets = typer.Typer(help="Check, try, import and export character sheets.", no_
 sheets.command("try")(try_sheet)
 sheets.command("import")(import_cards)
 sheets.command("export")(export_card)
+sheets.command("scenes")(draft_scenes)
 console = output_console()
 
 SHIPPED = "character_sheets"

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from app.datasets.raw_rows import RawRows, Row
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import LEFT_OUT, DatasetSource
+from app.domain.sources import CHECKED, LEFT_OUT, DatasetSource
 from app.domain.values import Split
 
 RowT = TypeVar("RowT", bound=BaseModel)
@@ -82,7 +82,7 @@ class CheckedRows(Sequence[RowT], Generic[RowT]):
         number = bisect_right(self._ends, place)
         start = self._ends[number - 1] if number else 0
         row = self._tables[number].read_row(place - start)
-        return self._form.model_validate({**self._values, **_select_columns(row, self._columns)})
+        return self._form.model_validate({**self._values, **_select_columns(row, self._columns)}, context=CHECKED)
 
 
 def choose_form(origin: str, table: RawRows, source: DatasetSource, forms: Sequence[type[RowT]]) -> type[RowT]:

@@ -4,6 +4,7 @@ GatewayError                     500  unexpected fault of the service
 ├── RequestRefused               4xx  the caller can fix it
 │   ├── InvalidRequest           422  names the field
 │   ├── Unauthorized             401
+│   ├── Forbidden                403  names the missing scope or the bound
 │   ├── NotFound                 404
 │   ├── Conflict                 409  a pinned run, another scoring
 │   │   └── RunHeld                   an alarm holds the run: it hands out no tasks
@@ -47,6 +48,11 @@ class InvalidRequest(RequestRefused):
 class Unauthorized(RequestRefused):
     status = 401
     code = "unauthorized"
+
+
+class Forbidden(RequestRefused):
+    status = 403
+    code = "forbidden"
 
 
 class NotFound(RequestRefused):

@@ -162,10 +162,13 @@ class GroupSummary(Frozen):
 
 
 class GroupFilter(Frozen):
-    """Which groups a listing includes. Every field narrows it; `before` is a `sequence`."""
+    """Which groups a listing includes. Every field narrows it; `before` is a `sequence`. `environments` and `runs` are
+    names, or what names begin with and `*`; empty for all."""
 
     environment: str | None = None
     run: str | None = None
+    environments: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
     outcome: Outcome | None = None
     purpose: Purpose | None = None
     task_id: str | None = None

@@ -15,6 +15,9 @@ RowT = TypeVar("RowT")
 LEFT_OUT: Final = "left_out"
 """Type of the errors that leave a row out."""
 
+CHECKED: Final[Mapping[str, bool]] = {"checked": True}
+"""The context in which a row is read again that was checked before. Validators may then leave out what takes long."""
+
 DEFAULT: Final = "default"
 """Name of the only data set of an environment, where the operator gives none."""
 

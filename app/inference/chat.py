@@ -24,6 +24,12 @@ class ChatPolicy:
     sampling: SamplingParameters = DEFAULT_SAMPLING
     timeout_seconds: float = 120.0
 
+    async def complete(self, messages: Sequence[Message]) -> str:
+        """The text of one reply. Unavailable or RequestRefused, with the server's message."""
+        async with open_policy_connection(self.base_url, self.api_key) as connection:
+            server = InferenceServer(connection, self.model, self.sampling, timeout_seconds=self.timeout_seconds)
+            return (await server.ask(messages)).said[0].message.content or ""
+
     async def answer(self, environment: Environment, task: Task, count: int) -> list[Completion]:
         """Samples `count` completions concurrently. Unavailable, with the server's message, when it does not answer."""
 

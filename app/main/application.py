@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 
 from app.characters.views import CharacterCard, build_character_cards
+from app.domain.access import compute_key_digest, generate_key
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -17,6 +19,7 @@ from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
 from app.http.api.export_routes import create_export_router
 from app.http.api.health_routes import create_health_router
+from app.http.api.key_routes import create_key_router
 from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
 from app.http.api.preview_routes import create_preview_router
 from app.http.api.record_routes import create_mixture_router, create_records_router, create_runs_router
@@ -35,10 +38,12 @@ from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.sign_in_pages import create_sign_in_router
 from app.http.viewer.world_pages import WorldPages
-from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, compute_key_digest, generate_key
+from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.docs_page import install_docs
+from app.http.web.key_scopes import guard_routes
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import collect_reports
@@ -56,8 +61,9 @@ from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria, list_judges
+from app.service.key_admin import KeyAdmin
 from app.service.retrieval import RetrievalPolicy
-from app.settings import Settings
+from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
 from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
@@ -77,19 +83,22 @@ the groups finds one by its name. `/` shows in a browser what is kept."""
 
 
 def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
-    """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
-    made here is announced once, then only its digest is known."""
+    """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
+    `anonymous`; one that was made here is announced once, then only its digest is known."""
+    known = store.keys.load_blocking()
     if settings.api_key is not None:
-        return KeyRing([compute_key_digest(settings.api_key.get_secret_value())], anonymous=False)
-    if settings.anonymous or is_loopback(settings.host):
+        digests = (compute_key_digest(settings.api_key.get_secret_value()),)
+        return KeyRing(digests, False, store.keys, known=known)
+    if settings.anonymous:
         return KeyRing([], anonymous=True)
-    digests = store.keys.list_digests()
-    if not digests:
+    if is_loopback(settings.host):
+        return KeyRing([], True, store.keys, known=known)
+    if not known.generated and not known.named:
         key = generate_key()
         store.keys.add(compute_key_digest(key))
         announce(key)
-        digests = (compute_key_digest(key),)
-    return KeyRing(digests, anonymous=False)
+        known = replace(known, generated=(compute_key_digest(key),))
+    return KeyRing(known.generated, False, store.keys, known=known, owner="generated")
 
 
 def create_app(
@@ -117,13 +126,17 @@ def create_app(
         judgements=CacheRetention(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
         prepare=settings.database_prepared_statements,
     )
-    observer.watch_queue(lambda: store.depth)
+    observer.watch("db_write_queue", lambda: store.depth)
+    observer.watch("db_read_queue", lambda: store.read_depth)
+    if (free := store.find_free_space()) is not None:
+        observer.watch("db_disk_free_bytes", free)
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
     workers = ProcessWorkers(settings.workers or choose_size(), observer.record_worker_call)
-    observer.watch_workers(lambda: workers.waiting)
+    observer.watch("worker_queue", lambda: workers.waiting)
     jails = programs or JailedPrograms(settings.programs.at_once or choose_size(), told=observer.record_program)
-    observer.watch_programs(lambda: jails.waiting)
+    observer.watch("program_queue", lambda: jails.waiting)
+    observer.watch("program_oldest_seconds", lambda: jails.longest_wait)
     retriever = retriever or build_retriever(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
@@ -141,6 +154,8 @@ def create_app(
         find_shadow_judges(settings, panels),
         build_alarm_sink(settings),
     )
+    observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
+    observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -158,17 +173,23 @@ def create_app(
     characters = partial(list_characters, gateway)
     pages = WorldPages(gateway.worlds, characters)
     names = tuple(gateway.catalogue.classes)
+    ring = create_key_ring(settings, store, announce)
+    admin = KeyAdmin(store.keys, changed=ring.expire)
+    sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
+    costs = gateway.runs.find_cost
     _add_routes(
-        service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages, gateway.runs.find_cost)
+        service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in)
     )
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
+    _add_routes(service, create_key_router(admin))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)
-    _protect(service, settings, create_key_ring(settings, store, announce), observer, names)
-    examples.install(service)
+    _protect(service, settings, ring, observer, names)
+    examples.install(service, gateway)
+    guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     return service
 
 
@@ -182,6 +203,7 @@ def _add_trainer_routes(service: FastAPI, settings: Settings, gateway: Gateway, 
         gateway.samples,
         gateway.catalogue,
         gateway.stepper,
+        gateway.bounds,
         settings.compat.unscored_reward,
         partial(list_criteria, gateway),
         observer.record_unscored_answer,
@@ -190,7 +212,7 @@ def _add_trainer_routes(service: FastAPI, settings: Settings, gateway: Gateway, 
     _add_routes(service, create_slime_router(rewards))
     playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
-    observer.watch_openenv(lambda: talks.open)
+    observer.watch("openenv_sessions", lambda: talks.open)
     _add_routes(service, create_openenv_router(talks, describe_environment))
 
 
@@ -233,10 +255,17 @@ def _protect(
             own_hosts,
             environments,
             settings.request_seconds,
+            find_proxy(settings.sign_in),
         ),
     )
     if settings.atropos_listeners:
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
+
+
+def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
+    if settings.proxy_header is None:
+        return None
+    return ProxySignIn(settings.proxy_header, settings.proxy_addresses, settings.proxy_scopes)
 
 
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:

@@ -21,6 +21,7 @@ from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
 from app.service.health_readings import HealthReader
 from app.service.judging import Scorer
+from app.service.key_bounds import BoundsCheck
 from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
@@ -153,6 +154,7 @@ def build_gateway(
         views=store.views,
         exports=store.exports,
         health=store.health,
+        bounds=BoundsCheck(shelf, store.tasks, store.groups, store.label_queue, store.labels),
         run_health=RunHealthService(
             health=store.run_health,
             runs=runs,

@@ -70,6 +70,9 @@ class Environment(Protocol):
     runs_programs: ClassVar[bool] = False
     """Whether scoring runs programs written by models. Such environments serve only with strong isolation, or if
     forced."""
+    costly_first_task: ClassVar[bool] = False
+    """Whether the first task of a process takes a second or much memory, such as by importing a large package. A start
+    makes none then: its example stands in the OpenAPI document from when that is first asked for."""
     chance: ClassVar[float] = 0.0
     """Upper bound on the share of tasks that accept the gold answer of a random other task."""
     free_rewards: ClassVar[tuple[FreeReward, ...]] = ()

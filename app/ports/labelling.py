@@ -49,6 +49,8 @@ class LabelStore(Protocol):
     async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
         """The labeller holds the item again for so many seconds."""
 
+    async def find(self, label_id: str) -> Label | None: ...
+
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         """The ids of those that were not stored before."""
 

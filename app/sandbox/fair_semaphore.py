@@ -1,6 +1,7 @@
 """A fair semaphore: a fixed number of slots, given in turn to each kind of waiting caller."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,8 +15,15 @@ class FairSemaphore:
         self._free = places
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         """Waiting callers by kind, in the order of their turns."""
+        self._since: dict[asyncio.Future[None], float] = {}
+        """When waiting callers came, oldest first."""
         self.waiting = 0
         """Number of waiting callers."""
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that the oldest waiting caller has waited; 0 without any."""
+        return next((time.monotonic() - since for since in self._since.values()), 0.0)
 
     @asynccontextmanager
     async def hold_place(self, kind: str) -> AsyncIterator[None]:
@@ -32,6 +40,7 @@ class FairSemaphore:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(kind, deque()).append(turn)
         self.waiting += 1
+        self._since[turn] = time.monotonic()
         try:
             await turn
         except asyncio.CancelledError:
@@ -40,6 +49,7 @@ class FairSemaphore:
             raise
         finally:
             self.waiting -= 1
+            del self._since[turn]
 
     def _release(self) -> None:
         while self._lines:

@@ -64,6 +64,11 @@ class JailedPrograms:
         return self._turns.waiting
 
     @property
+    def longest_wait(self) -> float:
+        """Seconds that the oldest of them has waited."""
+        return self._turns.longest_wait
+
+    @property
     def ids(self) -> tuple[int, ...]:
         """Process ids of the supervisors."""
         return tuple(sorted(jail.id for jail in self._all))

@@ -1,6 +1,7 @@
 """The served environments with their loaded data."""
 
 import logging
+import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -114,6 +115,11 @@ class Catalogue:
         """Enables environments that run programs, if `isolation` is strong or weak isolation is allowed."""
         self._weak_will_do = weak_will_do
         self.isolation = isolation
+
+    @property
+    def isolation_reading(self) -> float:
+        """1 for strong isolation, 0 for weak, NaN until it was measured."""
+        return math.nan if self.isolation is None else float(self.isolation.strong)
 
     def reopen(self, name: str) -> ServedEnvironment:
         """Reloads an environment's data. Blocking. Tasks handed out earlier are scored with the earlier data.

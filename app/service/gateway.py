@@ -10,6 +10,7 @@ from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
+from app.service.key_bounds import BoundsCheck
 from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
@@ -43,4 +44,5 @@ class Gateway:
     views: GroupViews
     exports: ExportStore
     health: HealthCheck
+    bounds: BoundsCheck
     run_health: RunHealthService

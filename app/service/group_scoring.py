@@ -40,6 +40,11 @@ class GroupScoring:
         self._observer = observer
         self._flights = SingleFlight[dict[str, Group]]("groups could not be stored")
 
+    @property
+    def longest_seconds(self) -> float:
+        """Age of the oldest scoring under way here; 0 without any."""
+        return self._flights.longest_seconds
+
     def find_running(self, group_ids: Iterable[str]) -> dict[str, StoredGroups]:
         """The scorings under way of these groups."""
         return self._flights.find(group_ids)

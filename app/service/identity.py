@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -24,10 +25,17 @@ class SingleFlight(Generic[LandedT]):
         """`fault` begins the log message about an unexpected failure; the names follow."""
         self._fault = fault
         self._by_name: dict[str, asyncio.Future[LandedT]] = {}
+        self._began: dict[asyncio.Future[LandedT], float] = {}
+        """Oldest first."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._by_name)
+
+    @property
+    def longest_seconds(self) -> float:
+        """Age of the oldest execution in progress; 0 without any."""
+        return next((time.monotonic() - began for began in self._began.values()), 0.0)
 
     def find(self, names: Iterable[str]) -> dict[str, asyncio.Future[LandedT]]:
         """The executions in progress under these names."""
@@ -38,8 +46,11 @@ class SingleFlight(Generic[LandedT]):
         when they leave."""
         flight = asyncio.ensure_future(work)
         self._by_name.update(dict.fromkeys(names, flight))
+        if names:
+            self._began[flight] = time.monotonic()
 
         def remove_finished(done: asyncio.Future[LandedT]) -> None:
+            self._began.pop(done, None)
             for name in names:
                 if self._by_name.get(name) is done:
                     del self._by_name[name]

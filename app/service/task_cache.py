@@ -67,6 +67,8 @@ class TasksAhead:
     _planned: dict[_Place, BaseModel] = field(default_factory=dict)
     _slow: set[str] = field(default_factory=set)
     """Names of environments."""
+    _warm: set[Environment] = field(default_factory=set)
+    """Those of a costly first task that have made one."""
     _asking: int = 0
     work: asyncio.Task[None] | None = None
     """Runs while there is something to build."""
@@ -81,6 +83,7 @@ class TasksAhead:
         missing = [place for place in places if place not in ready]
         self._asking += 1
         try:
+            await self._warm_up(missing, params)
             began = time.process_time()
             built = await build_tasks([(place[0], place[3]) for place in missing], split, params)
             if missing and time.process_time() - began > SLOW_TASK * len(missing):
@@ -89,6 +92,13 @@ class TasksAhead:
             self._asking -= 1
         ready |= zip(missing, built, strict=True)
         return [ready[place] for place in places]
+
+    async def _warm_up(self, missing: Sequence[_Place], params: BaseModel) -> None:
+        """Makes a costly first task in a thread, so that other requests are answered meanwhile."""
+        for environment, split, _, index in missing:
+            if environment.costly_first_task and environment not in self._warm:
+                await asyncio.to_thread(environment.task, split, index, params)
+                self._warm.add(environment)
 
     def plan(
         self, environment: Environment, split: Split, params: BaseModel, locate: SlotLocator, slots: Sequence[Slot]

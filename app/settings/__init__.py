@@ -31,6 +31,7 @@ from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
 from app.settings.sections import RemoteSettings as RemoteSettings
+from app.settings.sections import SignInSettings as SignInSettings
 
 
 class Settings(Described, BaseSettings):
@@ -49,9 +50,10 @@ class Settings(Described, BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one."""
     api_key: SecretStr | None = None
-    """Bearer token, or password of HTTP Basic. On a host other than loopback one is made when none is set."""
+    """A key with every scope: Bearer token, or password of HTTP Basic. On a host other than loopback one is made when
+    none is set and the store has no named ones; see `docs/keys.md`."""
     anonymous: bool = False
-    """Serve without a key on a host other than loopback."""
+    """Serve without a key on any host, even when the store has named keys."""
     open_metrics: bool = False
     """Let `/metrics` be read without a key."""
     database_url: str = "sqlite:///atropos_envs.db"
@@ -64,6 +66,9 @@ class Settings(Described, BaseSettings):
     request_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60.0
     """Seconds within which the headers of a request must arrive, and then again its body. A later one is answered with
     408, and its connection is closed."""
+    shutdown_seconds: Annotated[int, Field(ge=0, le=3600)] = 20
+    """Seconds that requests under way have to be answered after SIGTERM. Raise it to the longest that a trainer's
+    request is held, so that a roll-out or a scale-in breaks none off: 175 for OpenRLHF, 115 for slime."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
     2, by default."""
@@ -107,6 +112,8 @@ class Settings(Described, BaseSettings):
     """What is retrieved into prompts, and from where."""
     health: HealthSettings = HealthSettings()
     """Who is told when the health of a run changes."""
+    sign_in: SignInSettings = SignInSettings()
+    """How people sign in with a browser."""
     compat: CompatSettings = CompatSettings()
     """Doors for other trainers."""
 

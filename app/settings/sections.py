@@ -1,11 +1,12 @@
 """The sections of the settings."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, model_validator
 
+from app.domain.access import Scopes
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
 from app.domain.runs import ScoringOptions
@@ -117,6 +118,25 @@ class HealthSettings(Frozen):
     """The variable that holds the secret by which the body is signed, in the header `X-Atropos-Signature-256`."""
     webhook_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
     """Seconds that one attempt may take."""
+
+
+class SignInSettings(Frozen):
+    hours: Annotated[float, Field(gt=0, le=24 * 90)] = 12.0
+    """For so long a browser stays signed in with a key."""
+    proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$")] | None = None
+    """The header in which a proxy in front names the person that it signed in, such as `X-Forwarded-User`. The proxy
+    must remove it from what clients send. None: nobody is signed in by a header."""
+    proxy_addresses: tuple[IPvAnyNetwork, ...] = ()
+    """The addresses or networks of that proxy. The header of anybody else counts for nothing."""
+    proxy_scopes: Scopes = ("read",)
+    """What such a person may do who has no named key. Who has one, under the name that the header gives, may do what
+    the key may, within its bounds."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.proxy_header is None) != (not self.proxy_addresses):
+            raise ValueError("proxy_header and proxy_addresses need each other")
+        return self
 
 
 class CompatSettings(Frozen):

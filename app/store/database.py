@@ -185,6 +185,7 @@ class Database:
         self.postgres = is_postgres(self._writing)
         self.writer = Writer(self._writing, committed, complete)
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
+        self._readers, self._reads = readers, 0
 
     async def write(self, unit: Unit[T], order: str = "") -> T:
         """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
@@ -193,12 +194,26 @@ class Database:
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
+        self._reads += 1
         try:
             return await loop.run_in_executor(self._threads, self.read_blocking, query)
         except RuntimeError as error:
             if self.writer.closed:
                 raise StoreUnavailable("the store is closed") from error
             raise
+        finally:
+            self._reads -= 1
+
+    @property
+    def read_depth(self) -> int:
+        """Number of reads that wait for a reader."""
+        return max(0, self._reads - self._readers)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the SQLite file lies; None without a file."""
+        file = None if self.postgres else self._writing.url.database
+        return None if not file or file == ":memory:" else Path(file).absolute().parent
 
     def read_blocking(self, query: Callable[[Connection], T]) -> T:
         try:

@@ -14,7 +14,7 @@ from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.judge_tables import judgements
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.rows import decode, decode_json, filter_storable, from_micros
+from app.store.rows import decode, decode_json, filter_storable, from_micros, match_names
 from app.store.scoring_store import load_scorings
 from app.store.tables import groups, prompts, rollouts, scorings, tasks
 from app.store.task_store import load_tasks
@@ -62,6 +62,9 @@ def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.outcome != literal_column("'scored'")
     if where.purpose == "eval":
         yield groups.c.purpose == literal_column("'eval'")
+    for column, patterns in ((groups.c.environment, where.environments), (groups.c.run, where.runs)):
+        if patterns:
+            yield match_names(column, patterns)
     if where.before is not None:
         yield groups.c.sequence < where.before
 

@@ -33,6 +33,13 @@ class SqlLabelStore(LabelStore):
 
         return await self._database.write(write, _ORDER)
 
+    async def find(self, label_id: str) -> Label | None:
+        if not filter_storable([label_id]):
+            return None
+        wanted = select(labels.c.body).where(labels.c.label_id == label_id)
+        body = await self._database.read(lambda connection: connection.execute(wanted).scalar())
+        return None if body is None else parse_label(body)
+
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
 

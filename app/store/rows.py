@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import Connection, Insert, Table, insert, make_url
+from sqlalchemy import ColumnElement, Connection, Insert, Table, func, insert, make_url, or_
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.default import DefaultDialect
 
@@ -78,6 +78,13 @@ def encode_json(value: JsonValue) -> str:
 def decode_json(text: str) -> JsonValue:
     value: JsonValue = json.loads(text)
     return value
+
+
+def match_names(column: ColumnElement[str], patterns: Sequence[str]) -> ColumnElement[bool]:
+    """Whether a name is one of these, or begins with one that ends in `*`. Not LIKE, which ignores case in SQLite."""
+    return or_(
+        *(func.substr(column, 1, len(one) - 1) == one[:-1] if one.endswith("*") else column == one for one in patterns)
+    )
 
 
 def to_micros(moment: datetime) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,16 @@ class Store:
     def depth(self) -> int:
         """Number of queued writes."""
         return self._database.writer.depth
+
+    @property
+    def read_depth(self) -> int:
+        """Number of reads that wait for a reader."""
+        return self._database.read_depth
+
+    def find_free_space(self) -> Callable[[], float] | None:
+        """Reads the free bytes beside the SQLite file; None where the data lies on a server."""
+        folder = self._database.folder
+        return None if folder is None else lambda: float(shutil.disk_usage(folder).free)
 
     async def close(self) -> None:
         """Commits all accepted writes, then closes. Later calls get StoreUnavailable."""

@@ -202,6 +202,34 @@ class ApiKeyTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
+class NamedKeyTable(TableRecord, table=True):
+    """`digest` is the SHA-256 of the present secret. `body` is the whole key as JSON, without any secret."""
+
+    __tablename__ = "named_keys"
+    name: str = Field(primary_key=True)
+    digest: str = Field(unique=True)
+    body: str = Field(sa_type=Text)
+
+
+class AdminActionTable(TableRecord, table=True):
+    """What was done to keys, by whom. Entries are never changed."""
+
+    __tablename__ = "admin_actions"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+    sequence: int = Field(sa_column=build_sequence_column())
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class SignInTable(TableRecord, table=True):
+    """Browsers in which a person gave a key: digests of the cookie's value and of the key."""
+
+    __tablename__ = "sign_ins"
+    digest: str = Field(primary_key=True)
+    key_digest: str
+    expires_at: int = Field(sa_type=BigInteger)
+
+
 class SchemaSupportTable(TableRecord, table=True):
     """One row: the oldest schema whose service runs on this one."""
 
@@ -220,3 +248,6 @@ scorings = get_table(ScoringTable)
 rescores = get_table(RescoreTable)
 idempotency_keys = get_table(IdempotencyKeyTable)
 api_keys = get_table(ApiKeyTable)
+named_keys = get_table(NamedKeyTable)
+admin_actions = get_table(AdminActionTable)
+sign_ins = get_table(SignInTable)

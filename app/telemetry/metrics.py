@@ -3,7 +3,7 @@
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import get_args
+from typing import Final, Literal, get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -32,6 +32,29 @@ _MAX_ENVIRONMENTS = 256
 """Requests for unknown environments must not grow the registry without limit."""
 _MAX_CRITERIA = 64
 """By environment."""
+
+WatchedGauge = Literal[
+    "db_write_queue",
+    "db_read_queue",
+    "db_disk_free_bytes",
+    "group_oldest_seconds",
+    "worker_queue",
+    "program_queue",
+    "program_oldest_seconds",
+    "programs_isolated",
+    "openenv_sessions",
+]
+_WATCHED: Final[Mapping[WatchedGauge, str]] = {
+    "db_write_queue": "Writes waiting in the queue.",
+    "db_read_queue": "Reads waiting for a reader of the store.",
+    "db_disk_free_bytes": "Free space where the SQLite file lies; absent with PostgreSQL.",
+    "group_oldest_seconds": "Age of the oldest scoring under way in this process; 0 without any.",
+    "worker_queue": "Calls waiting for a worker.",
+    "program_queue": "Programs waiting for a jail.",
+    "program_oldest_seconds": "Age of the program that waits longest for a jail; 0 without any.",
+    "programs_isolated": "1 if programs of models are isolated strongly, 0 if not, NaN until that was tried.",
+    "openenv_sessions": "Open WebSocket sessions of OpenEnv clients.",
+}
 
 
 class PrometheusObserver:
@@ -76,7 +99,6 @@ class PrometheusObserver:
         self._commit = self._create_histogram(
             "db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS
         )
-        self._queue = self._create_gauge("db_write_queue", "Writes waiting in the queue.")
         self._work = self._create_counter(
             "worker_calls",
             "Worker calls, retries included: done, broke, died, cancelled or the exceeded limit.",
@@ -86,14 +108,12 @@ class PrometheusObserver:
         self._work_seconds = self._create_histogram(
             "worker_call_seconds", "Time of a call in a worker.", _FAST_SECONDS, "function"
         )
-        self._work_queue = self._create_gauge("worker_queue", "Calls waiting for a worker.")
         self._programs = self._create_histogram(
             "program_seconds",
             "Run time of a model's program by its ending; lost when the sandbox failed.",
             _FAST_SECONDS,
             "ending",
         )
-        self._program_queue = self._create_gauge("program_queue", "Programs waiting for a jail.")
         self._trajectories = self._create_counter(
             "atropos_groups", "Groups posted to the Atropos API: new or known.", "what"
         )
@@ -108,7 +128,6 @@ class PrometheusObserver:
             "reason",
             "told",
         )
-        self._openenv = self._create_gauge("openenv_sessions", "Open WebSocket sessions of OpenEnv clients.")
         self._alarms = Gauge(
             f"{PREFIX}_run_alarms", "Alarms of runs that stand, by series.", ("series",), registry=self.registry
         )
@@ -172,9 +191,9 @@ class PrometheusObserver:
     def record_commit(self, seconds: float) -> None:
         self._commit.observe(seconds)
 
-    def watch_queue(self, length: Callable[[], int]) -> None:
-        """`length` is asked at every scrape, from another thread."""
-        self._queue.set_function(lambda: float(length()))
+    def watch(self, gauge: WatchedGauge, read: Callable[[], float]) -> None:
+        """`read` is asked at every scrape. A gauge that nobody reads is not exposed."""
+        Gauge(f"{PREFIX}_{gauge}", _WATCHED[gauge], registry=self.registry).set_function(lambda: float(read()))
 
     def watch_judges(self, reports: Reports) -> None:
         """`reports` are asked for at every scrape."""
@@ -185,17 +204,9 @@ class PrometheusObserver:
         self._work.labels(function, outcome).inc()
         self._work_seconds.labels(function).observe(seconds)
 
-    def watch_workers(self, waiting: Callable[[], int]) -> None:
-        """`waiting` is asked at every scrape, from another thread."""
-        self._work_queue.set_function(lambda: float(waiting()))
-
     def record_program(self, ending: str, seconds: float) -> None:
         """`ending` is one of `app.domain.programs.Ending`, `lost` or `cancelled`."""
         self._programs.labels(ending).observe(seconds)
-
-    def watch_programs(self, waiting: Callable[[], int]) -> None:
-        """`waiting` is asked at every scrape, from another thread."""
-        self._program_queue.set_function(lambda: float(waiting()))
 
     def groups_received(self, new: int, known: int) -> None:
         """Groups posted by Atropos environments. `known` groups had been sent before."""
@@ -210,10 +221,6 @@ class PrometheusObserver:
         """`reason` is one of `app.domain.scores.Reason` or `pending`; `told` is `error`, `number` or
         `null`."""
         self._untold.labels(contract, self._limit_environment(environment), reason, told).inc()
-
-    def watch_openenv(self, sessions: Callable[[], int]) -> None:
-        """`sessions` is asked at every scrape, from another thread."""
-        self._openenv.set_function(lambda: float(sessions()))
 
     def record_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""
@@ -241,9 +248,6 @@ class PrometheusObserver:
 
     def _create_counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
-
-    def _create_gauge(self, name: str, documentation: str) -> Gauge:
-        return Gauge(f"{PREFIX}_{name}", documentation, registry=self.registry)
 
     def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

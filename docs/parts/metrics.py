@@ -1,8 +1,10 @@
 """What /metrics exposes, from the observer that fills it."""
 
+from typing import get_args
+
 from app.domain.judging import Judgement, JudgeReport, Spending
 from app.domain.scores import Score
-from app.telemetry.metrics import PREFIX, PrometheusObserver
+from app.telemetry.metrics import PREFIX, PrometheusObserver, WatchedGauge
 from docs.markdown import code, table
 
 SEEN_SERIES_OF_A_HISTOGRAM = "le"
@@ -23,10 +25,10 @@ BUSY = JudgeReport(
 
 
 def metrics_table() -> str:
-    return table(("metric", "type", "labels", "meaning"), _rows(_busy_observer()))
+    return table(("metric", "type", "labels", "meaning"), _rows(build_busy_observer()))
 
 
-def _busy_observer() -> PrometheusObserver:
+def build_busy_observer() -> PrometheusObserver:
     """One that has been told of everything once: labels exist only from then on."""
     observer = PrometheusObserver()
     observer.record_hand_out("any", 1)
@@ -42,6 +44,8 @@ def _busy_observer() -> PrometheusObserver:
     observer.batch_asked("handed")
     observer.record_unscored_answer("any", "any", "judge_failed", "error")
     observer.watch_judges(lambda: {"any": BUSY})
+    for gauge in get_args(WatchedGauge):
+        observer.watch(gauge, lambda: 0.0)
     observer.record_request("/livez", "GET", 200, 0.1)
     return observer
 

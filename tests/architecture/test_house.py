@@ -234,7 +234,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 def written_files() -> list[str]:
     """Everything of ours that is text."""
-    folders = [ROOT / folder for folder in (*FOLDERS, "character_sheets")]
+    folders = [ROOT / folder for folder in (*FOLDERS, "character_sheets", "deploy")]
     paths = [*ROOT.glob("*"), *(ROOT / ".ci").glob("*"), *(path for folder in folders for path in folder.rglob("*"))]
     named = [path for path in paths if path.is_file() and (path.suffix in WRITTEN or path.parent.name in {".ci"})]
     return sorted(path.relative_to(ROOT).as_posix() for path in [*named, ROOT / "Makefile", ROOT / "Dockerfile"])

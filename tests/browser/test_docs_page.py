@@ -7,8 +7,9 @@ from fastapi import APIRouter, FastAPI
 from playwright.sync_api import Browser, Page, expect
 from pydantic import Field
 
+from app.domain.access import compute_key_digest
 from app.domain.values import FiniteNumber, Frozen
-from app.http.web.api_keys import KeyRing, compute_key_digest
+from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
 from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
@@ -61,7 +62,7 @@ def execute(page: Page) -> None:
 
 
 def test_the_example_runs_with_one_press_and_nothing_leaves_the_machine(browser: Browser, origin: str) -> None:
-    with browser.new_context(http_credentials={"username": "anyone", "password": KEY}) as context:
+    with browser.new_context(extra_http_headers={"Authorization": f"Bearer {KEY}"}) as context:
         page, watch = watched(context)
         page.goto(f"{origin}/docs")
         expect(page.locator(".info .title")).to_contain_text("Small")
@@ -75,7 +76,7 @@ def test_the_example_runs_with_one_press_and_nothing_leaves_the_machine(browser:
 
 
 def test_the_policy_forbids_what_the_page_does_not_need(browser: Browser, origin: str) -> None:
-    with browser.new_context(http_credentials={"username": "anyone", "password": KEY}) as context:
+    with browser.new_context(extra_http_headers={"Authorization": f"Bearer {KEY}"}) as context:
         page, _ = watched(context)
         page.goto(f"{origin}/docs")
         ran = page.evaluate(

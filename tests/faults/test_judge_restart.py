@@ -6,6 +6,7 @@ import random
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.support.serving import Served, free_port, serving
 from tests.support.shown_prompts import read_prompt
 
 GROUPS = 12
+REFERENCES = ("exemplar", "plain", "generic")
 SECONDS = 0.15
 """A call to the judge."""
 COST = 0.0042
@@ -34,9 +36,11 @@ class Counting:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, number: int, received: Received) -> Reply:
-        question = received.messages[1]["content"]
+        rules, question = received.messages[0]["content"], received.messages[1]["content"]
         with self.lock:
             self.asked[question] += 1
+        if rules.startswith("You write replies"):
+            return _answer({kind: f"The {kind} bell rang." for kind in REFERENCES if f'- "{kind}"' in rules})
         shown = read_prompt(question)
         texts, criteria = shown.texts, [*shown.criteria]
         verdicts = [
@@ -44,10 +48,13 @@ class Counting:
             for name, text in texts.items()
         ]
         ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
-        said = json.dumps({"verdicts": verdicts, "ranking": ranking})
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 1000, "completion_tokens": 220}
-        return Reply(json.dumps({"choices": [choice], "usage": usage}).encode(), seconds=SECONDS)
+        return _answer({"verdicts": verdicts, "ranking": ranking})
+
+
+def _answer(said: Mapping[str, object]) -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 220}
+    return Reply(json.dumps({"choices": [choice], "usage": usage}).encode(), seconds=SECONDS)
 
 
 def settings(folder: Path, judge: ChatServer, **more: JsonValue) -> dict[str, str]:

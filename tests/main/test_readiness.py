@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import pytest
 import structlog
@@ -153,3 +153,53 @@ def test_it_says_what_the_offline_judge_scores(tmp_path: Path, caplog: pytest.Lo
     assert [" scores judged; configure a judge " in line for line in caplog.messages if "offline judge" in line] == [
         True
     ]
+
+
+class Costly(Quick):
+    name: ClassVar[str] = "costly"
+    costly_first_task: ClassVar[bool] = True
+    made_in: ClassVar[list[str]] = []
+    """The names of the threads."""
+    broken: ClassVar[bool] = False
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        self.made_in.append(threading.current_thread().name)
+        if self.broken:
+            raise RuntimeError("the package cannot be imported")
+        return super().task(split, index, params)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_costly_first_task_is_made_when_the_document_is_asked_for_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    monkeypatch.setattr(Costly, "made_in", [])
+    monkeypatch.setattr(Costly, "broken", broken)
+    app = create_app(
+        Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"quick": Quick, "costly": Costly}
+    )
+
+    def read_examples(document: dict[str, Any]) -> set[str]:
+        paths = ("/envs/quick/score", "/envs/costly/score", "/next-batch")
+        bodies = {path: document["paths"][path]["post"]["requestBody"]["content"] for path in paths}
+        return {path for path, body in bodies.items() if "example" in body["application/json"]}
+
+    with TestClient(app, base_url="http://127.0.0.1") as service:
+        wait_for(lambda: "/envs/quick/score" in read_examples(app.openapi()))
+        before = list(Costly.made_in), "/envs/costly/score" in read_examples(app.openapi())
+        documents = [service.get("/openapi.json") for _ in range(2)]
+        shown = [read_examples(document.json()) for document in documents]
+    examples = {"/envs/quick/score", "/next-batch"} | (set() if broken else {"/envs/costly/score"})
+    assert (before, [one.status_code for one in documents], shown) == (([], False), [200, 200], [examples] * 2)
+
+
+def test_a_costly_first_task_is_made_in_a_thread_so_that_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costly, "made_in", [])
+    app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"costly": Costly})
+    with TestClient(app, base_url="http://127.0.0.1") as service:
+        wait_for(lambda: batch_status(service, "costly") == 200)
+        batch_status(service, "costly")
+    first, *others = Costly.made_in
+    assert (first in others, first.startswith("asyncio")) == (False, True)

@@ -106,3 +106,22 @@ def test_closing_cancels_what_is_under_way_and_waits_for_it(
         return [flight.cancelled() for flight in begun], flights.names, sorted(ended)
 
     assert (asyncio.run(play()), caplog.messages) == (([True, True], (), ["a", "b"]), [])
+
+
+def test_the_age_of_the_oldest_flight_is_known_while_it_lasts(flights: SingleFlight[int]) -> None:
+    async def play() -> list[float]:
+        first, second = asyncio.Event(), asyncio.Event()
+        ages = [flights.longest_seconds]
+        one = flights.start(["a"], first.wait())
+        await asyncio.sleep(0.05)
+        two = flights.start(["b"], second.wait())
+        ages.append(flights.longest_seconds)
+        first.set()
+        await one
+        ages.append(flights.longest_seconds)
+        second.set()
+        await two
+        return [*ages, flights.longest_seconds]
+
+    before, both, younger, after = asyncio.run(play())
+    assert (before, both >= 0.05, younger < both, after) == (0.0, True, True, 0.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,3 +66,26 @@ def test_readiness_commits_a_write_on_postgresql(postgres: Postgres) -> None:
     after = read_versions()
     asyncio.run(opened.close())
     assert (len(before), after != before, [row[1] for row in after]) == (1, True, [row[1] for row in before])
+
+
+def test_reads_that_wait_and_free_space_are_known(store: Store) -> None:
+    async def read_at_once() -> tuple[int, int, int]:
+        before, release = store.read_depth, threading.Event()
+        reading = [asyncio.create_task(store._database.read(lambda _: release.wait(5))) for _ in range(7)]
+        await asyncio.sleep(0.1)
+        waiting = store.read_depth
+        release.set()
+        await asyncio.gather(*reading)
+        return before, waiting, store.read_depth
+
+    read_free_space = store.find_free_space()
+    assert asyncio.run(read_at_once()) == (0, 3, 0)  # of seven, for four readers
+    assert read_free_space is not None
+    assert read_free_space() > 0
+
+
+def test_the_disk_of_a_server_is_not_ours_to_see(postgres: Postgres) -> None:
+    opened = Store.open(postgres.migrated(), find_packaged_folder("migrations"))
+    found = opened.find_free_space()
+    asyncio.run(opened.close())
+    assert found is None

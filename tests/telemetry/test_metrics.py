@@ -127,7 +127,7 @@ def test_a_judgement_is_told_with_what_it_cost() -> None:
 def test_the_store_and_the_doors_are_told_of() -> None:
     observer = PrometheusObserver()
     waiting = [1, 2, 3]
-    observer.watch_queue(lambda: len(waiting))
+    observer.watch("db_write_queue", lambda: len(waiting))
     observer.record_commit(0.5)
     observer.record_request("/envs/{env}/score", "POST", 200, 0.25)
     before = samples(observer)

@@ -11,84 +11,93 @@ The program runs in an isolated process, which gets only the arguments. The resu
 `True` and `1.0` are not 1. Not paid: passing only most of the tests, a program with the examples written into it, code
 without a fence, two different programs, anything over the limits. The share of passed tests is a criterion of weight 0.
 
-With data sets configured (MBPP), their rows are the tasks, and results are compared as Python does. `level` then has no
-effect.
+With data sets configured (HumanEval, MBPP, APPS, TACO, LiveCodeBench), their rows are the tasks, and results are
+compared by the published rules, outside of the program too. `level` then has no effect.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
-from app.domain.digests import canonical_json
-from app.domain.errors import ScoringFailed
-from app.domain.programs import Ending, Execution, Program, ProgramLimits
-from app.domain.scores import Criterion, Score
+from app.domain.digests import canonical_json, digest_of_text
+from app.domain.errors import ScoringFailed, VerifierFailed
+from app.domain.programs import Program, ProgramLimits
+from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Frozen, Split
+from app.envs.code_exec.grading import CodeTests, build_criteria, run_tests
+from app.envs.code_exec.tasks.assert_tests import UNREAD, read_recorded
 from app.envs.code_exec.tasks.code_exercises import (
     CodeExercise,
     ReferenceCase,
-    check_results,
+    Test,
     choose_examples,
     choose_hidden_tests,
-    is_same_json,
 )
+from app.envs.code_exec.tasks.competition_rows import CompetitionRow
 from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
-from app.envs.code_exec.tasks.mbpp_rows import MbppRow, RowTests, is_equal
+from app.envs.code_exec.tasks.humaneval_rows import HumanEvalRow
+from app.envs.code_exec.tasks.livecodebench_rows import LiveCodeBenchRow
+from app.envs.code_exec.tasks.mbpp_rows import MbppRow
+from app.envs.code_exec.tasks.row_cases import RowCase, RowTests
+from app.envs.code_exec.tasks.row_programs import choose_cases, write_programs, write_recording
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.code import extract_committed_code
 from app.toolkit.answers.committed import Committed, map_completions, score_without_answer
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
+from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
 LIMITS: Final = ProgramLimits()
 _BY_LEVEL: Final = {level: [family for family in FAMILIES.values() if family.spec.level == level] for level in LEVELS}
-_ENDING_TEXTS: Final[Mapping[Ending, str]] = {
-    "no_function": "it defines no such function, or cannot be read",
-    "seconds": f"it takes longer than {LIMITS.seconds:g} seconds",
-    "idle_seconds": f"it sleeps or waits for longer than {LIMITS.idle_seconds:g} s",
-    "cpu_seconds": f"it takes more than {LIMITS.cpu_seconds:g} seconds of processor time",
-    "memory_mb": f"it takes more than {LIMITS.memory_mb} MB of memory",
-    "output_bytes": f"it returns more than {LIMITS.output_bytes // 1024} kB",
-    "died": "its process ended before the tests did",
-}
-
-
-ROW_PROMPT: Final = (
-    "{question}\n\nWrite it as the Python function `{function}`. This test is one of those it has to pass:\n\n"
-    "```python\n{shown}\n```\n\nPut the whole program into one fenced code block. It may take {seconds:g} s of "
-    "processor time and {memory} MB of memory."
+_ROW_PROMPTS: Final = read_packaged_data(
+    Path(__file__).parent / "tasks" / "row_prompts.yaml", TypeAdapter(dict[str, str])
 )
+
+CodeRow = MbppRow | HumanEvalRow | CompetitionRow | LiveCodeBenchRow
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class CodeExecParams(LevelParams, DatasetParams):
-    """`level` has no effect on rows of data sets."""
+    """`level` has no effect on rows of data sets, `tests` on nothing else."""
+
+    tests: Annotated[int | None, Field(ge=2, le=100_000, exclude_if=_is_none)] = None
+    """How many of a row's tests are run; the row decides which. By default up to 1,000 calls of a function, or up to 32
+    runs of a program that reads standard input."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodeTests:
-    """What is run for a task. `setup` runs after the answer."""
+class RowReference(Frozen):
+    """The reference of a row's task. The tests are read from the row again: there may be megabytes of them."""
 
     function: str
-    setup: str
-    cases: Sequence[ReferenceCase]
-    same: Callable[[JsonValue, JsonValue], bool]
+    row: str
+    """Digest of the row."""
+    tests: int | None = None
 
 
-class CodeExec(DatasetEnvironment[MbppRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
+class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "2"
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
-    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (MbppRow,)
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (
+        MbppRow,
+        HumanEvalRow,
+        CompetitionRow,
+        LiveCodeBenchRow,
+    )
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
             strategy="prompt_features",
@@ -111,20 +120,22 @@ class CodeExec(DatasetEnvironment[MbppRow], ProceduralEnvironment[CodeExercise, 
     def digests(self) -> Mapping[str, str]:
         return {**super().digests, "families": digest_families()}
 
-    def build_row_task(self, row: MbppRow, dataset: Dataset[MbppRow], params: BaseModel) -> Task:
-        tests = row.tests
-        text = ROW_PROMPT.format(
-            question=row.question,
-            function=tests.function,
-            shown=row.test_list[0].strip(),
-            seconds=LIMITS.cpu_seconds,
-            memory=LIMITS.memory_mb,
+    def build_row_task(self, row: CodeRow, dataset: Dataset[CodeRow], params: BaseModel) -> Task:
+        prompt, slots = row.slots
+        text = _ROW_PROMPTS[prompt].format(
+            **slots, function=row.function, seconds=row.limits.cpu_seconds, memory=row.limits.memory_mb
         )
+        reference = RowReference(function=row.function, row=_digest_row(row), tests=getattr(params, "tests", None))
         return Task(
             messages=(Message(role="user", content=text),),
-            metadata={"function": tests.function},
-            reference=tests.model_dump(mode="json"),
+            metadata={"function": row.function, **row.metadata},
+            reference=reference.model_dump(mode="json"),
         )
+
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        if getattr(params, "tests", None) is not None:
+            params = params.model_copy(update={"tests": None})
+        return super().build_own_task(split, index, params)
 
     def make(self, draws: SeededRandom, level: Level, params: CodeExecParams) -> CodeExercise:
         family = draws.one(_BY_LEVEL[level])
@@ -161,76 +172,73 @@ class CodeExec(DatasetEnvironment[MbppRow], ProceduralEnvironment[CodeExercise, 
     def gold(self, task: Task) -> Completion | None:
         if _is_of_row(task):
             row = self.find_row(task)
-            return Completion(text=f"```python\n{row.gold}\n```") if row else None
+            return Completion(text=f"```python\n{row.gold}\n```") if row and row.gold else None
         return Completion(text=f"```python\n{self.solution(self.parse_reference(task))}\n```")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """Programs run at the same time, equal ones once."""
-        tests = self._read_tests(task)
-        programs = await map_completions(group, lambda one: extract_committed_code(one.answer, tests.function))
+        try:
+            tests = await self._read_row_tests(task, tools) if _is_of_row(task) else self._read_tests(task)
+        except ScoringFailed as error:
+            return [Score.from_error(error)] * len(group)
+        programs = await map_completions(group, lambda one: extract_committed_code(one.answer, tests.defines))
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
-        scores = await asyncio.gather(*(_run_tests(source, tests, tools) for source in sources))
+        scores = await asyncio.gather(*(run_tests(source, tests, tools) for source in sources))
         by_source = dict(zip(sources, scores, strict=True))
         return [_pick_score(program, by_source) for program in programs]
 
     def _read_tests(self, task: Task) -> CodeTests:
-        if _is_of_row(task):
-            row = RowTests.model_validate(task.reference)
-            cases = [ReferenceCase(list(case.arguments), case.expected) for case in row.cases]
-            return CodeTests(function=row.function, setup=row.setup, cases=cases, same=is_equal)
         made = self.parse_reference(task)
-        return CodeTests(function=made.family, setup="", cases=choose_hidden_tests(made), same=is_same_json)
+        cases = choose_hidden_tests(made)
+        calls = tuple(tuple(case.arguments) for case in cases)
+
+        def write(source: str) -> list[tuple[Program, Sequence[Test]]]:
+            return [(Program(source=source, function=made.family, calls=calls, limits=LIMITS), cases)]
+
+        return CodeTests(defines=made.family, limits=LIMITS, count=len(cases), is_large=False, write=write)
+
+    async def _read_row_tests(self, task: Task, tools: Tools) -> CodeTests:
+        """VerifierFailed when the row is not there any more."""
+        reference = RowReference.model_validate(task.reference)
+        row, tests = await asyncio.to_thread(self._read_row, task, reference)
+        if tests.check:
+            tests = replace(tests, cases=await _record_cases(tests, row.limits, tools))
+        limits, cases = row.limits, choose_cases(tests, reference.tests, reference.row)
+
+        def write(source: str) -> Iterator[tuple[Program, Sequence[Test]]]:
+            return write_programs(source, tests, cases, limits)
+
+        return CodeTests(defines=row.defines, limits=limits, count=len(cases), is_large=True, write=write)
+
+    def _read_row(self, task: Task, reference: RowReference) -> tuple[CodeRow, RowTests]:
+        row = self.find_row(task)
+        if row is None or _digest_row(row) != reference.row:
+            raise VerifierFailed("the data set has changed since the task was made")
+        return row, row.build_tests()
+
+
+async def _record_cases(tests: RowTests, limits: ProgramLimits, tools: Tools) -> list[RowCase]:
+    """VerifierFailed where the right program of the row does not run."""
+    execution = await tools.programs.run(write_recording(tests, limits))
+    try:
+        (made,) = execution.returned
+        return read_recorded(made.value, tests.function)
+    except UNREAD:
+        raise VerifierFailed("the tests of the row cannot be run with its own solution") from None
 
 
 def _is_of_row(task: Task) -> bool:
-    return isinstance(task.reference, Mapping) and "cases" in task.reference
+    return isinstance(task.reference, Mapping) and "row" in task.reference
+
+
+def _digest_row(row: CodeRow) -> str:
+    return digest_of_text("\0".join(f"{name}={getattr(row, name)}" for name in type(row).model_fields))
 
 
 def _pick_score(program: Committed, by_source: Mapping[str, Score]) -> Score:
     if program.text is not None:
         return by_source[program.text]
-    return score_without_answer(program).model_copy(update={"criteria": _build_criteria(0.0, 0.0)})
-
-
-def _build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
-    """The same for every completion, as trainers want them."""
-    return (
-        Criterion(name="correct", value=correct, weight=1.0),
-        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
-    )
-
-
-async def _run_tests(source: str, tests: CodeTests, tools: Tools) -> Score:
-    calls = tuple(tuple(test.arguments) for test in tests.cases)
-    whole = f"{source}\n{tests.setup}\n" if tests.setup else source
-    try:
-        execution = await tools.programs.run(Program(source=whole, function=tests.function, calls=calls, limits=LIMITS))
-    except ScoringFailed as error:
-        return Score.from_error(error)
-    return _grade_execution(execution, tests)
-
-
-def _grade_execution(execution: Execution, tests: CodeTests) -> Score:
-    right = check_results(tests.cases, execution.returned, tests.same)
-    correct = float(execution.ending == "finished" and all(right))
-    return Score(
-        outcome="scored",
-        reward=correct,
-        gate=1.0,
-        absolute=correct,
-        criteria=_build_criteria(correct, sum(right) / len(tests.cases)),
-        rationale=_explain_score(execution, right),
-    )
-
-
-def _explain_score(execution: Execution, right: Sequence[bool]) -> str:
-    if execution.ending != "finished":
-        return _ENDING_TEXTS[execution.ending]
-    if all(right):
-        return "correct"
-    raised = sum(one.fault == "raised" for one in execution.returned)
-    without = f"; in {raised} of them it raises an exception" if raised else ""
-    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
+    return score_without_answer(program).model_copy(update={"criteria": build_criteria(0.0, 0.0)})
 
 
 def _write_example(made: CodeExercise, case: ReferenceCase) -> str:

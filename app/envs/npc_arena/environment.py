@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
@@ -21,28 +21,35 @@ from app.characters.casting import (
     cast_all,
     list_claimable_sources,
 )
-from app.characters.loading import parse_model, read_own_scenes, read_scenes, read_sheets
+from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes, read_sheets
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
+from app.characters.world_files import list_world_files, read_world
 from app.domain.calibration import ReferencePlan
 from app.domain.digests import canonical_json, digest, digest_of_model
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
+from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, find_next_turn
+from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written
+from app.envs.npc_arena.composed_scenes import SceneComposer
+from app.envs.npc_arena.scene_rows import SceneRow, SceneRows, build_row_form
+from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, extract_spoken, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
-from app.ports import Datasets, Drafted, Environment, Tools
-from app.toolkit.answers.committed import map_completions, strip_thinking
+from app.ports import Datasets, Drafted, Tools
+from app.toolkit.answers.committed import map_completions
+from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.package_data import find_packaged_folder
 from app.toolkit.templates import Template
 
 _FOLDER = Path(__file__).parent
 PACKAGED_SCENES = _FOLDER / "scenes"
+PACKAGED_WORLDS = _FOLDER / "worlds"
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
 _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
@@ -50,14 +57,16 @@ _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
-Turns = Literal["single", "multi", "both"]
 
-
-class NpcArenaParams(Staging):
-    """What changes the prompt and the choice of scenes."""
+class NpcArenaParams(Staging, DatasetParams):
+    """What changes the prompt and the choice of scenes. `turns` and `scenes` have no effect on rows of data sets."""
 
     turns: Turns = "single"
     """`single`: scenes of one reply. `multi`: scenes that a scripted player continues (`/step`). `both`: all scenes."""
+
+    scenes: Written = "all"
+    """`by_hand`: scenes of scene files. `composed`: those composed from the fields of sheets and the events of their
+    worlds. `all`: both."""
 
     world: Name | None = None
     """World whose events are retrieved; null retrieves none."""
@@ -82,29 +91,11 @@ class NpcArenaReference(Frozen):
     """Game time of what was retrieved."""
 
 
-class CastRoster:
-    """The characters in their scenes, by split and number of turns."""
-
-    def __init__(self, casts: Sequence[Cast]) -> None:
-        self._casts = {
-            (split, turns): tuple(cast for cast in casts if cast.scene.split == split and _is_chosen(cast, turns))
-            for split in get_args(Split)
-            for turns in get_args(Turns)
-        }
-        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
-
-    def list_casts(self, split: Split, turns: Turns) -> tuple[Cast, ...]:
-        """In the order given."""
-        return self._casts[split, turns]
-
-    def find_cast(self, character: str, scene: str) -> Cast | None:
-        return self._by_ids.get((character, scene))
-
-
-class NpcArena(Environment):
+class NpcArena(DatasetEnvironment[SceneRow]):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
+    row_forms: ClassVar[tuple[type[BaseModel], ...]] = (SceneRow,)
     rubric: ClassVar[Rubric | None] = _RUBRIC
     takes_rubric: ClassVar[bool] = True
     multi_turn: ClassVar[bool] = True
@@ -117,24 +108,32 @@ class NpcArena(Environment):
         scene_sets: Sequence[SceneSet],
         origin: str = "character_sheets",
         fallback: Sequence[SceneSet] = (),
+        composer: SceneComposer | None = None,
+        datasets: Mapping[str, Dataset[SceneRow]] | None = None,
     ) -> None:
-        """`fallback`: scenes for what the others leave open."""
+        """`fallback`: scenes for what the others leave open. `composer`: makes more from the sheets."""
+        super().__init__(datasets)
         self.sheets = tuple(sheets)
+        self._rows = SceneRows(self.datasets, self.sheets)
         self._scene_sets = tuple(scene_sets)
         self._fallback = tuple(fallback)
         self._origin = origin
-        self._scenes = {scene.id: scene for scenes in (*fallback, *scene_sets) for scene in scenes.scenes}
+        self._composer = composer
+        composed = () if composer is None else composer.compose(self.sheets)
+        self._scenes = {scene.id: scene for scenes in (*composed, *fallback, *scene_sets) for scene in scenes.scenes}
         self._lorebooks = {
             sheet.id: prepare_books({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
         }
         # by digest, so that neighbours are different characters even without shuffling
-        casts = cast_all(sheets, scene_sets, fallback)
-        self._roster = CastRoster(sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id])))
+        casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
+        ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
+        self._roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
-        return cls.read(folder, datasets.folder("character_scenes"))
+        arena = cls.read(folder, datasets.folder("character_scenes"))
+        return arena._build_again(arena.sheets, datasets.rows(cls.name, build_row_form(arena.sheets)))
 
     @classmethod
     def read(cls, folder: Path, scenes: Path | None = None) -> Self:
@@ -142,7 +141,10 @@ class NpcArena(Environment):
         up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
             own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
-            arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES))
+            worlds = [read_world(file) for file in list_world_files(folder)]
+            packaged = [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)]
+            composer = SceneComposer.read(worlds, packaged)
+            arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -150,14 +152,15 @@ class NpcArena(Environment):
         return arena
 
     @property
-    def origin(self) -> str:
+    def own_origin(self) -> str:
         return self._origin
 
     @cached_property
-    def digests(self) -> Mapping[str, str]:
+    def own_digests(self) -> Mapping[str, str]:
         return {
             "sheets": digest([sheet.digest for sheet in self.sheets]),
             "scenes": digest([digest_of_model(scenes) for scenes in (*self._scene_sets, *self._fallback)]),
+            **({} if self._composer is None else {"compositions": self._composer.digest}),
             "rubric": digest_of_model(_RUBRIC),
             "prompt": _PROMPT.digest,
         }
@@ -171,14 +174,37 @@ class NpcArena(Environment):
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
         sheets = [CharacterSheet.model_validate_json(text) for text in texts]
-        return type(self)(sheets, self._scene_sets, self._origin, self._fallback)
+        return self._build_again(sheets, self.datasets)
+
+    def _build_again(self, sheets: Sequence[CharacterSheet], datasets: Mapping[str, Dataset[SceneRow]]) -> Self:
+        return type(self)(sheets, self._scene_sets, self._origin, self._fallback, self._composer, datasets)
+
+    def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
+        chosen = NpcArenaParams.model_validate(params)
+        return self._roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
+
+    def count_own_tasks(self, split: Split, params: BaseModel) -> int:
+        return len(self._list_casts(split, params))
+
+    def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return self._build_bare_task(self._list_casts(split, params)[index], params)
 
     def size(self, split: Split, params: BaseModel) -> int:
-        return len(self._roster.list_casts(split, NpcArenaParams.model_validate(params).turns))
+        dataset = self.find_dataset(params)
+        return self.count_own_tasks(split, params) if dataset is None else self._rows.count(dataset.name, split)
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+    def build_dataset_task(self, dataset: Dataset[SceneRow], split: Split, index: int, params: BaseModel) -> Task:
+        return self._build_bare_task(self._rows.cast(dataset.name, split, index), params)
+
+    def count_left_out(self, dataset: str, split: Split) -> Mapping[str, int]:
+        return self._rows.count_left_out(dataset, split)
+
+    def gold(self, task: Task) -> Completion | None:
+        cast = self.find_cast(task) if self._rows.has(task) else None
+        return None if cast is None or cast.scene.exemplar is None else Completion(text=cast.scene.exemplar)
+
+    def _build_bare_task(self, cast: Cast, params: BaseModel) -> Task:
         chosen = NpcArenaParams.model_validate(params)
-        cast = self._roster.list_casts(split, chosen.turns)[index]
         reference = NpcArenaReference(character=cast.sheet.id, scene=cast.scene.id, params=chosen)
         return self._build_task(reference.model_copy(update={"passages": self._recall_lore(reference, cast)}), cast)
 
@@ -206,18 +232,20 @@ class NpcArena(Environment):
             return task
         passages = (*self._recall_lore(reference, cast), *context.passages)
         retrieved = {"passages": passages, "withheld": context.withheld, "now": context.as_of}
-        return self._build_task(reference.model_copy(update=retrieved), cast)
+        placed = self._build_task(reference.model_copy(update=retrieved), cast)
+        return placed.model_copy(update={"metadata": {**task.metadata, **placed.metadata}})
 
     def find_cast(self, task: Task) -> Cast | None:
         """The character and scene of a task; None if they are no longer served."""
         reference = NpcArenaReference.model_validate(task.reference)
-        return self._roster.find_cast(reference.character, reference.scene)
+        rows, scene = self._rows, reference.scene
+        return rows.find_cast(task, scene) if rows.has(task) else self._roster.find_cast(reference.character, scene)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         cast = self.find_cast(task)
         if cast is None:
             raise InvalidRequest("this character or scene is no longer there", field="task_id")
-        return find_next_turn(cast.scene, messages, _extract_spoken)
+        return find_next_turn(cast.scene, messages, extract_spoken)
 
     def draft(self, draft: BaseModel) -> Drafted:
         wanted = NpcArenaDraft.model_validate(draft.model_dump())
@@ -243,7 +271,7 @@ class NpcArena(Environment):
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
-        entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, _extract_spoken))
+        entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, extract_spoken))
         entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
@@ -289,16 +317,8 @@ def _compose_brief(cast: Cast) -> str:
     return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))
 
 
-def _is_chosen(cast: Cast, turns: Turns) -> bool:
-    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
-
-
 def _add_flags(score: Score, entry: CandidateEntry) -> Score:
     return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
-
-
-def _extract_spoken(reply: str) -> str:
-    return strip_thinking(reply).text.strip()
 
 
 def _list_utterances(cast: Cast) -> tuple[str, ...]:

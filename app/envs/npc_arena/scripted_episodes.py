@@ -10,6 +10,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.judging import GateFacts, SpokenLine
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Turn
+from app.toolkit.answers.committed import strip_thinking
 from app.toolkit.replay import score_forgery
 
 ReplyFilter = Callable[[str], str]
@@ -134,3 +135,7 @@ def _normalise_reply(reply: str) -> str:
 def _write_line(speaker: str, text: str) -> str:
     plain = " ".join(text.replace('"', "”").split())
     return json.dumps({speaker: plain}, ensure_ascii=False)
+
+
+def extract_spoken(reply: str) -> str:
+    return strip_thinking(reply).text.strip()

@@ -18,6 +18,7 @@ from app.http.api.models import (
     JudgeList,
     SplitInfo,
 )
+from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
@@ -47,9 +48,10 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
         return _build_environment_info(gateway, env, not_for_training)
 
     @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
-    async def judge_list() -> JudgeList:
+    async def judge_list(bounds: CallerBounds) -> JudgeList:
         versions = await gateway.run_health.list_versions(tuple(gateway.panels.judges))
-        return JudgeList(judges=_list_judges(gateway, not_for_training, versions))
+        listed = _list_judges(gateway, not_for_training, versions)
+        return JudgeList(judges=listed if bounds.is_open else tuple(map(_leave_out_spending, listed)))
 
     return router
 
@@ -113,6 +115,11 @@ def _list_judges(
         )
         for name, judge in gateway.panels.judges.items()
     )
+
+
+def _leave_out_spending(judge: JudgeInfo) -> JudgeInfo:
+    """What it spent is of all runs. `GET /runs/{run}` has a run's own."""
+    return judge.model_copy(update={"report": None})
 
 
 def describe_environment(environment: type[Environment]) -> str:

@@ -8,15 +8,18 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from app.domain.access import KeyBounds, find_bounds
 from app.domain.digests import canonical_json, digest_of_text
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Turn
 from app.domain.values import Name, Split
+from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.store import IdempotencyKey
 from app.service.gateway import Gateway
+from app.service.key_bounds import check_hand_out, scope_idempotency
 from app.service.request_models import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
 
 IdempotencyHeader = Annotated[
@@ -53,17 +56,24 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
-    async def next_batch(request: BatchOptions, client: Request) -> TaskBatch:
-        return await gateway.dispatcher.next_batch(name, _to_next_batch(request), client.is_disconnected)
+    async def next_batch(request: BatchOptions, client: Request, bounds: CallerBounds) -> TaskBatch:
+        return await hand_out(_to_next_batch(request), client, bounds)
 
-    async def next_batch_by_query(query: Annotated[BatchQuery, Query()], client: Request) -> TaskBatch:
-        return await gateway.dispatcher.next_batch(name, _parse_query(query), client.is_disconnected)
+    async def next_batch_by_query(
+        query: Annotated[BatchQuery, Query()], client: Request, bounds: CallerBounds
+    ) -> TaskBatch:
+        return await hand_out(_parse_query(query), client, bounds)
 
-    async def step(request: StepRequest) -> Turn:
+    async def hand_out(request: NextBatch, client: Request, bounds: KeyBounds) -> TaskBatch:
+        check_hand_out(bounds, name, request.run, request.params)
+        return await gateway.dispatcher.next_batch(name, request, client.is_disconnected)
+
+    async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
+        await gateway.bounds.require_tasks(bounds, [request.task_id], "task_id")
         return await gateway.stepper.step(name, request)
 
-    async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
-        return await gateway.scoring.score(request, name, await build_idempotency_key(key, request))
+    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> ScoreResponse:
+        return await score_in_bounds(gateway, request, name, client, key)
 
     next_batch.__annotations__["request"] = request_type
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
@@ -76,7 +86,16 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     return router
 
 
-async def build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
+async def score_in_bounds(
+    gateway: Gateway, request: ScoreRequest, environment: str | None, client: Request, key: str | None
+) -> ScoreResponse:
+    caller = find_caller(client.scope)
+    await gateway.bounds.check_score(find_bounds(caller), request)
+    repeat = scope_idempotency(caller, await _build_idempotency_key(key, request))
+    return await gateway.scoring.score(request, environment, repeat)
+
+
+async def _build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
     return (
         None if key is None else IdempotencyKey(key=key, body_digest=await asyncio.to_thread(digest_request, request))
     )

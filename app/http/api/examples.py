@@ -1,14 +1,19 @@
 """Working examples in the OpenAPI document: Swagger UI sends them on Execute."""
 
+import asyncio
+import logging
 from collections.abc import Callable
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, JsonValue
+from starlette.routing import Route
 
 from app.domain.tasks import Completion, Message
 from app.ports.environment import Environment
 from app.service.gateway import Gateway
 from app.service.request_models import NextBatch
+
+log = logging.getLogger(__name__)
 
 Document = dict[str, JsonValue]
 
@@ -18,27 +23,21 @@ UNSURE = Completion(text="I am not sure.")
 
 
 class Examples:
-    """Example bodies by path. They name a real task of each environment, so they need its data to be loaded."""
+    """Example bodies by path. They name a real task of each environment, so they need its data to be loaded. Where the
+    first task is costly, it is made when the document is first asked for."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, JsonValue] = {}
+        self._members: dict[str, JsonValue] = {}
+        self._completing = asyncio.Lock()
 
     async def prepare(self, gateway: Gateway) -> None:
-        members: list[JsonValue] = []
-        for name in gateway.catalogue.classes:
-            if gateway.catalogue.explain_unavailability(name) is None:
-                task_id, gold = await _fetch_first_task(gateway, name)
-                score = _build_score_body(task_id, gold)
-                self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(gateway.catalogue.classes[name])
-                self._bodies[f"/envs/{name}/step"] = _build_step_body(task_id, gold)
-                self._bodies[f"/envs/{name}/score"] = score
-                self._bodies["/score"] = score
-                self._bodies |= _build_try_body(gateway.catalogue.classes[name])
-                members.append({"env": name, "weight": 1.0})
-        if members:
-            self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": members}
+        """Anew for every environment that serves, but for those of a costly first task."""
+        for name, environment in gateway.catalogue.classes.items():
+            if not environment.costly_first_task:
+                await self._prepare_one(gateway, name)
 
-    def install(self, app: FastAPI) -> None:
+    def install(self, app: FastAPI, gateway: Gateway) -> None:
         original: Callable[[], Document] = app.openapi
 
         def add_examples() -> Document:
@@ -47,8 +46,44 @@ class Examples:
                 _set_example(document, path, body)
             return document
 
+        async def serve_document(request: Request) -> Response:
+            await self._complete(gateway)
+            reply: Response = await shown.endpoint(request)
+            return reply
+
         # The documented way to extend the document is to replace this method.
         app.openapi = add_examples  # type: ignore[method-assign]
+        (place, shown), *_ = [
+            (place, route)
+            for place, route in enumerate(app.router.routes)
+            if isinstance(route, Route) and route.path == app.openapi_url
+        ]
+        app.router.routes[place] = Route(shown.path, serve_document, include_in_schema=False)
+
+    async def _complete(self, gateway: Gateway) -> None:
+        """With the examples of a costly first task that are missing. The document is shown without one that cannot be
+        made."""
+        async with self._completing:
+            for name, environment in gateway.catalogue.classes.items():
+                if environment.costly_first_task and name not in self._members:
+                    try:
+                        await self._prepare_one(gateway, name)
+                    except Exception:
+                        log.exception("the example of %s could not be made", name)
+
+    async def _prepare_one(self, gateway: Gateway, name: str) -> None:
+        if gateway.catalogue.explain_unavailability(name) is not None:
+            return
+        task_id, gold = await _fetch_first_task(gateway, name)
+        score = _build_score_body(task_id, gold)
+        self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(gateway.catalogue.classes[name])
+        self._bodies[f"/envs/{name}/step"] = _build_step_body(task_id, gold)
+        self._bodies[f"/envs/{name}/score"] = score
+        self._bodies["/score"] = score
+        self._bodies |= _build_try_body(gateway.catalogue.classes[name])
+        self._members[name] = {"env": name, "weight": 1.0}
+        mix = [self._members[one] for one in sorted(self._members)]
+        self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": mix}
 
 
 async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:

@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from app.domain.errors import NotFound
 from app.domain.exports import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.domain.suggestions import suggest
+from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
 from app.service.exports.label_rows import LabelRows
@@ -20,6 +21,7 @@ from app.service.exports.stream import (
     summarise_labels,
 )
 from app.service.gateway import Gateway
+from app.service.key_bounds import require_named
 
 NEWEST_GROUP: Final = "Newest-Group"
 """The header that says up to which group an export goes, for a summary of the same groups."""
@@ -39,7 +41,8 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         response_class=StreamingResponse,
         responses={200: files, **document_problems(401, 404, 422, 503)},
     )
-    async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
+    async def export(wanted: Annotated[ExportRequest, Query()], bounds: CallerBounds) -> StreamingResponse:
+        require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
         # before the response starts, so that an unavailable store is a 503
         last = await gateway.exports.get_newest_group_sequence()
@@ -63,7 +66,8 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         summary="How many rows an export holds, and how many completions it leaves out and why",
         responses=document_problems(401, 404, 422, 503),
     )
-    async def summarise(wanted: Annotated[ExportSummaryRequest, Query()]) -> ExportSummary:
+    async def summarise(wanted: Annotated[ExportSummaryRequest, Query()], bounds: CallerBounds) -> ExportSummary:
+        require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
         if wanted.shape == "labels":
             return await summarise_labels(_read_labels(wanted))

@@ -22,9 +22,11 @@ from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name
 from app.evaluation.agreement_figures import AgreementSlice
 from app.evaluation.judge_agreement import measure_judge_agreement, measure_slices
+from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
+from app.service.key_bounds import require_named
 from app.service.label_models import (
     ImportReceipt,
     ItemRequest,
@@ -98,19 +100,28 @@ def create_label_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
     @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
-    async def next_item(request: Annotated[ItemRequest, Body(openapi_examples=ITEM_EXAMPLES)]) -> NextItem:
+    async def next_item(
+        request: Annotated[ItemRequest, Body(openapi_examples=ITEM_EXAMPLES)], bounds: CallerBounds
+    ) -> NextItem:
+        bounds.require_run(request.run, "run")
+        bounds.require_environment(request.environment, "environment")
         return await gateway.labelling.next_item(request)
 
     @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
-    async def skip(request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)]) -> NextItem:
+    async def skip(
+        request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)], bounds: CallerBounds
+    ) -> NextItem:
+        await gateway.bounds.require_item(bounds, request.lease_id)
         return await gateway.labelling.skip(request)
 
     @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
     async def withdraw(
         label_id: Annotated[str, Path(max_length=64)],
         labeller: Annotated[LabellerName, Query()],
+        bounds: CallerBounds,
         lease_seconds: Annotated[LeaseSeconds, Query()] = 1800.0,
     ) -> WithdrawnLabel:
+        await gateway.bounds.require_label(bounds, label_id)
         return await gateway.labelling.withdraw(label_id, labeller, lease_seconds)
 
     @router.post(
@@ -174,9 +185,11 @@ def create_agreement_router(gateway: Gateway) -> APIRouter:
     )
     async def agreement(
         judge: Annotated[str, Path(max_length=100, examples=["critic"])],
+        bounds: CallerBounds,
         env: Annotated[str | None, Query(max_length=100, description="Only groups of this environment.")] = None,
         run: Annotated[Name | None, Query(description="Only groups of this run.")] = None,
     ) -> JudgeAgreement:
+        require_named(bounds, run, env)
         if judge not in gateway.panels.judges:
             raise NotFound(
                 f"there is no judge {judge!r}{suggest(judge, gateway.panels.judges)}; GET /judges lists them"

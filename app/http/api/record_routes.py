@@ -4,18 +4,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
+from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupFilter, StatisticsBreakdown
 from app.domain.health_records import RunHealth
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome
 from app.domain.values import Name
-from app.http.api.environment_routes import IdempotencyHeader, build_idempotency_key
+from app.http.api.environment_routes import IdempotencyHeader, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
+from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 from app.service.group_scoring import build_reply
+from app.service.key_bounds import check_mixture, list_within
 from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
 from app.service.run_registry import RunReport, RunSettings
 
@@ -29,12 +32,13 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
     @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
-    async def next_mixed_batch(request: NextMixedBatch, client: Request) -> TaskBatch:
+    async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> TaskBatch:
+        check_mixture(bounds, request)
         return await gateway.dispatcher.next_mixed_batch(request, client.is_disconnected)
 
     @router.post("/score", summary="Score groups of any environments", responses=refusals)
-    async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
-        return await gateway.scoring.score(request, None, await build_idempotency_key(key, request))
+    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> ScoreResponse:
+        return await score_in_bounds(gateway, request, None, client, key)
 
     return router
 
@@ -44,7 +48,8 @@ def create_records_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(401, 404, 422, 503)
 
     @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
-    async def task(task_id: TaskId) -> TaskView:
+    async def task(task_id: TaskId, bounds: CallerBounds) -> TaskView:
+        await gateway.bounds.require_tasks(bounds, [task_id])
         record = (await gateway.task_cache.get([task_id])).get(task_id)
         if record is None:
             raise NotFound(f"there is no task {task_id}")
@@ -52,6 +57,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
 
     @router.get("/groups", summary="The newest groups, or groups by id once scored", responses=refusals)
     async def groups(
+        bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
         env: Annotated[str | None, Query(max_length=100)] = None,
@@ -63,9 +69,17 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         limit: Limit = 50,
     ) -> GroupPage | GroupReplies:
         if id:
-            return await _collect_groups(gateway, id, wait)
+            return await _collect_groups(gateway, id, wait, bounds)
         where = GroupFilter(
-            environment=env, run=run, outcome=outcome, purpose=purpose, task_id=task_id, before=before, limit=limit
+            environment=env,
+            run=run,
+            environments=bounds.environments,
+            runs=bounds.runs,
+            outcome=outcome,
+            purpose=purpose,
+            task_id=task_id,
+            before=before,
+            limit=limit,
         )
         page = await gateway.views.list_groups(where)
         return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
@@ -79,6 +93,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
 
     @router.get("/stats", summary="Rewards by environment, run and policy step", responses=refusals)
     async def statistics(
+        bounds: CallerBounds,
         env: Annotated[str | None, Query(max_length=100)] = None,
         run: Annotated[str | None, Query(max_length=100)] = None,
         by: Annotated[
@@ -95,7 +110,11 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await gateway.views.count_uncounted()
         rows = await gateway.views.get_statistics(env, run, by=breakdown, judge=judge)
-        shown = tuple(row for row in rows if not labelled or row.environment in labelled)
+        shown = tuple(
+            row
+            for row in rows
+            if (not labelled or row.environment in labelled) and bounds.allows_group(row.run, row.environment)
+        )
         return StatisticsView(rows=shown, uncounted=uncounted)
 
     return router
@@ -110,8 +129,8 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
         return await gateway.runs.put(run, settings)
 
     @router.get("", summary="Every run, by name", responses=document_problems(401, 422, 503))
-    async def runs(after: Name | None = None, limit: Limit = 100) -> RunPage:
-        page = await gateway.runs.list_runs(limit, after)
+    async def runs(bounds: CallerBounds, after: Name | None = None, limit: Limit = 100) -> RunPage:
+        page = await list_within(gateway.runs.list_runs, _name_run, bounds.allows_run, limit, after)
         return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
@@ -152,9 +171,15 @@ def _choose_breakdown(by: str | None, judge: str | None, labelled: bool) -> Stat
     return "judge" if by or judge else None
 
 
-async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float) -> GroupReplies:
-    groups = await gateway.scoring.collect(ids, wait)
-    missing = [identity for identity in ids if identity not in groups]
+def _name_run(run: Run) -> str:
+    return run.name
+
+
+async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float, bounds: KeyBounds) -> GroupReplies:
+    foreign = await gateway.bounds.find_foreign(bounds, ids)
+    collected = {} if foreign else await gateway.scoring.collect(ids, wait)
+    groups = {name: group for name, group in collected.items() if bounds.allows_group(group.run, group.environment)}
+    missing = sorted(foreign) or [identity for identity in ids if identity not in groups]
     if missing:
         raise NotFound(f"there is no group {missing[0]}", field="query.id")
     return GroupReplies(groups=tuple(build_reply(groups[identity]) for identity in ids))

@@ -10,10 +10,12 @@ from app.domain.errors import InvalidRequest
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalExplanation, World
 from app.http.api.lorebook_routes import WorldName, create_lorebooks_router
+from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import JsonRoute
 from app.http.web.event_cursors import build_cursor, parse_cursor
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
+from app.service.key_bounds import list_worlds_within
 from app.service.world_requests import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
 
 BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
@@ -127,8 +129,10 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
     desk = gateway.worlds
 
     @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
-    async def worlds(after: Name | None = None, limit: Limit = 100, closed: ListClosed = False) -> WorldPage:
-        page = await desk.list_worlds(limit, after, closed=closed)
+    async def worlds(
+        bounds: CallerBounds, after: Name | None = None, limit: Limit = 100, closed: ListClosed = False
+    ) -> WorldPage:
+        page = await list_worlds_within(desk, bounds, limit, after, closed=closed)
         return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{world}", summary="One world", responses=looks)
@@ -139,8 +143,11 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
         "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
     )
     async def branch(
-        world: BranchName, branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)]
+        world: BranchName,
+        branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)],
+        bounds: CallerBounds,
     ) -> World:
+        bounds.require_world(branching.parent, "parent")
         return await desk.branch(world, branching)
 
     @router.delete(

@@ -1,6 +1,7 @@
 """Pages for people: the newest groups, one group side by side, statistics."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -8,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
+from app.domain.access import KeyBounds
 from app.domain.groups import GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown
 from app.domain.rewards import compute_statistics
 from app.domain.run_costs import RunCost
@@ -21,6 +23,7 @@ from app.http.viewer.rendering import Renderer
 from app.http.viewer.retrieved_passages import build_retrieved
 from app.http.viewer.scorings import build_columns
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
+from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry
@@ -51,22 +54,30 @@ def create_viewer_router(
     queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
     worlds: WorldPages | None = None,
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
+    sign_in: Callable[[Renderer], APIRouter] | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
     `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds.
-    `find_cost` says what judging a run has cost."""
+    `find_cost` says what judging a run has cost, `sign_in` adds the page for keys."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+    if sign_in is not None:
+        router.routes.extend(sign_in(renderer).routes)
 
     @router.get("/")
     async def newest(
-        request: Request, environment: Word = "", run: Word = "", outcome: Word = "", before: Sequence53 = None
+        request: Request,
+        bounds: CallerBounds,
+        environment: Word = "",
+        run: Word = "",
+        outcome: Word = "",
+        before: Sequence53 = None,
     ) -> Response:
-        where = _build_filter(environment, run, outcome, before)
+        where = _build_filter(environment, run, outcome, before, bounds)
         page = await views.list_groups(where)
         return renderer.render_page(
             request,
@@ -87,6 +98,7 @@ def create_viewer_router(
     async def group(
         request: Request,
         group_id: str,
+        bounds: CallerBounds,
         environment: Word = "",
         run: Word = "",
         outcome: Word = "",
@@ -102,7 +114,7 @@ def create_viewer_router(
                 "all": "Show the newest groups.",
             }
             return renderer.render_page(request, "missing.html", gone, status=404)
-        where = _build_filter(environment, run, outcome, None)
+        where = _build_filter(environment, run, outcome, None, bounds)
         newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
         return renderer.render_page(
             request,
@@ -111,23 +123,32 @@ def create_viewer_router(
         )
 
     @router.get("/view/stats")
-    async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
-        where = _build_filter(environment, run, "", None)
+    async def statistics(
+        request: Request, bounds: CallerBounds, environment: Word = "", run: Word = "", by: Word = ""
+    ) -> Response:
+        where = _build_filter(environment, run, "", None, bounds)
         breakdown = next((known for known in _BREAKDOWNS if known == by), None)
         rows = await views.get_statistics(where.environment, where.run, by=breakdown)
-        named = [(row, escape_invisible(row.label or row.judge or row.dataset or "")) for row in rows]
+        named = [
+            (row, escape_invisible(row.label or row.judge or row.dataset or ""))
+            for row in rows
+            if bounds.allows_group(row.run, row.environment)
+        ]
         shown = {"rows": named, "where": where, "environments": environments, "by": breakdown}
-        cost = await find_cost(where.run) if find_cost is not None and where.run else None
+        asked = where.run if where.run and bounds.allows_run(where.run) else None
+        cost = await find_cost(asked) if find_cost is not None and asked is not None else None
         shown |= {"cost": cost, "uncounted": await views.count_uncounted()}
         return renderer.render_page(request, "statistics.html", shown)
 
     @router.get("/view/judges")
-    async def judge_list(request: Request) -> Response:
-        return renderer.render_page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
+    async def judge_list(request: Request, bounds: CallerBounds) -> Response:
+        listed = judges() if bounds.is_open else [replace(judge, report=None) for judge in judges()]
+        return renderer.render_page(request, "judges.html", {"judges": listed, "offline": OFFLINE_JUDGE})
 
     @router.get("/view/atropos")
-    async def atropos(request: Request) -> Response:
-        return renderer.render_page(request, "queues.html", {"queues": await queues()})
+    async def atropos(request: Request, bounds: CallerBounds) -> Response:
+        shown = [queue for queue in await queues() if bounds.allows_run(queue.standing.run)]
+        return renderer.render_page(request, "queues.html", {"queues": shown})
 
     return router
 
@@ -150,11 +171,17 @@ def _build_group_values(detail: GroupDetail) -> dict[str, object]:
     }
 
 
-def _build_filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
+def _build_filter(environment: str, run: str, outcome: str, before: int | None, bounds: KeyBounds) -> GroupFilter:
     """The filter of a form. Empty fields and unknown outcomes filter nothing."""
     chosen = next((known for known in _OUTCOMES if known == outcome), None)
     return GroupFilter(
-        environment=_clean_word(environment), run=_clean_word(run), outcome=chosen, before=before, limit=PAGE_SIZE
+        environment=_clean_word(environment),
+        run=_clean_word(run),
+        environments=bounds.environments,
+        runs=bounds.runs,
+        outcome=chosen,
+        before=before,
+        limit=PAGE_SIZE,
     )
 
 

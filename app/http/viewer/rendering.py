@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
+from app.http.web.api_keys import COOKIE, find_caller
 from app.toolkit.display import escape_invisible, format_number, format_time, scale_heat
 
 
@@ -32,8 +33,14 @@ class Renderer:
     ) -> HTMLResponse:
         """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
+        caller = find_caller(request.scope)
         html = self._environment.get_template(template).render(
-            root=root, assets=root + self._assets, base=str(request.base_url).rstrip("/"), **values
+            root=root,
+            assets=root + self._assets,
+            base=str(request.base_url).rstrip("/"),
+            caller=None if caller is None else caller.name,
+            by_cookie=COOKIE in request.cookies,
+            **values,
         )
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status)
 

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
 from app.characters.views import CharacterCard
+from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.suggestions import suggest
@@ -20,8 +21,10 @@ from app.http.viewer.cards import MessageLine, build_lines
 from app.http.viewer.events import build_tree, find_family, group_by_day
 from app.http.viewer.recall import Recall, build_recall
 from app.http.viewer.rendering import Renderer
+from app.http.web.api_keys import CallerBounds
 from app.http.web.event_cursors import build_cursor, parse_cursor
 from app.http.web.lazy_routes import LazyRoute
+from app.service.key_bounds import list_worlds_within
 from app.service.world_requests import ConversationTurn, Moment, RetrievalQuestion
 from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
@@ -92,36 +95,36 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     )
     desk, characters = pages.desk, pages.characters
 
-    async def render_missing(request: Request, world: str) -> Response:
+    async def render_missing(request: Request, world: str, bounds: KeyBounds) -> Response:
         shown = {
             "kind": "world",
             "wanted": escape_invisible(world[:100]),
-            "near": suggest(world[:100], [one.name for one in await desk.list_worlds(MAX_WORLDS)]),
+            "near": suggest(world[:100], [one.name for one in await list_worlds_within(desk, bounds, MAX_WORLDS)]),
             "path": "/view/worlds",
             "all": "Show every world.",
         }
         return renderer.render_page(request, "missing.html", shown, status=404)
 
     @router.get("")
-    async def worlds(request: Request, after: Short = "") -> Response:
-        page = await desk.list_worlds(PAGE_SIZE, _parse_name(after))
+    async def worlds(request: Request, bounds: CallerBounds, after: Short = "") -> Response:
+        page = await list_worlds_within(desk, bounds, PAGE_SIZE, _parse_name(after))
         following = page[-1].name if len(page) == PAGE_SIZE else None
         return renderer.render_page(
             request, "worlds.html", {"nodes": build_tree(page), "after": _parse_name(after), "next": following}
         )
 
     @router.get("/{world}")
-    async def one(request: Request, world: str, before: Short = "") -> Response:
+    async def one(request: Request, world: str, bounds: CallerBounds, before: Short = "") -> Response:
         found = await _find_world(desk, world)
         if found is None:
-            return await render_missing(request, world)
+            return await render_missing(request, world, bounds)
         place = parse_cursor(before)
         events = await desk.list_events(found.name, PAGE_SIZE, place)
         shown = {
             "world": found,
             "asked": RecallForm(),
             "characters": characters(),
-            "family": find_family(found.name, await desk.list_worlds(MAX_WORLDS)),
+            "family": find_family(found.name, await list_worlds_within(desk, bounds, MAX_WORLDS)),
             "days": group_by_day(events),
             "before": place,
             "older": build_cursor(events, PAGE_SIZE),
@@ -130,10 +133,17 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         return renderer.render_page(request, "world.html", shown)
 
     @router.get("/{world}/why")
-    async def why(request: Request, world: str, character: Short = "", as_of: Short = "", q: Spoken = "") -> Response:
+    async def why(
+        request: Request,
+        world: str,
+        bounds: CallerBounds,
+        character: Short = "",
+        as_of: Short = "",
+        q: Spoken = "",
+    ) -> Response:
         found = await _find_world(desk, world)
         if found is None:
-            return await render_missing(request, world)
+            return await render_missing(request, world, bounds)
         asked = RecallForm(escape_invisible(character.strip()), escape_invisible(as_of.strip()), escape_invisible(q))
         answer = await _answer_form(desk, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}

@@ -1,19 +1,50 @@
-"""API keys, stored and compared as digests."""
+"""Who a request comes from: an API key, the cookie of a browser in which one was given, or a proxy's word."""
 
+import asyncio
 import base64
 import binascii
-import hashlib
-import hmac
-import secrets
-from collections.abc import Iterable
+import logging
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from time import monotonic
+from typing import Annotated, Final
+from urllib.parse import quote
 
+from fastapi import Depends
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
+from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_key_digest, find_bounds
+from app.domain.errors import GatewayError, StoreUnavailable
+from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
+from app.ports.keys import KeySource, KnownKeys
 
-ALWAYS_OPEN = frozenset({"/livez", "/readyz"})
-"""Probed by orchestrators without a key."""
+log = logging.getLogger(__name__)
+
+CALLER: Final = "caller"
+"""Where the state of a request has its Caller. It has none where no key is needed."""
+FRESH_SECONDS: Final = 1.0
+"""Keys that were read less long ago are not read again, however many wrong ones arrive."""
+STALE_SECONDS: Final = 3.0
+"""After so long a request waits until the keys are read again."""
+BLIND_SECONDS: Final = 30.0
+"""For so long keys are valid as they were last read, while the store cannot be read."""
+
+ALWAYS_OPEN = frozenset({"/livez", "/readyz", "/sign-in", "/favicon.svg"})
+"""Probed by orchestrators without a key, and what the page needs on which people give theirs."""
+ASSETS: Final = "/view/assets/"
+COOKIE: Final = "atropos_session"
+SAFE: Final = frozenset({"GET", "HEAD"})
+PEER: Final = "peer"
+"""Where a scope has the address of the connection itself, before any header of a proxy replaces it."""
+_PERSON: Final = re.compile(r"[\w.@+-]{1,100}")
 
 _NO_KEY = "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
 _WRONG_KEY = (
@@ -24,33 +55,106 @@ _CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
 """One header line each: Chromium ignores Basic after Bearer on the same line."""
 
 
-def generate_key() -> str:
-    """A new key of 256 random bits."""
-    return f"gw_{secrets.token_urlsafe(32)}"
+def find_caller(scope: Scope) -> Caller | None:
+    """None where no key is needed."""
+    caller: Caller | None = scope.get("state", {}).get(CALLER)
+    return caller
 
 
-def compute_key_digest(key: str) -> str:
-    """SHA-256 in hexadecimal: keys are random, so a slow hash would add nothing."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+async def get_bounds(connection: HTTPConnection) -> KeyBounds:
+    return find_bounds(find_caller(connection.scope))
+
+
+CallerBounds = Annotated[KeyBounds, Depends(get_bounds)]
+"""What the caller of a handler is bound to."""
 
 
 class KeyRing:
-    """The digests of valid keys. `anonymous` lets everyone in without a key."""
+    """The valid keys by digest. `digests` are those of unnamed ones, with every scope; `source` has the named ones,
+    which may change at any time. `anonymous` lets everyone in without a key, as long as there is no named one.
 
-    def __init__(self, digests: Iterable[str], anonymous: bool) -> None:
-        self._digests = tuple(digests)
-        self.anonymous = anonymous
+    No request is let in on keys that were read more than STALE_SECONDS ago, while the source can be read."""
 
-    def admits(self, authorization: str | None) -> bool:
-        """Whether the `Authorization` header is valid: `Bearer <key>`, or Basic with any user name and the key as
+    def __init__(
+        self,
+        digests: Iterable[str],
+        anonymous: bool,
+        source: KeySource | None = None,
+        *,
+        known: KnownKeys | None = None,
+        owner: str = "settings",
+    ) -> None:
+        self._fixed = {digest: Caller(owner, frozenset({"admin"})) for digest in digests}
+        self._anonymous = anonymous
+        self._source = source
+        self._known = known or KnownKeys()
+        self._callers = dict(self._fixed)
+        self._browsers: dict[str, SignIn] = {}
+        self._read_at = monotonic()
+        self._reading: asyncio.Task[None] | None = None
+        self._take(self._known)
+
+    @property
+    def anonymous(self) -> bool:
+        """Once there is a named key, a service needs keys for ever: one that is revoked opens nothing."""
+        return self._anonymous and not self._known.named
+
+    @property
+    def may_change(self) -> bool:
+        return self._source is not None
+
+    def expire(self) -> None:
+        """The next request waits until the keys are read again."""
+        self._read_at = min(self._read_at, monotonic() - STALE_SECONDS)
+
+    def find_caller(self, authorization: str | None) -> Caller | None:
+        """Whose key the `Authorization` header has: `Bearer <key>`, or Basic with any user name and the key as
         password."""
-        if self.anonymous:
-            return True
         key = _read_bearer_or_basic_key(authorization or "")
+        return None if key is None else self.find_holder(key)
+
+    def find_holder(self, secret: str) -> Caller | None:
+        return self._callers.get(compute_key_digest(secret))
+
+    def find_signed_in(self, value: str) -> Caller | None:
+        """Whose key was given in the browser with this cookie."""
+        found = self._browsers.get(compute_key_digest(value))
+        return None if found is None or found.expires_at <= utc_now() else self._callers.get(found.key_digest)
+
+    def find_person(self, name: str, scopes: Collection[AccessScope]) -> Caller | None:
+        """Somebody whom a proxy names: as their key, if there is one of that name; None where it is valid no more."""
+        key = next((one for one in self._known.named if one.name == name), None)
         if key is None:
-            return False
-        digest = compute_key_digest(key)
-        return any([hmac.compare_digest(digest, known) for known in self._digests])  # a list: time tells nothing
+            return Caller(name, frozenset(scopes))
+        return key.caller if key.is_valid(utc_now()) else None
+
+    async def refresh(self) -> None:
+        """Reads the keys again if that is due. Unavailable when nobody knows any more which keys are valid."""
+        age = monotonic() - self._read_at
+        if self._source is None or age < FRESH_SECONDS:
+            return
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(self._source))
+        if age >= STALE_SECONDS:
+            await asyncio.wait({self._reading}, timeout=STALE_SECONDS)
+        if monotonic() - self._read_at > BLIND_SECONDS:
+            raise StoreUnavailable("the keys cannot be read, so that nobody knows which of them are valid")
+
+    async def _read(self, source: KeySource) -> None:
+        began = monotonic()
+        try:
+            self._take(await source.load())
+            self._read_at = began
+        except GatewayError as error:
+            log.warning("the keys could not be read: %s", error.detail)
+        finally:
+            self._reading = None
+
+    def _take(self, known: KnownKeys) -> None:
+        now = utc_now()
+        named = {digest: key.caller for key in known.named for digest in key.list_digests(now)}
+        self._known, self._callers = known, {**named, **self._fixed}
+        self._browsers = {one.digest: one for one in known.sign_ins}
 
 
 def _read_bearer_or_basic_key(authorization: str) -> str | None:
@@ -66,30 +170,119 @@ def _read_bearer_or_basic_key(authorization: str) -> str | None:
     return password if colon and password else None
 
 
-class ApiKeys:
-    """Answers 401 to requests without a valid key, except on open paths. Web sockets are closed before they are
-    accepted."""
+@dataclass(frozen=True)
+class ProxySignIn:
+    """A proxy in front that signs people in, and names them in a header."""
 
-    def __init__(self, app: ASGIApp, ring: KeyRing, open_paths: frozenset[str] = ALWAYS_OPEN) -> None:
+    header: str
+    networks: Collection[IPv4Network | IPv6Network]
+    scopes: Collection[AccessScope]
+
+    def read_name(self, scope: Scope) -> str | None:
+        """None unless the connection itself is the proxy's."""
+        host = (scope.get(PEER) or ("",))[0]
+        try:
+            trusted = any(ip_address(host) in network for network in self.networks)
+        except ValueError:
+            return None
+        name = Headers(scope=scope).get(self.header, "") if trusted else ""
+        return name if _PERSON.fullmatch(name) else None
+
+
+class ApiKeys:
+    """Answers 401 to requests without a valid key, except on open paths; pages that a browser opens lead to the one on
+    which a key is given. Web sockets are closed before they are accepted, and at the next message once their key is not
+    valid any more."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        ring: KeyRing,
+        open_paths: frozenset[str] = ALWAYS_OPEN,
+        proxy: ProxySignIn | None = None,
+    ) -> None:
         self._app = app
         self._ring = ring
         self._open_paths = open_paths
+        self._proxy = proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in {"http", "websocket"} or self._admits(scope):
+        path = str(scope.get("path", "")).removeprefix(scope.get("root_path", ""))
+        is_open = path in self._open_paths or path.startswith(ASSETS)
+        if scope["type"] not in {"http", "websocket"} or is_open:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": self._explain_closing(scope)})
+            return
+        try:
+            await self._ring.refresh()
+        except StoreUnavailable as error:
+            await _refuse(scope, send, receive, 503, error.detail)
+            return
+        if self._ring.anonymous:
+            await self._app(scope, receive, send)
+            return
+        caller = self._find_caller(scope)
+        if caller is None:
+            await self._refuse_unknown(scope, receive, send)
+            return
+        scope.setdefault("state", {})[CALLER] = caller
+        checked = self._check_messages(scope, receive, send) if scope["type"] == "websocket" else receive
+        with bound_contextvars(key=caller.name):
+            await self._app(scope, checked, send)
+
+    def _find_caller(self, scope: Scope) -> Caller | None:
+        """By a key in the header, by the cookie of a browser, or by the name that a proxy gives."""
+        connection = HTTPConnection(scope)
+        authorization = connection.headers.get("authorization")
+        if authorization is not None:
+            return self._ring.find_caller(authorization)
+        value = connection.cookies.get(COOKIE)
+        caller = None if value is None else self._ring.find_signed_in(value)
+        if caller is None and self._proxy is not None:
+            name = self._proxy.read_name(scope)
+            caller = None if name is None else self._ring.find_person(name, self._proxy.scopes)
+        return caller if caller is not None and _is_own_request(connection) else None
+
+    async def _refuse_unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        given = "authorization" in headers
+        if scope["type"] == "websocket":
+            await _refuse(scope, send, receive, 401, "the API key is wrong" if given else "an API key is required")
+        elif not given and scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate":
+            wanted = quote(str(scope.get("path", "/")).removeprefix(scope.get("root_path", "")))
+            asked = scope.get("query_string", b"").decode("latin-1")
+            target = quote(f"{wanted}?{asked}" if asked else wanted, safe="")
+            await RedirectResponse(f"{scope.get('root_path', '')}/sign-in?next={target}", 303)(scope, receive, send)
         else:
-            detail = _WRONG_KEY if "authorization" in Headers(scope=scope) else _NO_KEY
-            response = build_problem_response(scope, 401, detail)
-            for challenge in _CHALLENGES:
-                response.headers.append("WWW-Authenticate", challenge)
-            await response(scope, receive, send)
+            await _refuse(scope, send, receive, 401, _WRONG_KEY if given else _NO_KEY)
 
-    def _explain_closing(self, scope: Scope) -> str:
-        return "the API key is wrong" if "authorization" in Headers(scope=scope) else "an API key is required"
+    def _check_messages(self, scope: Scope, receive: Receive, send: Send) -> Receive:
+        async def receive_while_valid() -> Message:
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return message
+            with suppress(StoreUnavailable):  # an episode is not lost because the store is away
+                await self._ring.refresh()
+            if self._find_caller(scope) is not None:
+                return message
+            await send({"type": "websocket.close", "code": 1008, "reason": "the API key is not valid any more"})
+            return {"type": "websocket.disconnect", "code": 1008}
 
-    def _admits(self, scope: Scope) -> bool:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        return path in self._open_paths or self._ring.admits(Headers(scope=scope).get("authorization"))
+        return receive_while_valid
+
+
+def _is_own_request(connection: HTTPConnection) -> bool:
+    """Browsers send cookies by themselves: what changes something must say that it comes from a page of this service.
+    That what they say is true has been checked before."""
+    if connection.scope["type"] == "http" and connection.scope["method"] in SAFE:
+        return True
+    return "origin" in connection.headers or "sec-fetch-site" in connection.headers
+
+
+async def _refuse(scope: Scope, send: Send, receive: Receive, status: int, detail: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": detail[:120]})
+        return
+    response = build_problem_response(scope, status, detail)
+    for challenge in _CHALLENGES if status == 401 else ():
+        response.headers.append("WWW-Authenticate", challenge)
+    await response(scope, receive, send)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing
+from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing, ProxySignIn
 from app.http.web.arrival import DEFAULT_SECONDS, BodyLimits
 from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.browser_protection import SameOrigin, SecurityHeaders
@@ -31,6 +31,7 @@ class MiddlewareOptions:
     environments: Collection[str] = ()
     """Names that have routes under `/envs`."""
     request_seconds: float = DEFAULT_SECONDS
+    proxy: ProxySignIn | None = None
 
 
 def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
@@ -42,8 +43,8 @@ def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
     app.add_middleware(
         BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating, seconds=door.request_seconds
     )
-    if not door.keys.anonymous:
-        app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
+    if door.keys.may_change or not door.keys.anonymous:
+        app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths, proxy=door.proxy)
     app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)
     app.add_middleware(SecurityHeaders)

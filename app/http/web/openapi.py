@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
+from app.http.web.key_scopes import describe_scope
 from app.http.web.problems import MEDIA_TYPE, Problem, find_phrase
 
 Document = dict[str, JsonValue]
@@ -21,7 +22,7 @@ _SHOWN_LAST = "/compat/"
 _MEANINGS = {
     400: "The body is not JSON.",
     401: "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
-    403: "The request's origin or host is not allowed.",
+    403: "The key lacks the scope that the route needs, or the request's origin or host is not allowed.",
     404: "Not found.",
     408: "The body did not arrive in time.",
     409: "Conflicts with what is stored: a run's pinned options, an existing event, a world's parent, a closed world.",
@@ -73,10 +74,19 @@ def _complete_document(document: Document, keys_needed: bool, open_paths: frozen
     schemas = components.setdefault("schemas", {})
     assert isinstance(schemas, dict)  # noqa: S101 - FastAPI builds it
     schemas.update(definitions["$defs"])
+    _describe_scopes(document)
     if keys_needed:
         components["securitySchemes"] = _SECURITY_SCHEMES
         document["security"] = [{"bearer": []}, {"basic": []}]
         _exempt_open_paths(document, open_paths)
+
+
+def _describe_scopes(document: Document) -> None:
+    paths = document.get("paths")
+    for path, operations in paths.items() if isinstance(paths, dict) else ():
+        for method, operation in operations.items() if isinstance(operations, dict) else ():
+            if isinstance(operation, dict) and (told := describe_scope(method, path)):
+                operation["description"] = f"{operation.get('description', '')}\n\n{told}".strip()
 
 
 def _exempt_open_paths(document: Document, open_paths: frozenset[str]) -> None:

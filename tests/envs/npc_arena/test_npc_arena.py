@@ -102,6 +102,7 @@ def test_a_task_shows_the_conversation_and_says_what_it_is_about() -> None:
         "language": "en",
         "scene": "cargo",
         "scene_kind": "withheld_event",
+        "probe": "withheld_event",
     }
 
 

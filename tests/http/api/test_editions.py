@@ -41,7 +41,8 @@ class Place:
         return result
 
     async def tasks(self, count: int, run: str | None = None, **more: JsonValue) -> list[JsonValue]:
-        asked: dict[str, JsonValue] = {"batch_size": count, "run": run, **more}
+        params: JsonValue = {"scenes": "by_hand"}  # few enough for a whole epoch at once
+        asked: dict[str, JsonValue] = {"batch_size": count, "run": run, "params": params, **more}
         return items(await self.post("/envs/npc_arena/next-batch", asked), "tasks")
 
     async def edit(self) -> JsonValue:

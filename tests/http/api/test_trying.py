@@ -28,7 +28,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def _await_examples(gateway: Served) -> None:
     """The examples of the document are tasks, and are stored shortly after the start."""
     for _ in range(400):
-        body = httpx.get(f"{gateway.url}/openapi.json").json()["paths"]["/next-batch"]["post"]["requestBody"]
+        body = httpx.get(f"{gateway.url}/openapi.json", timeout=60).json()["paths"]["/next-batch"]["post"][
+            "requestBody"
+        ]
         if "example" in body["content"]["application/json"]:
             return
         time.sleep(0.05)

@@ -201,7 +201,7 @@ SHOWN = (
 
 
 def test_every_example_of_the_document_works(worlds_url: str) -> None:
-    paths = httpx.get(f"{worlds_url}/openapi.json").raise_for_status().json()["paths"]
+    paths = httpx.get(f"{worlds_url}/openapi.json", timeout=60).raise_for_status().json()["paths"]
     statuses = [shown(worlds_url, method, path, paths[path][method.lower()]) for method, path in SHOWN]
     assert {(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]} == set(
         SHOWN

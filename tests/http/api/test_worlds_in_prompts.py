@@ -33,7 +33,12 @@ class Arena:
         httpx.post(f"{self.url}/worlds/{world}/events", json=body, timeout=30).raise_for_status()
 
     def next_batch(self, world: str, **more: JsonValue) -> httpx.Response:
-        body = {"params": {"world": world}, "batch_size": 4, "select": {"character": ["hob_tarrant"]}, **more}
+        body = {
+            "params": {"world": world, "scenes": "by_hand"},
+            "batch_size": 4,
+            "select": {"character": ["hob_tarrant"]},
+            **more,
+        }
         return httpx.post(f"{self.url}/envs/npc_arena/next-batch", json=body, timeout=60)
 
     def tasks(self, world: str, **more: JsonValue) -> tuple[HandedOutTask, ...]:

@@ -7,7 +7,8 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, compute_key_digest, generate_key
+from app.domain.access import compute_key_digest, generate_key
+from app.http.web.api_keys import ALWAYS_OPEN, KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 
 KEY = "gw_the-right-one:with-a-colon"

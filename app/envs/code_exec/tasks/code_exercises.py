@@ -1,9 +1,10 @@
 """A task: a family, its parameters, and a seed for its examples and hidden tests."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -44,6 +45,9 @@ class ReferenceCase:
     @property
     def key(self) -> str:
         return canonical_json(self.arguments)
+
+    def is_right(self, value: JsonValue) -> bool:
+        return is_same_json(value, self.expected)
 
 
 def choose_examples(exercise: CodeExercise) -> list[ReferenceCase]:
@@ -98,15 +102,14 @@ def _has_other_result(family: Family, case: ReferenceCase, chosen: Chosen) -> bo
     return not is_same_json(family.compute_expected(case.arguments, chosen), case.expected)
 
 
-def check_results(
-    tests: Sequence[ReferenceCase],
-    returned: Sequence[CallResult],
-    same: Callable[[JsonValue, JsonValue], bool] | None = None,
-) -> list[bool]:
+class Test(Protocol):
+    def is_right(self, value: JsonValue) -> bool: ...
+
+
+def check_results(tests: Sequence[Test], returned: Sequence[CallResult]) -> list[bool]:
     """For each test whether the result is right. A missing result is wrong."""
-    pairs = zip_longest(tests, returned[: len(tests)], fillvalue=None)
-    equal = same or is_same_json
-    return [bool(case and one and not one.fault and equal(one.value, case.expected)) for case, one in pairs]
+    found = [not one.fault and test.is_right(one.value) for test, one in zip(tests, returned, strict=False)]
+    return [*found, *[False] * (len(tests) - len(found))]
 
 
 def is_same_json(one: JsonValue, other: JsonValue) -> bool:

@@ -1,35 +1,30 @@
-"""Rows of MBPP, full or sanitized: a question, the right code, and asserts that each compare one call with a result.
+"""Rows of MBPP, full or sanitized, and of MBPP+: a question, the right code, and tests.
 
-    text              (or `prompt`) the question
-    code              the right answer
-    test_list         the asserts; the first one is shown
-    test_setup_code   (or `test_imports`) runs after the answer
-
-The asserts are read, not run: the program gets the arguments alone, and results are compared outside of it.
+text              (or `prompt`) the question
+code              the right answer
+test_list         asserts; the first one is shown
+test_setup_code   (or `test_imports`) runs after the answer
+test              of MBPP+: the tests as a table, which then count instead of the asserts
 """
 
 import ast
 import json
-from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, ValidationInfo, model_validator
 
-from app.domain.sources import leave_out
-from app.domain.values import FiniteJson, Frozen
-
-
-class RowCase(Frozen):
-    arguments: tuple[FiniteJson, ...]
-    expected: FiniteJson
-
-
-class RowTests(Frozen):
-    """The reference of a row's task. `setup` runs after the answer."""
-
-    function: str
-    setup: str
-    cases: tuple[RowCase, ...]
+from app.domain.programs import ProgramLimits
+from app.domain.sources import CHECKED, leave_out
+from app.envs.code_exec.tasks.assert_tests import (
+    calls,
+    compares_plainly,
+    parse,
+    read_assert,
+    read_table,
+)
+from app.envs.code_exec.tasks.row_cases import RowCase, RowTests, require_task
+from app.envs.code_exec.tasks.row_programs import ASSERT_SECONDS, TABLE_SECONDS, build_call_limits
 
 
 def _read_list(value: object) -> object:
@@ -59,79 +54,65 @@ class MbppRow(BaseModel):
     test: Text = ""
 
     @model_validator(mode="after")
-    def _require_complete(self) -> Self:
+    def _require_complete(self, info: ValidationInfo) -> Self:
         if not self.question:
             raise ValueError("there is neither a text nor a prompt")
-        if self.test.strip():
-            raise leave_out("it is tested by a program, not by its asserts")
-        _check_cases(self.tests.cases)
+        if info.context != CHECKED:
+            require_task(self.build_tests().cases)
         return self
 
     @property
     def question(self) -> str:
         return (self.text or self.prompt).strip()
 
-    @property
-    def tests(self) -> RowTests:
-        read = [_read_assert(text) for text in self.test_list]
-        if len({name for name, _ in read}) != 1:
-            raise leave_out("its tests do not call one and the same function")
-        setup = "\n".join((self.test_setup_code, *self.test_imports)).replace("\r\n", "\n").strip()
-        return RowTests(function=read[0][0], setup=setup, cases=tuple(case for _, case in read))
+    @cached_property
+    def function(self) -> str:
+        """The function of the right code that every test calls. Leaves the row out where there is none."""
+        tests = [parse(text) for text in self.test_list]
+        defined = [one.name for one in parse(self.code).body if isinstance(one, ast.FunctionDef)]
+        for name in defined if tests else ():
+            if all(calls(test, name) for test in tests):
+                return name
+        raise leave_out("its tests do not call one and the same function")
 
     @property
-    def gold(self) -> str:
+    def metadata(self) -> dict[str, JsonValue]:
+        return {}
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+        return "shown_test", {"question": self.question, "shown": self.test_list[0].strip()}
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define."""
+        return self.function
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return build_call_limits(TABLE_SECONDS if self.test.strip() else ASSERT_SECONDS)
+
+    @property
+    def gold(self) -> str | None:
         return self.code.replace("\r\n", "\n").strip()
 
+    def build_tests(self) -> RowTests:
+        name = self.function
+        setup = "\n".join((self.test_setup_code, *self.test_imports)).replace("\r\n", "\n").strip()
+        cases = self._read_table(name) if self.test.strip() else [_read_line(text, name) for text in self.test_list]
+        return RowTests(function=name, cases=cases, after=setup)
 
-def is_equal(one: JsonValue, other: JsonValue) -> bool:
-    """Python's equality, which the published asserts use."""
-    return one == other
-
-
-def _read_assert(text: str) -> tuple[str, RowCase]:
-    """`assert name(literals) == literal`. A list is no tuple to a program, so tuples may only be results."""
-    try:
-        match ast.parse(text.strip()).body:
-            case [
-                ast.Assert(
-                    test=ast.Compare(
-                        left=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]),
-                        ops=[ast.Eq()],
-                        comparators=[expected],
-                    )
-                )
-            ]:
-                values = [_read_literal(one, tuples=False) for one in arguments]
-                return name, RowCase(arguments=tuple(values), expected=_read_literal(expected, tuples=True))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        pass
-    raise leave_out("a test is not a call with JSON arguments that is compared with a JSON result")
+    def _read_table(self, name: str) -> list[RowCase]:
+        module = parse(self.test)
+        cases = read_table(module.body, name, name)
+        if cases is None or not compares_plainly(module):
+            raise leave_out("its tests compare in a way of their own")
+        return cases
 
 
-def _read_literal(node: ast.expr, *, tuples: bool) -> JsonValue:
-    return _as_json(ast.literal_eval(node), tuples)
-
-
-def _as_json(value: object, tuples: bool) -> JsonValue:
-    """ValueError for what JSON does not hold."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, list) or (tuples and isinstance(value, tuple)):
-        return [_as_json(one, tuples) for one in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _as_json(one, tuples) for key, one in value.items()}
-    raise ValueError("no JSON")
-
-
-def _check_cases(cases: Sequence[RowCase]) -> None:
-    """Rows whose tests pay a constant or an argument make no task."""
-    if len(cases) < 2:
-        raise leave_out("it has fewer than two tests, so none is hidden")
-    if all(case.expected == cases[0].expected for case in cases):
-        raise leave_out("all its tests expect the same result")
-    if any(
-        all(case.arguments[place : place + 1] == (case.expected,) for case in cases)
-        for place in range(len(cases[0].arguments))
-    ):
-        raise leave_out("all its tests expect one of the arguments")
+def _read_line(text: str, name: str) -> RowCase:
+    match parse(text).body:
+        case [ast.Assert(test=test)]:
+            return read_assert(test, name, name)
+    raise leave_out("a test is not a call that is compared with a known value")

@@ -14,7 +14,9 @@ from app.http.compat.delivery import Delivery
 from app.http.compat.one_sample.held_samples import ClientLeft, HeldSamples, LabelledSample, SampleHolder
 from app.http.compat.one_sample.options import RewardOptions
 from app.http.compat.one_sample.refusals import RewardRefusal, build_refusal
+from app.http.web.api_keys import get_bounds
 from app.service.catalogue import Catalogue
+from app.service.key_bounds import BoundsCheck
 from app.service.sample_intake import SampleReply
 from app.service.stepping import EpisodeStepper
 
@@ -60,6 +62,7 @@ class RewardService:
     parts: SampleHolder
     catalogue: Catalogue
     stepper: EpisodeStepper
+    bounds: BoundsCheck
     unscored_reward: float | None
     """The reward for samples without a score; None answers 503, so that the trainer retries."""
     list_criteria: Callable[[str, str | None], Awaitable[tuple[str, ...]]]
@@ -82,6 +85,7 @@ class RewardService:
         self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions, wording: ReplyFormat
     ) -> Response:
         """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
+        await self._check_bounds(request, asked, options)
         for one in asked:
             await self._require_one_reply(one)
         held = HeldSamples(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
@@ -97,6 +101,13 @@ class RewardService:
             return _refuse_unscored(missing[0][1].score, wording.format_refusal(len(asked)))
         self._count_unscored(missing, options.contract, "number")
         return Delivery(wording.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
+
+    async def _check_bounds(self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions) -> None:
+        """Forbidden or NotFound."""
+        bounds = await get_bounds(request)
+        bounds.require_run(options.run)
+        for one in asked:
+            await self.bounds.require_tasks(bounds, [one.sample.task_id], one.label)
 
     async def _require_one_reply(self, asked: LabelledSample) -> None:
         """Raises InvalidRequest for a task with several turns."""

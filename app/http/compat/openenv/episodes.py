@@ -36,29 +36,30 @@ class _Dropped:
 
 
 class DroppedEpisodes:
-    """Unfinished episodes whose connection has ended. One per process; the oldest are forgotten first."""
+    """Unfinished episodes whose connection has ended, by environment and caller. One per process; the oldest are
+    forgotten first."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most
         self._seconds = seconds
         self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
 
-    def keep(self, environment: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
+    def keep(self, shelf: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
         """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
-        key = (environment, episode.episode_id)
+        key = (shelf, episode.episode_id)
         if self._forget_old().pop(key, None) is None:
             self._kept[key] = _Dropped(episode, lost, time.monotonic())
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
-    def take(self, environment: str, episode_id: str) -> OpenEnvEpisode | None:
-        found = self._forget_old().pop((environment, episode_id), None)
+    def take(self, shelf: str, episode_id: str) -> OpenEnvEpisode | None:
+        found = self._forget_old().pop((shelf, episode_id), None)
         return None if found is None else found.episode
 
-    def take_lost(self, environment: str, reset: Reset) -> OpenEnvEpisode | None:
+    def take_lost(self, shelf: str, reset: Reset) -> OpenEnvEpisode | None:
         """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
         only names it. Any other episode with this id is forgotten."""
-        found = self._forget_old().pop((environment, reset.episode_id or ""), None)
+        found = self._forget_old().pop((shelf, reset.episode_id or ""), None)
         same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
         return found.episode if found is not None and found.lost and same else None
 

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
+from app.domain.access import Caller
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.tasks import Message
 from app.domain.values import Described, FiniteJson, Frozen, Split, WholeNumber
@@ -31,6 +32,7 @@ from app.http.compat.openenv.frames import (
 from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
 from app.http.compat.openenv.sessions import NotScored, OpenEnvSession, SessionContext
+from app.http.web.api_keys import find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.environment import Environment
@@ -181,10 +183,11 @@ class PlainHttpRoutes:
 
     def _add_episodes(self, router: APIRouter) -> None:
         @router.post("/reset")
-        async def reset(env: str, body: ResetBody) -> StepResult:
+        async def reset(env: str, request: Request, body: ResetBody) -> StepResult:
             self._catalogue.require_known(env)
             try:
-                return await OpenEnvSession(env, self._playing).reset(body.model_extra or {})
+                caller = find_caller(request.scope)
+                return await OpenEnvSession(env, self._playing, caller=caller).reset(body.model_extra or {})
             except FrameRefused as refused:
                 raise _to_gateway_error(refused) from None
 
@@ -193,7 +196,8 @@ class PlainHttpRoutes:
             self._catalogue.require_known(env)
             asked = asks_for_tools(body.action)
             try:
-                episode = None if asked and not body.model_extra else await _restore_episode(env, body, self._playing)
+                bare, caller = asked and not body.model_extra, find_caller(request.scope)
+                episode = None if bare else await _restore_episode(env, body, self._playing, caller)
                 session = OpenEnvSession(env, self._playing, episode)
                 if asked:
                     return Response(write_tool_listing(session.tools), media_type="application/json")
@@ -299,14 +303,14 @@ def _raise_client_left() -> None:
     raise ConnectionError("the client left")
 
 
-async def _restore_episode(environment: str, body: StepBody, playing: SessionContext) -> OpenEnvEpisode:
+async def _restore_episode(env: str, body: StepBody, playing: SessionContext, by: Caller | None) -> OpenEnvEpisode:
     reset = read_reset(body.model_extra or {})
     if reset.task_id is None:
         raise InvalidRequest(
             "HTTP requests are stateless: send `task_id` and, in `messages`, the episode so far; or use the web socket",
             field="body.task_id",
         )
-    task = await playing.dealer.assign_task(environment, reset)
+    task = await playing.dealer.assign_task(env, reset, by)
     steps = sum(message.role == "assistant" for message in body.messages)
     if steps >= task.max_turns:
         raise InvalidRequest("the episode has no turns left", field="body.messages")

@@ -24,6 +24,7 @@ from app.http.compat.openenv.frames import (
 )
 from app.http.compat.openenv.rpc import answer_rpc
 from app.http.compat.openenv.sessions import OpenEnvSession, SessionContext
+from app.http.web.api_keys import find_caller
 from app.http.web.problems import MAX_DETAIL, make_printable
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,10 @@ class SessionServer:
             return
         self.open += 1
         try:
-            await self._serve_session(socket, OpenEnvSession(environment, self.playing, dropped=self._dropped))
+            await self._serve_session(
+                socket,
+                OpenEnvSession(environment, self.playing, dropped=self._dropped, caller=find_caller(socket.scope)),
+            )
         finally:
             self.open -= 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from app.domain.access import Caller
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolSpec, is_truncated
 from app.http.compat.openenv.actions import TEXTS, ParsedAction, parse_action
@@ -47,11 +48,15 @@ class OpenEnvSession:
         playing: SessionContext,
         episode: OpenEnvEpisode | None = None,
         dropped: DroppedEpisodes | None = None,
+        caller: Caller | None = None,
     ) -> None:
+        """Episodes that were dropped are continued by their own caller alone."""
         self._environment = environment
         self._playing = playing
         self._episode = episode
         self._dropped = dropped
+        self._caller = caller
+        self._shelf = environment if caller is None else f"{caller.name}/{environment}"
 
     @property
     def state(self) -> State:
@@ -75,9 +80,9 @@ class OpenEnvSession:
     async def reset(self, data: dict[str, JsonValue]) -> StepResult:
         """Starts an episode, or continues one that was lost. A current one ends without a score."""
         reset = read_reset(data)
-        continued = None if self._dropped is None else self._dropped.take_lost(self._environment, reset)
+        continued = None if self._dropped is None else self._dropped.take_lost(self._shelf, reset)
         if continued is None:
-            task = await self._playing.dealer.assign_task(self._environment, reset)
+            task = await self._playing.dealer.assign_task(self._environment, reset, self._caller)
             self._episode = OpenEnvEpisode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
         else:
             self._episode = continued
@@ -88,7 +93,7 @@ class OpenEnvSession:
         one."""
         now, self._episode = self._episode, None
         if now is not None and not now.done and self._dropped is not None:
-            self._dropped.keep(self._environment, now, lost=lost)
+            self._dropped.keep(self._shelf, now, lost=lost)
 
     @asynccontextmanager
     async def step(self, data: dict[str, JsonValue]) -> AsyncIterator[StepResult]:
@@ -117,7 +122,7 @@ class OpenEnvSession:
         if not isinstance(asked, str):
             return data
         if self._episode is None and self._dropped is not None:
-            self._episode = self._dropped.take(self._environment, asked)
+            self._episode = self._dropped.take(self._shelf, asked)
         if self._episode is None:
             raise FrameRefused("EXECUTION_ERROR", "episode_id: no such episode was dropped here: reset first")
         if asked == self._episode.episode_id:

@@ -5,11 +5,13 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.access import Caller, find_bounds
 from app.domain.digests import canonical_json
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import TaskRecord
 from app.http.compat.openenv.resets import Reset
 from app.service.gateway import Gateway
+from app.service.key_bounds import check_hand_out
 from app.service.request_models import HandedOutTask, NextBatch
 
 CURSOR_RANGE: Final = 2**40
@@ -31,11 +33,15 @@ class TaskAssigner:
         self._walks: Counter[tuple[str, str]] = Counter()
         self._shared: OrderedDict[tuple[str, str], _SharedTask] = OrderedDict()
 
-    async def assign_task(self, environment: str, reset: Reset) -> HandedOutTask:
-        """The task for a reset. Raises InvalidRequest or NotFound naming the field, or Conflict if the run has no task
-        left."""
+    async def assign_task(self, environment: str, reset: Reset, caller: Caller | None = None) -> HandedOutTask:
+        """The task for a reset. Raises InvalidRequest or NotFound naming the field, Forbidden beyond the caller's
+        bounds, or Conflict if the run has no task left."""
+        bounds = find_bounds(caller)
         if reset.task_id is not None:
+            bounds.require_run(reset.run)
+            await self._gateway.bounds.require_tasks(bounds, [reset.task_id], "task_id")
             return await self._load_task(environment, reset.task_id)
+        check_hand_out(bounds, environment, reset.run, reset.params)
         if reset.index is not None or reset.seed is not None or not reset.siblings.key:
             return await self._request_task(environment, reset)
         return await self._assign_group_task(environment, reset)

@@ -1,0 +1,176 @@
+"""`atropos-envs keys`: makes, lists, rotates and revokes keys in the configured store. Services notice soon."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+import yaml
+from rich.table import Table
+
+from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
+from app.cli.judge_setup import open_configured_store
+from app.domain.access import (
+    AccessKey,
+    AdminAction,
+    DeclaredKey,
+    KeyBounds,
+    KeyOptions,
+    compute_key_digest,
+    generate_key,
+)
+from app.domain.values import Frozen
+from app.service.key_admin import KeyAdmin, NewSecret
+from app.settings import read_settings
+from app.toolkit.display import format_time
+
+keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
+
+BY: Final = "command line"
+MOST_LISTED: Final = 500
+
+KeyName = Annotated[str, typer.Argument(help="The key's name.")]
+ResultT = TypeVar("ResultT")
+
+
+class DeclaredKeys(Frozen):
+    """What `keys apply` reads."""
+
+    keys: tuple[DeclaredKey, ...]
+
+
+class AllKeys(Frozen):
+    keys: tuple[AccessKey, ...]
+
+
+class Audit(Frozen):
+    actions: tuple[AdminAction, ...]
+
+
+@keys.callback()
+def callback() -> None:
+    """Make, list, rotate and revoke keys of the service, in the configured store. Services notice within seconds."""
+
+
+@keys.command()
+def create(
+    name: KeyName,
+    scope: Annotated[list[str] | None, typer.Option(help="A scope; repeat it for more. `read` and `train`.")] = None,
+    expires: Annotated[str, typer.Option(help="When it ends, such as 2027-01-31T00:00:00Z.")] = "",
+    run: Annotated[list[str] | None, typer.Option(help="Bind it to this run, or to all that begin `so*`.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="Bind it to this environment.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Bind it to this data set, or to `built-in`.")] = None,
+    world: Annotated[
+        list[str] | None, typer.Option(help="Bind it to this world; by default to those with the names of its runs.")
+    ] = None,
+) -> None:
+    """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
+    nothing; each may be given more than once.
+
+    Scopes: read, train, label, play, author, metrics, admin."""
+    bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
+    with stop_on_errors():
+        given = {"name": name, "bounds": bounds}
+        given |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
+        options = KeyOptions.model_validate(given)
+        _print_secret(_run(lambda admin: admin.create(options, BY)))
+
+
+@keys.command("list")
+def list_keys(as_json: AsJson = False) -> None:
+    """List all named keys, without their secrets."""
+    with stop_on_errors():
+        found = _run(lambda admin: admin.list_keys())
+    if as_json:
+        print_json(AllKeys(keys=found))
+        return
+    table = Table("name", "secret", "scopes", "bound to", "made", "expires", "revoked")
+    for key in found:
+        times = (key.expires_at, key.revoked_at)
+        table.add_row(
+            key.name,
+            f"{key.hint}…",
+            ", ".join(key.scopes),
+            _show_bounds(key.bounds),
+            format_time(key.created_at),
+            *map(_show_time, times),
+        )
+    output_console().print(table)
+
+
+@keys.command()
+def rotate(
+    name: KeyName,
+    grace: Annotated[
+        float, typer.Option(min=0, max=30 * 86_400, help="Seconds for which the old secret works too.")
+    ] = 0.0,
+) -> None:
+    """Give a key a new secret and print it, this once."""
+    with stop_on_errors():
+        _print_secret(_run(lambda admin: admin.rotate(name, grace, BY)))
+
+
+@keys.command()
+def revoke(name: KeyName) -> None:
+    """End a key for good."""
+    with stop_on_errors():
+        _run(lambda admin: admin.revoke(name, BY))
+    typer.echo(f"revoked {name}")
+
+
+@keys.command("apply")
+def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys`.")]) -> None:
+    """Make the keys what a file says, and print what that changes.
+
+    Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds` and `expires_at`. Keys that the file does not
+    name stay."""
+    with stop_on_errors(also=yaml.YAMLError):
+        declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
+        changes = _run(lambda admin: admin.apply(declared, BY))
+    for change in changes:
+        typer.echo(f"{change.action} {change.key}")
+    typer.echo(f"{len(changes)} changed, {len(declared) - len(changes)} as they were")
+
+
+@keys.command()
+def digest() -> None:
+    """Print a new secret and its digest, for a file of `keys apply`. Nothing is stored."""
+    secret = generate_key()
+    typer.echo(f"secret: {secret}\ndigest: {compute_key_digest(secret)}")
+
+
+@keys.command()
+def audit(as_json: AsJson = False) -> None:
+    """List what was done to keys, and by whom, newest first."""
+    with stop_on_errors():
+        found = tuple(action for _, action in _run(lambda admin: admin.list_actions(None, MOST_LISTED)))
+    if as_json:
+        print_json(Audit(actions=found))
+        return
+    for action in found:
+        typer.echo(f"{format_time(action.at)}  {action.by}: {action.action} {action.key}")
+
+
+def _run(work: Callable[[KeyAdmin], Awaitable[ResultT]]) -> ResultT:
+    async def work_in_store() -> ResultT:
+        async with open_configured_store(read_settings()) as store:
+            return await work(KeyAdmin(store.keys))
+
+    return asyncio.run(work_in_store())
+
+
+def _print_secret(made: NewSecret) -> None:
+    """Alone on stdout, so that a script can take it."""
+    typer.echo(f"{made.key.name}: {', '.join(made.key.scopes)}. The secret is shown this once:", err=True)
+    typer.echo(made.secret)
+
+
+def _show_bounds(bounds: KeyBounds) -> str:
+    given = bounds.model_dump()
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in given.items() if names)
+
+
+def _show_time(moment: datetime | None) -> str:
+    return "" if moment is None else format_time(moment)

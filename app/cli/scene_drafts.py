@@ -1,0 +1,296 @@
+"""`atropos-envs sheets scenes`: a model drafts scenes of a character, and a person says which of them serve."""
+
+import asyncio
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Final, get_args
+
+import typer
+import yaml
+from pydantic import Field, ValidationError
+
+from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet, read_text
+from app.characters.scenes import Scene, SceneKind, SceneSet
+from app.characters.schema import CharacterSheet
+from app.characters.word_matching import mentions, normalise_spelling, split_spoken_words
+from app.cli.consoles import errors, output_console, stop_on_errors
+from app.domain.digests import digest
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Message
+from app.domain.token_estimate import estimate_tokens
+from app.domain.values import Frozen, Name
+from app.envs.npc_arena.environment import PACKAGED_SCENES
+from app.inference.chat import ChatPolicy
+from app.inference.server import SamplingParameters
+from app.settings import read_settings
+from app.toolkit.answers.committed import strip_thinking
+from app.toolkit.display import escape_invisible
+from app.toolkit.templates import Template
+
+DRAFTS: Final = "drafts"
+"""The folder within that of scenes. Nothing in it is served."""
+NEAR: Final = 0.8
+"""Share of runs of three words (Jaccard) from which on two lines count as the same."""
+MOST_KNOWN: Final = 60
+"""Lines that exist and are shown to the model."""
+TOKENS_A_SCENE: Final = 200
+PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
+_OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
+
+
+class ProposedScene(Frozen):
+    player: Annotated[str, Field(min_length=1, max_length=600)]
+    turns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=400)], ...], Field(max_length=3)] = ()
+    probe: Annotated[str, Field(min_length=1, max_length=120)]
+    kind: SceneKind = "conversation"
+    notes: Annotated[str, Field(max_length=400)] = ""
+
+
+class SceneDraft(Frozen):
+    """`approved` is a person's word: written into the file, or said to `--approve`."""
+
+    approved: bool = False
+    scene: Scene
+
+
+class DraftFile(Frozen):
+    character: Name
+    model: str
+    drafts: tuple[SceneDraft, ...]
+
+
+def scenes(
+    sheet: Annotated[Path, typer.Argument(help="Sheet file.")],
+    propose: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Let a model draft so many scenes. None of them is served.")
+    ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Go through the drafts, one by one, and serve those you want.")
+    ] = False,
+    policy: Annotated[str | None, typer.Option(help="URL of the OpenAI-compatible server that drafts.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
+    input_price: Annotated[
+        float | None, typer.Option(min=0, help="Price in US dollars per million prompt tokens.")
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(min=0, help="Price in US dollars per million completion tokens.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask the model without confirming the cost.")] = False,
+) -> None:
+    """Count a character's scenes; let a model draft more (`--propose`), and approve drafts (`--approve`).
+
+    Drafts lie in `scenes/drafts` beside the sheet, each with `approved: false`. They serve once a person has approved
+    them, here or in the file."""
+    with stop_on_errors():
+        found = read_sheet(sheet)
+        if propose is not None:
+            if policy is None or model is None:
+                raise ValueError("--propose needs --policy and --model")
+            key = None if api_key_env is None else read_settings().read_secret(api_key_env)
+            if api_key_env is not None and key is None:
+                raise ValueError(f"--api-key-env: the environment variable {api_key_env} is not set")
+            sampling = SamplingParameters(max_tokens=TOKENS_A_SCENE * propose)
+            drafter = ChatPolicy(policy, model, api_key=key, sampling=sampling, timeout_seconds=600)
+            _propose(found, sheet, propose, drafter, (input_price, output_price), yes)
+        if approve:
+            _approve(found, sheet)
+        if propose is None and not approve:
+            _print_counts(found, sheet)
+
+
+def _propose(
+    sheet: CharacterSheet,
+    path: Path,
+    count: int,
+    drafter: ChatPolicy,
+    prices: tuple[float | None, float | None],
+    yes: bool,
+) -> None:
+    known = [scene.opening for scene in _list_own(sheet, path)]
+    kept = _read_drafts(sheet, path)
+    drafted = [draft.scene.opening for draft in kept.drafts] if kept else []
+    prompt = PROPOSAL.render(
+        sheet=sheet.model_dump_json(exclude_none=True),
+        lines=[" ".join(line.split())[:200] for line in (*known, *drafted)[-MOST_KNOWN:]],
+        count=count,
+        language=sheet.voice.language,
+        kinds=", ".join(get_args(SceneKind)),
+    )
+    _say_cost(estimate_tokens(prompt), drafter.sampling.max_tokens, prices)
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Ask the model?", default=True, err=True)):
+        raise ValueError("nothing was asked: confirm on a terminal, or with --yes")
+    reply = asyncio.run(drafter.complete([Message(role="user", content=prompt)]))
+    made, left_out = choose_proposals(reply, sheet, (*known, *drafted), count)
+    if made:
+        drafts = (*(kept.drafts if kept else ()), *(SceneDraft(scene=scene) for scene in made))
+        _write(_draft_path(path), DraftFile(character=sheet.id, model=drafter.model, drafts=drafts))
+    told = "".join(f", {number} left out: {reason}" for reason, number in left_out.items())
+    errors.print(f"{len(made)} drafts in {_draft_path(path)}{told}", markup=False, highlight=False, soft_wrap=True)
+    if not made:
+        raise InvalidRequest("the model proposed no scene that could be used")
+
+
+def _say_cost(prompt: int, completion: int, prices: tuple[float | None, float | None]) -> None:
+    given, made = prices
+    cost = "" if given is None or made is None else f", at most {(prompt * given + completion * made) / 1e6:.4f} USD"
+    told = f"one request: about {prompt} prompt tokens, at most {completion} completion tokens{cost}"
+    errors.print(told, soft_wrap=True, highlight=False)
+
+
+def choose_proposals(
+    reply: str, sheet: CharacterSheet, known: Sequence[str], most: int
+) -> tuple[list[Scene], Counter[str]]:
+    """The scenes of a reply that can be drafts, and why others are left out. Nothing of the reply is trusted."""
+    left_out: Counter[str] = Counter()
+    proposed = _read_reply(reply)
+    if proposed is None:
+        return [], Counter({"the reply is no JSON object with `scenes`": 1})
+    if len(proposed) > most:
+        left_out["more than were asked for"] = len(proposed) - most
+    shingles = [_cut_shingles(line) for line in known]
+    terms = [*sheet.probes.must_not_mention, *(term for one in sheet.secrets for term in one.leak_terms)]
+    made: list[Scene] = []
+    for each in proposed[:most]:
+        try:
+            one = ProposedScene.model_validate(each)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            left_out[f"{'.'.join(map(str, first['loc']))[:60]}: {first['msg']}"] += 1
+            continue
+        lines = (one.player, *one.turns, one.probe, one.notes)
+        own = _cut_shingles(one.player)
+        if any(escape_invisible(line) != line for line in lines):
+            left_out["it has control characters"] += 1
+        elif any(mentions(normalise_spelling(line), term) for line in lines[:-2] for term in terms):
+            left_out["it gives a secret away"] += 1
+        elif any(_overlap(own, other) >= NEAR for other in shingles):
+            left_out["it is nearly the same as another"] += 1
+        else:
+            shingles.append(own)
+            made.append(_build_scene(one, sheet))
+    return made, left_out
+
+
+def _read_reply(reply: str) -> list[object] | None:
+    found = _OBJECT.search(strip_thinking(reply[:200_000]).text)
+    try:
+        value = json.loads(found[0]) if found else None
+    except (ValueError, RecursionError):
+        return None
+    listed = value.get("scenes") if isinstance(value, dict) else None
+    return listed if isinstance(listed, list) else None
+
+
+def _build_scene(one: ProposedScene, sheet: CharacterSheet) -> Scene:
+    name = digest([sheet.id, one.player, list(one.turns)])[:12]
+    return Scene.model_validate(
+        {
+            "id": f"{sheet.id[:36]}-draft-{name}",
+            "kind": one.kind,
+            "split": "test" if sheet.meta.held_out else "train",
+            "player": one.player,
+            "turns": [{"say": turn} for turn in one.turns],
+            "probe": one.probe,
+            "probes": {"notes": one.notes},
+        }
+    )
+
+
+def _cut_shingles(text: str) -> frozenset[tuple[str, ...]]:
+    words = split_spoken_words(text)
+    return frozenset(tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2)))
+
+
+def _overlap(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> float:
+    return len(one & other) / (len(one | other) or 1)
+
+
+def _approve(sheet: CharacterSheet, path: Path) -> None:
+    kept = _read_drafts(sheet, path)
+    if kept is None or not kept.drafts:
+        raise InvalidRequest(f"there are no drafts of {sheet.id}: --propose makes some")
+    if not sys.stdin.isatty():
+        raise InvalidRequest(
+            f"a person approves drafts: use a terminal, or write `approved: true` into {_draft_path(path)}"
+        )
+    chosen = [draft for draft in kept.drafts if draft.approved]
+    later: list[SceneDraft] = []
+    dropped = 0
+    for place, draft in enumerate(kept.drafts):
+        if draft.approved:
+            continue
+        answer = _ask(draft.scene, place + 1, len(kept.drafts))
+        if answer == "q":
+            later += [one for one in kept.drafts[place:] if not one.approved]
+            break
+        chosen += [draft] if answer == "y" else []
+        later += [draft] if answer == "l" else []
+        dropped += answer == "n"
+    _serve(sheet, path, [draft.scene for draft in chosen])
+    _write(_draft_path(path), kept.model_copy(update={"drafts": tuple(later)}))
+    errors.print(f"{len(chosen)} approved, {dropped} dropped, {len(later)} kept for later")
+
+
+def _ask(scene: Scene, place: int, count: int) -> str:
+    console = output_console()
+    for told in (f"{place} of {count}  {scene.probe} ({scene.kind})", *(f"  {line}" for line in _list_lines(scene))):
+        console.print(escape_invisible(told), markup=False, highlight=False, soft_wrap=True)
+    if scene.probes.notes:
+        console.print(f"  for judges: {escape_invisible(scene.probes.notes)}", markup=False, highlight=False)
+    answer = ""
+    while answer not in {"y", "n", "l", "q"}:
+        answer = typer.prompt("serve it? y yes, n drop it, l later, q stop", err=True).strip().lower()[:1]
+    return answer
+
+
+def _list_lines(scene: Scene) -> Iterable[str]:
+    return (scene.opening, *(turn.say for turn in scene.turns))
+
+
+def _serve(sheet: CharacterSheet, path: Path, approved: Sequence[Scene]) -> None:
+    if not approved:
+        return
+    file = path.parent / SCENES / f"{sheet.id}-approved.yaml"
+    before = parse_model(read_text(file), file.name, SceneSet).scenes if file.exists() else ()
+    ids = {scene.id for scene in before}
+    new = tuple(scene for scene in approved if scene.id not in ids)
+    _write(file, SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*before, *new)))
+
+
+def _print_counts(sheet: CharacterSheet, path: Path) -> None:
+    own = Counter(scene.split for scene in _list_own(sheet, path))
+    kept = _read_drafts(sheet, path)
+    drafts = len(kept.drafts) if kept else 0
+    typer.echo(f"{sheet.id}: {own['train']} scenes for training, {own['test']} for testing, {drafts} drafts")
+
+
+def _list_own(sheet: CharacterSheet, path: Path) -> list[Scene]:
+    folder = path.parent / SCENES
+    files = read_scenes(folder) if folder.is_dir() and any(folder.glob("*.yaml")) else ()
+    return [scene for one in files if one.character == sheet.id for scene in one.scenes]
+
+
+def _draft_path(path: Path) -> Path:
+    return path.parent / SCENES / DRAFTS / path.name
+
+
+def _read_drafts(sheet: CharacterSheet, path: Path) -> DraftFile | None:
+    file = _draft_path(path)
+    kept = parse_model(read_text(file), f"{DRAFTS}/{file.name}", DraftFile) if file.exists() else None
+    if kept is not None and kept.character != sheet.id:
+        raise InvalidRequest(f"{DRAFTS}/{file.name}: character: is {kept.character!r}, not {sheet.id!r}")
+    return kept
+
+
+def _write(file: Path, content: Frozen) -> None:
+    """Whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(content.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
+    partial = file.with_suffix(".tmp")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)

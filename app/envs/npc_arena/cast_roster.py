@@ -1,0 +1,48 @@
+"""Characters in their scenes, as the params of a task choose them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+from app.characters.casting import Cast
+from app.domain.values import Split
+
+ROSTERS = 64
+"""Choices of scenes by params that are kept at a time."""
+
+Turns = Literal["single", "multi", "both"]
+Written = Literal["by_hand", "composed", "all"]
+
+
+class CastRoster:
+    """The characters in their scenes, by what params choose."""
+
+    def __init__(self, casts: Sequence[Cast], composed: frozenset[str] = frozenset()) -> None:
+        """`composed`: ids of scenes that nobody wrote."""
+        self._all = tuple(casts)
+        self._composed = composed
+        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
+        self._timed = any(cast.scene.since is not None for cast in casts)
+        self._list = lru_cache(maxsize=ROSTERS)(self._filter)
+
+    def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+        """In the order given."""
+        return self._list(split, turns, written, as_of if self._timed else None)
+
+    def find_cast(self, character: str, scene: str) -> Cast | None:
+        return self._by_ids.get((character, scene))
+
+    def _filter(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+        return tuple(
+            cast
+            for cast in self._all
+            if cast.scene.split == split
+            and _is_chosen(cast, turns)
+            and (written == "all" or (written == "composed") == (cast.scene.id in self._composed))
+            and (as_of is None or cast.scene.since is None or cast.scene.since <= as_of)
+        )
+
+
+def _is_chosen(cast: Cast, turns: Turns) -> bool:
+    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)

@@ -1,0 +1,38 @@
+"""Tasks of single rows, and what programs earn for them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Task
+from app.envs.code_exec.environment import CodeExec, CodeExecParams, CodeRow
+from app.ports.environment import Tools
+from app.sandbox.programs import JailedPrograms
+from app.service.judging import NoPanel
+
+
+def make_row_task(row: CodeRow, **params: Any) -> tuple[CodeExec, Task]:
+    environment = CodeExec({"rows": Dataset(name="rows", origin="rows", digest="1", splits={"train": [row]})})
+    return environment, environment.task("train", 0, CodeExecParams(**params))
+
+
+async def score_programs(row: CodeRow, programs: Sequence[str], **params: Any) -> list[float | None]:
+    environment, task = make_row_task(row, **params)
+    group = [Completion(text=f"```python\n{source}\n```") for source in programs]
+    jails = JailedPrograms(1)
+    try:
+        scores = await environment.score(task, group, Tools(panel=NoPanel(), programs=jails))
+        return [score.reward for score in scores]
+    finally:
+        await jails.close()
+
+
+@contextmanager
+def left_out(reason: str) -> Iterator[None]:
+    with pytest.raises(ValidationError, match=reason) as caught:
+        yield
+    assert [error["type"] for error in caught.value.errors()] == ["left_out"]

@@ -1,0 +1,133 @@
+"""Rows of HumanEval and HumanEval+: what is read, what is left out, and what is paid."""
+
+import asyncio
+
+import pytest
+from pydantic import ValidationError
+
+from app.envs.code_exec.tasks.humaneval_rows import HumanEvalRow
+from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
+
+PROMPT = 'def half(number):\n    return number / 2\n\n\ndef quarter(number: float):\n    """A quarter of it."""\n'
+CHECK = """
+
+METADATA = {'author': '?'}
+
+
+def check(candidate):
+    # easy
+    assert candidate(4) == 1, "four"
+    assert candidate(-4) == -1
+    assert abs(candidate(1) - 0.25) < 1e-6
+    assert tuple([candidate(0)]) == (0,)
+    assert candidate(8) == quarter(8)
+    assert True, "always"
+"""
+ROW = HumanEvalRow(
+    task_id="Own/0",
+    prompt=PROMPT,
+    entry_point="quarter",
+    canonical_solution="    return half(half(number))\n",
+    test=CHECK,
+)
+TABLE = CHECK.partition("    # easy")[0] + (
+    "    inputs = [[4], [1]]\n    results = [1, 0.25]\n"
+    "    for i, (inp, exp) in enumerate(zip(inputs, results)):\n        assertion(candidate(*inp), exp, 0)\n"
+)
+PROGRAMS = {
+    "whole": ("def quarter(number):\n    return number / 4", 1.0),
+    "body alone": ("    return half(number) / 2", 1.0),
+    "other imports": ("from __future__ import annotations\ndef quarter(number: Any):\n    return number / 4", 1.0),
+    "own check": ("def quarter(number): pass\ndef check(candidate): pass", 0.0),
+    "nothing": ("pass", 0.0),
+    "constant": ("def quarter(number): return 1", 0.0),
+    "exit": ("raise SystemExit(0)", 0.0),
+}
+
+
+@pytest.mark.parametrize("test", [CHECK, TABLE])
+def test_what_completes_the_program_is_paid(test: str) -> None:
+    row = ROW.model_copy(update={"test": test})
+    rewards = asyncio.run(score_programs(row, [str(row.gold), *(source for source, _ in PROGRAMS.values())]))
+    assert rewards == [1.0, *(paid for _, paid in PROGRAMS.values())]
+
+
+def test_only_asserts_of_the_function_are_run() -> None:
+    calls = [case.arguments[0] for case in ROW.build_tests().cases]
+    assert calls == ["candidate(4)", "candidate(-4)", "candidate(1)", "tuple([candidate(0)])"]
+
+
+def test_the_prompt_shows_the_beginning_and_no_test() -> None:
+    prompt = make_row_task(ROW)[1].messages[0].content or ""
+    assert [PROMPT.strip() in prompt, "candidate" in prompt] == [True, False]
+
+
+LOOP = """
+from random import randint
+
+def check(candidate):
+    for _ in range(20):
+        number = randint(0, 99)
+        assert candidate(number) == half(half(number))
+"""
+REFERENCE = (
+    "import numpy as np\n\ndef ref_func(number):\n    return half(half(number))\n\n"
+    "def assertion(out, exp, atol):\n    exact_match = out == exp\n    assert np.allclose(out, exp)\n\n"
+    "def check(candidate):\n    inputs = [[4], [1]]\n    for i, inp in enumerate(inputs):\n"
+    "        assertion(candidate(*inp), ref_func(*inp), 0)\n"
+)
+
+
+HELPED = "def check(candidate):\n    assert candidate(half(8)) == 1\n    assert candidate(half(16)) == 2\n"
+
+
+@pytest.mark.parametrize("test", [LOOP, REFERENCE])
+def test_a_check_that_computes_is_run_with_the_right_body_alone(test: str) -> None:
+    row = ROW.model_copy(update={"test": test})
+    rewards = asyncio.run(score_programs(row, [str(row.gold), *(source for source, _ in PROGRAMS.values())]))
+    assert rewards == [1.0, *(paid for _, paid in PROGRAMS.values())]
+
+
+def test_a_reply_does_not_choose_what_it_is_asked() -> None:
+    row = ROW.model_copy(update={"test": HELPED})
+    own = "def half(number): return number / 8\ndef quarter(number): return number"
+    assert asyncio.run(score_programs(row, [str(row.gold), own])) == [1.0, 0.0]
+
+
+def test_a_right_body_that_does_not_run_gives_no_score() -> None:
+    row = ROW.model_copy(update={"test": LOOP, "canonical_solution": "    return nothing\n"})
+    assert asyncio.run(score_programs(row, ["def quarter(number): return number / 4"])) == [None]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("candidate(number) ==", "abs(candidate(number)) =="),
+        ("assert candidate(number)", "assert candidate(number) or candidate(0)"),
+        ("number = randint(0, 99)", "number = candidate(1)"),
+        ("== half(half(number))", "<= half(half(number))"),
+    ],
+)
+def test_a_check_that_asks_for_something_else_is_left_out(change: tuple[str, str]) -> None:
+    with left_out("its check computes what is right"):
+        HumanEvalRow.model_validate({**ROW.model_dump(), "test": LOOP.replace(*change)})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("    # easy", "    for number in range(9): assert candidate(number) == number / 4"), "its check computes"),
+        (("candidate(4) == 1", "candidate(4) == half(2)"), "a test is not a call that is compared with a known value"),
+        (("def check", "def test"), "its test defines no `check`"),
+        (("def check(", "def check(("), "its tests are no Python"),
+        ((CHECK[CHECK.index("    assert candidate(-4)") :], ""), "it has fewer than two tests"),
+    ],
+)
+def test_rows_that_make_no_task_are_left_out(change: tuple[str, str], reason: str) -> None:
+    with left_out(reason):
+        HumanEvalRow(prompt=PROMPT, entry_point="quarter", test=CHECK.replace(*change))
+
+
+def test_an_entry_point_that_is_no_name_is_broken() -> None:
+    with pytest.raises(ValidationError, match="entry_point is no name of a function"):
+        HumanEvalRow(prompt=PROMPT, entry_point="half quarter", test=CHECK)

@@ -1,0 +1,56 @@
+"""Scenes composed from a card and the events of its world."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from benchmarks.distinct_scenes import count, list_casts
+
+CARD = Path(__file__).parents[3] / "examples" / "mara_quill.json"
+HARBOURS = ("Sallow Point", "Grey Haven", "Tarn Mouth", "Low Sound", "Cold Quay")
+NEWS = (
+    "A cart of rope was stolen from the quay of {}.",
+    "The harbour master of {} raised the fee for every anchor to two coppers.",
+    "Fishermen from {} found a bell in their nets and would not sell it.",
+    "The bakers of {} shut their doors because the flour had gone damp.",
+    "A travelling player was married in {} to the widow who keeps the inn.",
+    "Two boats collided in the fog off {} and both crews swam ashore.",
+    "The old mill at {} burned in the night, and nobody has owned up.",
+    "A letter without a name was nailed to the church door in {}.",
+    "The children of {} have seen a seal with a ring on its flipper.",
+    "The tax on lamp oil was lifted in {} until the end of winter.",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An imported card, and a world of fifty events."""
+    sheets = tmp_path / "my_sheets"
+    assert CliRunner().invoke(cli, ["sheets", "import", str(CARD), "--to", str(sheets)]).exit_code == 0
+    texts = [news.format(harbour) for news in NEWS for harbour in HARBOURS]
+    events = [
+        f'  - {{id: e{number}, time: "1312-04-03T{number % 24:02}:15:00Z", text: "{text}"}}'
+        for number, text in enumerate(texts)
+    ]
+    (sheets / "worlds").mkdir()
+    (sheets / "worlds" / "coast.yaml").write_text("\n".join(["world: coast", "events:", *events]), encoding="utf-8")
+    return sheets
+
+
+def test_a_card_and_fifty_events_make_two_hundred_tasks_that_name_what_they_probe(folder: Path) -> None:
+    arena = NpcArena.read(folder)
+    params = NpcArenaParams(scenes="composed")
+    size = arena.size("train", params)
+    unnamed = [at for at in range(size) if ": " not in str(arena.task("train", at, params).metadata["probe"])]
+    found = count(arena, "composed")
+    near = found["train"] + found["test"] - found["not nearly an earlier one"]
+    voice = sum(cast.scene.probe == "voice" for cast in list_casts(arena, "train", "composed"))
+    assert (size >= 200, len(unnamed) <= voice, near <= 0.2 * size, found["near across splits"]) == (
+        True,
+        True,
+        True,
+        0,
+    )

@@ -1,0 +1,364 @@
+"""Two people train side by side with keys of their own: neither sees or changes what is the other's, on any route."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from app.domain.access import KeyBounds
+from app.envs.gsm8k.environment import Gsm8k
+from app.envs.mastermind.environment import Mastermind
+from app.envs.npc_arena.environment import NpcArena
+from app.http.web.key_scopes import OPEN, find_bound_kind, list_methods
+from app.main.application import create_app
+from app.settings import Settings
+from tests.support.atropos import ENVIRONMENT, TRAINER, group
+from tests.support.openenv import talking
+
+SECRET = "gw_of-the-settings"
+ADMIN = {"Authorization": f"Bearer {SECRET}"}
+WORD = "zanzibar"
+"""Only in what ada stored."""
+SCOPES = ["read", "train", "label", "play", "author"]
+EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WORD} broke."}
+BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
+SAID = [{"role": "assistant", "content": "Hm."}]
+ATROPOS = "/compat/atropos"
+SAME_FOR_ALL = {("POST", "/envs/mastermind/step")}
+"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing."""
+
+
+@dataclass
+class Person:
+    """A key with all that was stored with it."""
+
+    name: str
+    client: TestClient
+    names: dict[str, str] = field(default_factory=dict)
+    """Values of path parameters."""
+    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    queries: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def ask(self, method: str, path: str, **sent: Any) -> Any:
+        return self.client.request(method, path, **sent)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.json()
+
+
+def make_person(app: Any, name: str) -> Person:
+    admin = TestClient(app, base_url="http://localhost", headers=ADMIN)
+    made = admin.post("/admin/keys", json={"name": name, "scopes": SCOPES, "bounds": {"runs": [f"{name}-*"]}})
+    headers = {"Authorization": f"Bearer {made.json()['secret']}"}
+    return Person(name, TestClient(app, base_url="http://localhost", headers=headers, raise_server_exceptions=False))
+
+
+def score(person: Person, environment: str, run: str, **params: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    asked_for = {"batch_size": 1, "run": run, "params": params}
+    handed = person.post(f"/envs/{environment}/next-batch", asked_for)["tasks"][0]
+    said = [{"text": f"It is {WORD}, says {person.name}: {place}"} for place in range(2)]
+    asked = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": said}
+    return handed, person.post(f"/envs/{environment}/score", {"groups": [asked], "run": run})["groups"][0]
+
+
+def store_everything(person: Person) -> None:
+    run = world = f"{person.name}-1"
+    person.ask("PUT", f"/runs/{run}", json={})
+    handed, _ = score(person, "gsm8k", run)
+    person.post(f"/worlds/{world}/events", {"events": [EVENT]})
+    arena, judged = score(person, "npc_arena", run, world=world, turns="multi")
+    game = person.post("/envs/mastermind/next-batch", {"batch_size": 1, "run": run})["tasks"][0]
+    person.ask("PUT", f"/worlds/{world}/lorebooks/lore", json=BOOK).raise_for_status()
+    item = person.post("/labels/next", {"labeller": person.name, "run": run})["item"]
+    rollouts = [reply["rollout_id"] for reply in item["replies"]]
+    pair = {"labeller": person.name, "pair": {"better": rollouts[0], "worse": rollouts[1]}}
+    label = person.post(f"/groups/{judged['group_id']}/labels", pair)["label_id"]
+    queue = f"{ATROPOS}/{run}"
+    person.post(f"{queue}/register", TRAINER)
+    person.post(f"{queue}/register-env", ENVIRONMENT)
+    person.post(f"{queue}/scored_data", group(2))
+    person.names = {
+        "run": run,
+        "world": world,
+        "event": "rope",
+        "book": "lore",
+        "group_id": judged["group_id"],
+        "rollout_id": rollouts[0],
+        "task_id": arena["task_id"],
+        "label_id": label,
+        "env": "gsm8k",
+        "judge": "offline",
+        "name": "gsm8k",
+        "key": "ada",
+        "version": "x",
+        "path": "viewer.css",
+    }
+    lost = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": [{"text": "4"}]}
+    leased = {"groups": [lost], "wait_seconds": 0}
+    sample = {"query": ["q4"], "prompts": ["q"], "labels": [handed["task_id"]]}
+    person.bodies = {
+        "POST /envs/gsm8k/score": leased,
+        "POST /envs/npc_arena/score": leased,
+        "POST /envs/mastermind/score": leased,
+        "POST /envs/npc_arena/step": {"task_id": arena["task_id"], "messages": SAID},
+        "POST /score": {**leased, "run": run},
+        "POST /envs/gsm8k/next-batch": {"run": run, "batch_size": 1, "cursor": 0},
+        "POST /envs/npc_arena/next-batch": {"run": run, "batch_size": 1, "cursor": 0, "params": {"world": world}},
+        "POST /envs/mastermind/next-batch": {"run": run, "batch_size": 1, "cursor": 0},
+        "POST /next-batch": {"run": run, "batch_size": 1, "cursor": 0, "mix": [{"env": "gsm8k"}]},
+        "POST /envs/mastermind/step": {"task_id": game["task_id"], "messages": SAID},
+        "POST /labels/next": {"labeller": person.name, "run": run},
+        "POST /labels/skip": {"labeller": person.name, "lease_id": item["lease_id"]},
+        "POST /groups/*/labels": pair,
+        "POST /rollouts/*/labels": {"labeller": person.name, "defect": True},
+        "POST /worlds/*/events": {"events": [EVENT]},
+        "PUT /worlds/*/events/*": EVENT,
+        "PUT /worlds/*/lorebooks/*": BOOK,
+        "PUT /worlds/*": {"parent": world, "at": "1312-04-03T10:00:00Z"},
+        "POST /worlds/*/context": {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Hm?"}]},
+        f"POST {ATROPOS}/*/register": TRAINER,
+        f"POST {ATROPOS}/*/register-env": ENVIRONMENT,
+        f"POST {ATROPOS}/*/disconnect-env": {"env_id": 0},
+        f"GET {ATROPOS}/*/status-env": {"env_id": 0},
+        f"POST {ATROPOS}/*/scored_data": group(2),
+        f"POST {ATROPOS}/*/scored_data_list": [group(2)],  # type: ignore[dict-item]
+        "POST /compat/openrlhf/*": sample,
+        "POST /compat/openrlhf/*/get_reward": sample,
+        "POST /compat/slime/*": {"prompt": "q", "response": "4", "label": handed["task_id"]},
+        "POST /compat/openenv/*/reset": {"run": run},
+        "POST /compat/openenv/*/step": {"run": run, "task_id": handed["task_id"], "action": {"text": "4"}},
+    }
+    person.queries = {
+        "GET /envs/gsm8k/next-batch": {"run": run, "cursor": "0"},
+        "GET /envs/npc_arena/next-batch": {"run": run, "cursor": "0"},
+        "GET /envs/mastermind/next-batch": {"run": run, "cursor": "0"},
+        "GET /export": {"run": run},
+        "GET /export/summary": {"run": run},
+        "GET /groups": {"id": judged["group_id"]},
+        "GET /judges/*/agreement": {"run": run},
+        "DELETE /labels/*": {"labeller": person.name},
+        "POST /compat/openrlhf/*": {"run": run},
+        "POST /compat/openrlhf/*/get_reward": {"run": run},
+        "POST /compat/slime/*": {"run": run},
+    }
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder: Path = tmp_path_factory.mktemp("bounds")
+    settings = Settings(database_url=f"sqlite:///{folder}/keys.db", host="127.0.0.1", api_key=SECRET)
+    made = create_app(settings, environments={kind.name: kind for kind in (Gsm8k, Mastermind, NpcArena)})
+    with TestClient(made, base_url="http://localhost") as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.05)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def people(app: Any) -> tuple[Person, Person]:
+    ada, bob = make_person(app, "ada"), make_person(app, "bob")
+    store_everything(ada)
+    return ada, bob
+
+
+def list_places(app: Any) -> list[tuple[str, str]]:
+    """Method and template of every route that needs a key."""
+    routes = [
+        route for route in app.router.routes if type(route).__name__ not in {"WebSocketRoute", "APIWebSocketRoute"}
+    ]
+    return [
+        (method, path)
+        for route in routes
+        for method in list_methods(route)
+        for path in [route.path]
+        if f"{method} {path}" not in OPEN and method != "OPTIONS"
+    ]
+
+
+def fill(template: str, names: Mapping[str, str]) -> str:
+    path = template
+    for name, value in names.items():
+        path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
+    assert "{" not in path, template
+    return path
+
+
+def name_place(method: str, template: str) -> str:
+    """With `*` for parameters alone, so that each environment's own routes are apart."""
+    return f"{method} {'/'.join('*' if part.startswith('{') else part for part in template.split('/'))}"
+
+
+def ask_as(person: Person, owner: Person, method: str, template: str) -> Any:
+    place = name_place(method, template)
+    body, query = owner.bodies.get(place, {}), owner.queries.get(place)
+    sent = {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+    has_body = method in {"POST", "PUT"} or "status-env" in template
+    return person.ask(method, fill(template, owner.names), params=query, **(sent if has_body else {}))
+
+
+def read_all_of(person: Person) -> list[str]:
+    """All that a person has, as that person sees it."""
+    run, world = person.names["run"], person.names["world"]
+    paths = (
+        f"/export?run={run}&private=true",
+        f"/export?run={run}&shape=labels",
+        f"/runs/{run}",
+        f"/worlds/{world}",
+        f"/worlds/{world}/events",
+        f"/worlds/{world}/lorebooks",
+        f"{ATROPOS}/{run}/info",
+        f"{ATROPOS}/{run}/status",
+        f"{ATROPOS}/{run}/why",
+        f"/groups/{person.names['group_id']}",
+        "/runs",
+        "/worlds",
+        "/stats",
+    )
+    return [f"{path} {answer.status_code} {answer.text}" for path in paths for answer in [person.ask("GET", path)]]
+
+
+def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
+    app: Any, people: tuple[Person, Person]
+) -> None:
+    ada, bob = people
+    before = read_all_of(ada)
+    opened = []
+    for method, template in list_places(app):
+        answer = ask_as(bob, ada, method, template)
+        shared = find_bound_kind(method, template) == "shared" or (method, template) in SAME_FOR_ALL
+        if WORD in answer.text or not (shared or answer.status_code in {403, 404} or is_empty(bob, answer, template)):
+            opened.append((method, template, answer.status_code, answer.text[:300]))
+    assert (opened, read_all_of(ada)) == ([], before)
+
+
+LISTS = frozenset(
+    {"/", "/judges", "/runs", "/stats", "/worlds", "/view/atropos", "/view/judges", "/view/stats", "/view/worlds"}
+)
+FACTS = (
+    "/health",
+    "/metadata",
+    "/schema",
+    "/mcp",
+    "/state",
+    "/openapi.json",
+    "/list_environments",
+    "/splits",
+    "/num_tasks",
+    "/tasks",
+    "/task",
+    "/task_range",
+)
+"""What every caller is told of an environment over OpenEnv's interface."""
+
+
+def names_no_queue(template: str) -> bool:
+    """The `default` queue is nobody's."""
+    return template.startswith(ATROPOS) and "{run}" not in template
+
+
+def is_empty(person: Person, answer: Any, template: str) -> bool:
+    """Lists leave out what is others'; facts of an environment are the same for all."""
+    if template.startswith("/compat/openenv/") and template.endswith(FACTS):
+        return True
+    return template in LISTS and answer.status_code == 200 and "ada-" not in answer.text
+
+
+def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people: tuple[Person, Person]) -> None:
+    """Else the other's refusals would show nothing. What ends things comes last."""
+    ada, _ = people
+    places = sorted(list_places(app), key=lambda one: (one[0] == "DELETE", "reset" in one[1], "disconnect" in one[1]))
+    closed = [
+        (method, template, answer.status_code, answer.text[:300])
+        for method, template in places
+        if find_bound_kind(method, template) is not None and not names_no_queue(template)
+        for answer in [ask_as(ada, ada, method, template)]
+        if answer.status_code == 403
+    ]
+    assert closed == []
+
+
+def test_an_episode_is_continued_by_its_own_key_alone(app: Any, people: tuple[Person, Person]) -> None:
+    ada, bob = people
+    with talking(ada.client, "mastermind") as talk:
+        talk.told("reset", run="ada-1", episode_id="mine")
+    with talking(bob.client, "mastermind") as talk:
+        other = talk.refused("step", message="<guess>1 2 3 4</guess>", episode_id="mine")
+        named = talk.refused("reset", run="ada-1")
+    with talking(ada.client, "mastermind") as talk:
+        own = talk.told("step", message="<guess>1 2 3 4</guess>", episode_id="mine")
+    assert (other[1][:10], named[1][:37], own["done"]) == ("episode_id", "run: this key is bound to runs bob-*:", False)
+
+
+def test_two_keys_may_choose_the_same_idempotency_key(people: tuple[Person, Person]) -> None:
+    statuses = []
+    for person in people:
+        run = f"{person.name}-2"
+        task = person.post("/envs/gsm8k/next-batch", {"batch_size": 1, "run": run})["tasks"][0]
+        asked = {"task_id": task["task_id"], "completions": [{"text": f"of {person.name}"}]}
+        body = {"groups": [asked], "run": run}
+        statuses.append(person.ask("POST", "/score", json=body, headers={"Idempotency-Key": "1"}).status_code)
+    assert statuses == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "run"),
+        ({"run": "ada-1"}, "run"),
+        ({"run": "bob-1", "params": {"world": "ada-1"}}, "params.world"),
+    ],
+)
+def test_a_refusal_names_the_field_and_the_bound(people: tuple[Person, Person], body: Any, field: str) -> None:
+    answer = people[1].ask("POST", "/envs/npc_arena/next-batch", json=body)
+    told = answer.json()
+    assert (answer.status_code, told["errors"][0]["field"], "bob-*" in told["detail"]) == (403, field, True)
+
+
+def test_a_socket_beyond_the_bounds_is_closed(app: Any) -> None:
+    admin = TestClient(app, base_url="http://localhost", headers=ADMIN)
+    bounds = {"environments": ["gsm8k"]}
+    secret = admin.post("/admin/keys", json={"name": "few", "bounds": bounds}).json()["secret"]
+    client = TestClient(app, base_url="http://localhost", headers={"Authorization": f"Bearer {secret}"})
+    with pytest.raises(WebSocketDisconnect) as closed, talking(client, "mastermind"):
+        pass
+    answers = [client.get(f"/envs/{name}/next-batch").status_code for name in ("gsm8k", "mastermind")]
+    assert (closed.value.code, answers) == (1008, [200, 403])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "run", "environment", "dataset", "world", "allowed"),
+    [
+        ({}, None, "gsm8k", None, "w", [True] * 4),
+        ({"runs": ["ada-*", "b"]}, "ada-1", "gsm8k", None, "ada-w", [True] * 4),
+        ({"runs": ["ada-*"]}, "Ada-1", "gsm8k", None, "w", [False, True, True, False]),
+        ({"runs": ["ada"]}, "ada-1", "gsm8k", None, "ada", [False, True, True, True]),
+        ({"runs": ["a"], "worlds": ["w*"]}, None, "gsm8k", None, "w2", [False, True, True, True]),
+        ({"environments": ["math"], "datasets": ["aime"]}, None, "gsm8k", "aime", "w", [True, False, True, True]),
+        ({"datasets": ["built-in"]}, None, "gsm8k", None, "w", [True, True, False, True]),
+    ],
+)
+def test_names_are_within_bounds(
+    bounds: Any, run: str | None, environment: str, dataset: str | None, world: str, allowed: list[bool]
+) -> None:
+    key = KeyBounds.model_validate(bounds)
+    asked = [
+        key.allows_run(run),
+        key.allows_environment(environment),
+        key.allows_dataset(dataset),
+        key.allows_world(world),
+    ]
+    assert asked == allowed
+
+
+def test_a_bound_key_has_no_scope_of_the_whole_service(app: Any) -> None:
+    admin = TestClient(app, base_url="http://localhost", headers=ADMIN)
+    answer = admin.post("/admin/keys", json={"name": "x", "scopes": ["admin"], "bounds": {"runs": ["x"]}})
+    assert (answer.status_code, "whole service" in answer.text) == (422, True)

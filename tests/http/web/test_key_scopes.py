@@ -1,0 +1,162 @@
+"""What a named key opens, in the service as it is served."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.domain.access import ACCESS_SCOPES, AccessScope, StoredKey, compute_key_digest
+from app.http.web import api_keys
+from app.http.web.api_keys import KeyRing
+from app.http.web.key_scopes import SCOPES, find_scope, list_methods
+from app.main.application import create_app
+from app.ports.keys import KnownKeys
+from app.settings import Settings
+
+SECRET = "gw_of-a-named-key"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def make_key(*scopes: AccessScope, **changes: object) -> StoredKey:
+    made = {"name": "ada", "scopes": scopes, "hint": "gw_of", "created_at": NOW, "created_by": "command line"}
+    return StoredKey.model_validate(made | {"digest": compute_key_digest(SECRET)} | changes)
+
+
+class Kept:
+    """Keys as a store has them."""
+
+    def __init__(self, *keys: StoredKey) -> None:
+        self.keys = keys
+
+    async def load(self) -> KnownKeys:
+        return KnownKeys(self.keys)
+
+
+def find(*keys: StoredKey) -> str | None:
+    ring = KeyRing([], False, known=KnownKeys(keys))
+    caller = ring.find_caller(f"Bearer {SECRET}")
+    return None if caller is None else caller.name
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    folder: Path = tmp_path_factory.mktemp("scopes")
+    settings = Settings(database_url=f"sqlite:///{folder}/keys.db", host="127.0.0.1")
+    return TestClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False)
+
+
+def test_every_route_and_socket_has_a_scope(served: TestClient) -> None:
+    routes = served.app.router.routes  # type: ignore[attr-defined]
+    placed = [find_scope(method, route.path) for route in routes for method in list_methods(route)]
+    assert (len(placed) > 100, placed.count(None)) == (True, 5)
+
+
+def test_a_route_without_a_scope_is_noticed() -> None:
+    with pytest.raises(LookupError, match="no scope is set for GET /new"):
+        find_scope("GET", "/new")
+
+
+def test_every_scope_opens_something() -> None:
+    assert set(SCOPES.values()) == set(ACCESS_SCOPES)
+
+
+@pytest.mark.parametrize(
+    ("scope", "statuses"),
+    [
+        ("read", [200, 403, 403, 403, 200]),
+        ("train", [403, 422, 403, 403, 403]),
+        ("label", [403, 403, 422, 403, 403]),
+        ("metrics", [403, 403, 403, 200, 403]),
+        ("admin", [200, 422, 422, 200, 200]),
+    ],
+)
+def test_a_key_opens_what_is_in_its_scopes(
+    served: TestClient, monkeypatch: pytest.MonkeyPatch, scope: AccessScope, statuses: list[int]
+) -> None:
+    monkeypatch.setattr(KeyRing, "anonymous", False)
+    monkeypatch.setattr(KeyRing, "find_caller", lambda *_: make_key(scope).caller)
+    asked = [
+        ("GET", "/runs"),
+        ("POST", "/score"),
+        ("POST", "/labels/next"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+    ]
+    headers = {"Authorization": "Bearer any"}
+    answers = [
+        served.request(method, path, json={} if method == "POST" else None, headers=headers) for method, path in asked
+    ]
+    assert [answer.status_code for answer in answers] == statuses
+    refused = [answer.json()["detail"] for answer in answers if answer.status_code == 403]
+    assert all(words.startswith("The key 'ada' lacks the scope `") for words in refused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "ada"),
+        ({"revoked_at": NOW}, None),
+        ({"expires_at": NOW}, None),
+        ({"expires_at": datetime(2999, 1, 1, tzinfo=UTC)}, "ada"),
+        ({"digest": "0" * 64, "former_digest": compute_key_digest(SECRET), "grace_until": NOW}, None),
+        (
+            {
+                "digest": "0" * 64,
+                "former_digest": compute_key_digest(SECRET),
+                "grace_until": datetime(2999, 1, 1, tzinfo=UTC),
+            },
+            "ada",
+        ),
+    ],
+)
+def test_a_key_is_valid_until_its_time_is_over(changes: dict[str, object], name: str | None) -> None:
+    assert find(make_key("read", **changes)) == name
+
+
+def test_another_replica_notices_a_revoked_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_keys, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(api_keys, "STALE_SECONDS", 0.01)
+    kept = Kept(make_key("read"))
+    ring = KeyRing([], True, kept)
+
+    async def find_later() -> bool:
+        await asyncio.sleep(0.02)
+        await ring.refresh()
+        return ring.find_caller(f"Bearer {SECRET}") is not None
+
+    before = asyncio.run(find_later())
+    kept.keys = (make_key("read", revoked_at=NOW),)
+    assert (before, asyncio.run(find_later()), ring.anonymous) == (True, False, False)
+
+
+def test_an_admin_makes_rotates_and_revokes_keys_over_http(tmp_path: Path) -> None:
+    settings = Settings(database_url=f"sqlite:///{tmp_path}/a.db", host="127.0.0.1", api_key="gw_of-the-settings")
+    admin = {"Authorization": "Bearer gw_of-the-settings"}
+    with TestClient(create_app(settings), base_url="http://localhost", headers=admin) as client:
+        made = client.post("/admin/keys", json={"name": "ada"})
+        again = client.post("/admin/keys", json={"name": "ada"})
+        turned = client.post("/admin/keys/ada/rotate", json={"grace_seconds": 60})
+        ended = client.post("/admin/keys/ada/revoke", json={})
+        late = client.post("/admin/keys/ada/rotate", json={})
+        missing = client.post("/admin/keys/bob/revoke", json={})
+        wrong = client.post("/admin/keys", json={"name": "bob", "scopes": ["all"]})
+        audit = client.get("/admin/audit")
+        listed = client.get("/admin/keys")
+    answers = [made, again, turned, ended, late, missing, wrong, audit, listed]
+    assert [answer.status_code for answer in answers] == [200, 409, 200, 200, 409, 404, 422, 200, 200]
+    told = [(action["by"], action["action"], action["key"]) for action in audit.json()["actions"]]
+    assert told == [("settings", action, "ada") for action in ("revoke", "rotate", "create")]
+    assert (made.json()["secret"] in audit.text + listed.text, "digest" in audit.text + listed.text) == (False, False)
+
+
+def test_an_open_service_has_no_admin(served: TestClient) -> None:
+    answers = [served.get("/runs"), served.get("/admin/keys"), served.post("/admin/keys", json={"name": "eve"})]
+    assert [answer.status_code for answer in answers] == [200, 403, 403]
+
+
+def test_the_documentation_names_the_scope_of_each_route(served: TestClient) -> None:
+    paths = served.get("/openapi.json").json()["paths"]
+    silent = [path for path, each in paths.items() for one in each.values() if "the scope `" not in str(one)]
+    assert silent == ["/livez", "/readyz"]

@@ -1,0 +1,162 @@
+"""People sign in with a browser: by their key, or by the word of a proxy in front."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.cli.serve import keep_peers
+from app.http.viewer.sign_in_pages import choose_page
+from app.http.web.api_keys import COOKIE
+from app.main.application import create_app
+from app.settings import Settings, SignInSettings
+
+SECRET = "gw_of-the-settings"
+HOME = "http://localhost"
+OPENED = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ASGIApp]:
+    folder: Path = tmp_path_factory.mktemp("sign-in")
+    proxy = SignInSettings.model_validate({"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.0.0/16"]})
+    settings = Settings.model_validate(
+        {"database_url": f"sqlite:///{folder}/keys.db", "host": "127.0.0.1", "api_key": SECRET, "sign_in": proxy}
+    )
+    made = create_app(settings, environments={})
+    with TestClient(made, base_url=HOME):
+        yield made
+
+
+def browser(app: ASGIApp) -> TestClient:
+    return TestClient(app, base_url=HOME, follow_redirects=False)
+
+
+def signed_in(app: ASGIApp, secret: str = SECRET) -> TestClient:
+    client = browser(app)
+    answer = client.post("/sign-in", data={"key": secret, "next": "/view/stats?by=judge"}, headers=OWN_PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/view/stats?by=judge"), answer.text
+    return client
+
+
+def make_key(app: ASGIApp, name: str, **options: object) -> str:
+    admin = TestClient(app, base_url=HOME, headers={"Authorization": f"Bearer {SECRET}"})
+    secret: str = admin.post("/admin/keys", json={"name": name, **options}).json()["secret"]
+    return secret
+
+
+def test_a_page_without_a_key_leads_to_the_sign_in_page_and_back(app: ASGIApp) -> None:
+    client = browser(app)
+    led = client.get("/view/stats?by=judge", headers=OPENED)
+    asked = client.get(led.headers["location"])
+    called = client.get("/view/stats")
+    signed = signed_in(app).get("/view/stats?by=judge", headers=OPENED)
+    assert (led.status_code, asked.status_code, called.status_code, signed.status_code) == (303, 200, 401, 200)
+    assert ('value="/view/stats?by=judge"' in asked.text, "settings" in signed.text) == (True, True)
+
+
+def test_the_cookie_is_for_this_service_alone_and_holds_no_key(app: ASGIApp) -> None:
+    answer = browser(app).post("/sign-in", data={"key": SECRET}, headers=OWN_PAGE)
+    told = {part.strip().split("=")[0].lower() for part in answer.headers["set-cookie"].split(";")[1:]}
+    assert (told, SECRET in answer.headers["set-cookie"]) == (
+        {"httponly", "max-age", "path", "samesite"},
+        False,
+    )
+    safe = TestClient(app, base_url="https://localhost", follow_redirects=False)
+    assert "Secure" in safe.post("/sign-in", data={"key": SECRET}, headers=OWN_PAGE).headers["set-cookie"]
+
+
+def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
+    answer = browser(app).post("/sign-in", data={"key": "gw_wrong"}, headers=OWN_PAGE)
+    assert (answer.status_code, "set-cookie" in answer.headers, "gw_wrong" in answer.text) == (403, False, False)
+
+
+def test_what_changes_something_must_come_from_an_own_page(app: ASGIApp) -> None:
+    client = signed_in(app)
+    body = {"name": "made-by-cookie"}
+    answers = [
+        client.post("/admin/keys", json=body, headers=headers)
+        for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, OWN_PAGE)
+    ]
+    assert [answer.status_code for answer in answers] == [401, 403, 403, 200]
+
+
+def test_signing_out_ends_the_cookie_everywhere(app: ASGIApp) -> None:
+    client = signed_in(app)
+    value = client.cookies[COOKIE]
+    before = client.get("/view/stats").status_code
+    client.post("/sign-out", headers=OWN_PAGE)
+    other = TestClient(app, base_url=HOME, cookies={COOKIE: value}, follow_redirects=False)
+    assert (before, other.get("/view/stats").status_code, COOKIE in client.cookies) == (200, 401, False)
+
+
+def test_a_rotated_key_ends_its_browsers(app: ASGIApp) -> None:
+    client = signed_in(app, make_key(app, "rotated"))
+    before = client.get("/view/stats").status_code
+    admin = TestClient(app, base_url=HOME, headers={"Authorization": f"Bearer {SECRET}"})
+    admin.post("/admin/keys/rotated/rotate", json={})
+    assert (before, client.get("/view/stats").status_code) == (200, 401)
+
+
+def test_a_browser_has_the_scopes_and_bounds_of_its_key(app: ASGIApp) -> None:
+    client = signed_in(app, make_key(app, "few", scopes=["read"], bounds={"runs": ["few-*"]}))
+    statuses = [client.get(path, headers=OWN_PAGE).status_code for path in ("/runs", "/runs/other-1", "/metrics")]
+    assert statuses == [200, 403, 403]
+
+
+@pytest.mark.parametrize(
+    ("target", "page"),
+    [
+        ("/view/stats", "/view/stats"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/view\r\nSet-Cookie: a=b", "/"),
+        ("", "/"),
+    ],
+)
+def test_it_leads_nowhere_else(target: str, page: str) -> None:
+    assert choose_page(target) == page
+
+
+def from_peer(app: ASGIApp, host: str) -> ASGIApp:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await keep_peers(app, "127.0.0.1")({**scope, "client": (host, 5000)}, receive, send)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("host", "user", "status"),
+    [
+        ("10.1.2.3", "eve@studio", 200),
+        ("10.2.0.1", "eve@studio", 401),
+        ("127.0.0.1", "eve@studio", 401),
+        ("10.1.2.3", "eve\x7f", 401),
+        ("10.1.2.3", "", 401),
+    ],
+)
+def test_a_proxy_names_people_from_its_own_address_alone(app: ASGIApp, host: str, user: str, status: int) -> None:
+    headers = {"X-Forwarded-User": user, "X-Forwarded-For": "10.1.2.3"}
+    client = TestClient(from_peer(app, host), base_url=HOME, headers=headers, follow_redirects=False)
+    page = client.get("/view/stats")
+    assert (page.status_code, client.get("/metrics").status_code) == (status, 403 if status == 200 else 401)
+    assert ("eve@studio" in page.text) == (status == 200)
+
+
+def test_a_person_with_a_key_of_that_name_has_its_rights(app: ASGIApp) -> None:
+    make_key(app, "mia", scopes=["metrics"])
+    headers = {"X-Forwarded-User": "mia"}
+    client = TestClient(from_peer(app, "10.1.2.3"), base_url=HOME, headers=headers)
+    statuses = [client.get(path).status_code for path in ("/metrics", "/runs")]
+    admin = TestClient(app, base_url=HOME, headers={"Authorization": f"Bearer {SECRET}"})
+    admin.post("/admin/keys/mia/revoke", json={})
+    assert [*statuses, client.get("/runs").status_code] == [200, 403, 401]
+
+
+def test_a_header_without_addresses_is_refused() -> None:
+    with pytest.raises(ValueError, match="need each other"):
+        SignInSettings(proxy_header="X-Forwarded-User")

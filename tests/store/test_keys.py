@@ -1,0 +1,62 @@
+"""Keys and browsers on both databases, and lists of what is within the bounds of a key."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.domain.access import KeyBounds, KeyOptions, SignIn
+from app.domain.errors import Conflict
+from app.domain.groups import GroupFilter
+from app.service.key_admin import KeyAdmin
+from app.store.store import Store
+from tests.support.store_cases import group, record, using
+
+NOW = datetime.now(UTC)
+
+
+def test_a_key_is_kept_changed_and_recorded(store_url: str) -> None:
+    async def act(store: Store) -> tuple[list[str], list[str], tuple[str, ...]]:
+        admin = KeyAdmin(store.keys)
+        await admin.create(KeyOptions(name="ada", bounds=KeyBounds(runs=("ada-*",))), "command line")
+        await admin.rotate("ada", 60, "command line")
+        with pytest.raises(Conflict):
+            await admin.create(KeyOptions(name="ada"), "command line")
+        (key,) = (await store.keys.load()).named
+        actions: list[str] = [action.action for _, action in await admin.list_actions(None, 10)]
+        return [key.name, *key.bounds.runs], actions, key.list_digests(NOW)
+
+    kept, actions, digests = using(store_url, act)
+    assert (kept, actions, len(digests)) == (["ada", "ada-*"], ["rotate", "create"], 2)
+
+
+def test_browsers_that_are_over_are_removed(store_url: str) -> None:
+    async def act(store: Store) -> list[tuple[str, ...]]:
+        seen = []
+        for name, hours in (("old", -1), ("new", 1), ("newest", 2)):
+            await store.keys.add_sign_in(SignIn(name, "of-a-key", NOW + timedelta(hours=hours)))
+            seen.append(tuple(sorted(one.digest for one in (await store.keys.load()).sign_ins)))
+        await store.keys.remove_sign_in("new")
+        return [*seen, tuple(one.digest for one in (await store.keys.load()).sign_ins)]
+
+    assert using(store_url, act) == [("old",), ("new",), ("new", "newest"), ("newest",)]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        ((), ["Ada-1", "ada-1", "ada-2", "ada_3", "bob"]),
+        (("ada-*",), ["ada-1", "ada-2"]),
+        (("bob", "ada-2"), ["ada-2", "bob"]),
+        (("%",), []),
+        (("ada_*",), ["ada_3"]),
+    ],
+)
+def test_a_listing_is_within_the_names(store_url: str, patterns: tuple[str, ...], found: list[str]) -> None:
+    async def act(store: Store) -> list[str]:
+        await store.tasks.put([record(0)])
+        names = ("ada-1", "ada-2", "ada_3", "Ada-1", "bob", None)
+        await store.groups.add([group(f"group-{place}", run=run) for place, run in enumerate(names)])
+        where = GroupFilter(runs=patterns)
+        return sorted(group.run for group in await store.views.list_groups(where) if group.run is not None)
+
+    assert using(store_url, act) == found
