@@ -2,6 +2,9 @@
 
 import hashlib
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self, get_args
@@ -116,6 +119,25 @@ class Caller:
 
     def has(self, scope: AccessScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
+
+
+current_caller: Final[ContextVar[Caller | None]] = ContextVar("current_caller", default=None)
+"""For whom this task works. Tasks that it starts inherit it. Turns and accounts go by it; access does not."""
+
+
+def name_current_caller() -> str:
+    """The name of the key for which this task works; empty where none is known."""
+    caller = current_caller.get()
+    return "" if caller is None else caller.name
+
+
+@contextmanager
+def work_for(caller: Caller | None) -> Iterator[None]:
+    token = current_caller.set(caller)
+    try:
+        yield
+    finally:
+        current_caller.reset(token)
 
 
 def find_bounds(caller: Caller | None) -> KeyBounds:
