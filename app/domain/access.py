@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from app.domain.errors import Forbidden
+from app.domain.quotas import NO_QUOTAS, KeyQuotas
 from app.domain.values import Frozen, Name
 
 AccessScope = Literal["read", "train", "label", "play", "author", "metrics", "admin"]
@@ -116,6 +117,7 @@ class Caller:
     name: str
     scopes: frozenset[AccessScope]
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
 
     def has(self, scope: AccessScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -151,6 +153,7 @@ class AccessKey(Frozen):
     name: Name
     scopes: Scopes
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
     hint: str
     """The secret's first characters, or its digest's where the secret was never here."""
     created_at: datetime
@@ -168,7 +171,7 @@ class AccessKey(Frozen):
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.name, frozenset(self.scopes), self.bounds)
+        return Caller(self.name, frozenset(self.scopes), self.bounds, self.quotas)
 
 
 class StoredKey(AccessKey):
@@ -206,6 +209,7 @@ class KeyOptions(Frozen):
     name: Name
     scopes: Scopes = ("read", "train")
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
     expires_at: datetime | None = None
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
 from app.domain.access import name_current_caller
-from app.domain.fair_semaphore import FairSemaphore
+from app.domain.fair_semaphore import FairSemaphore, RecentTurns
 from app.domain.judge_limits import compute_burst
 
 Work = Literal["gates", "judges"]
@@ -85,9 +85,9 @@ class _Line:
 
 
 class CallSlots:
-    """At most `limit` calls at once until a time, then none. Keys take turns; within a key first come, first served,
-    but for runs of calls whose prompts begin alike: they meet in the server's prefix cache. `wake` is called when a
-    call has to wait."""
+    """At most `limit` calls at once until a time, then none. The key that had the fewest turns lately is next; within a
+    key first come, first served, but for runs of calls whose prompts begin alike: they meet in the server's prefix
+    cache. `wake` is called when a call has to wait."""
 
     def __init__(self, clock: Callable[[], float], wake: Callable[[], None]) -> None:
         self.in_flight = 0
@@ -97,6 +97,7 @@ class CallSlots:
         self._wake = wake
         self._lines: dict[str, _Line] = {}
         """By key, in the order of their turns."""
+        self._turns = RecentTurns(clock)
 
     @property
     def limit(self) -> int:
@@ -114,9 +115,11 @@ class CallSlots:
         self._limit = min(self._limit, limit)
 
     async def acquire(self, beginning: Beginning = ()) -> None:
-        line = self._lines.setdefault(name_current_caller(), _Line())
+        caller = name_current_caller()
+        line = self._lines.setdefault(caller, _Line())
         if not self.queued and self.in_flight < self.limit:
             self.in_flight += 1
+            self._turns.add(caller)
             line.last, line.run = beginning, 0
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -140,13 +143,15 @@ class CallSlots:
             chosen = line.take_next()
             if not chosen.place.done():
                 self.in_flight += 1
+                self._turns.add(name)
                 line.last = chosen.beginning
                 chosen.place.set_result(None)
                 self._lines[name] = self._lines.pop(name)
 
     def _find_turn(self) -> str | None:
         """The key whose turn it is."""
-        return next((name for name, line in self._lines.items() if line.waiting), None)
+        waiting = [name for name, line in self._lines.items() if line.waiting]
+        return self._turns.choose(waiting) if waiting else None
 
 
 class RateCredit:

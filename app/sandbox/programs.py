@@ -33,7 +33,7 @@ def ignore_ending(ending: str, seconds: float) -> None:
 
 class JailedPrograms:
     """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail.
-    Keys take turns, and requests within a key, so that one with many slow programs does not hold up another."""
+    Keys have equal shares, and requests within a key, so that one with many slow programs does not hold up another."""
 
     def __init__(
         self,
