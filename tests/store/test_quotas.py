@@ -5,7 +5,7 @@ import asyncio
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount
 from app.domain.judging import Judgement
-from app.domain.quotas import KeyQuotas, KeyUsage
+from app.domain.quotas import KeyQuotas, KeyUsage, QuotaName
 from app.domain.scores import Score
 from app.ports.keys import HandOut, HandOutPart
 from app.store.store import Store
@@ -128,7 +128,7 @@ def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store_url: str) -> No
 def test_four_services_hand_out_no_more_than_the_quotas_allow(store_url: str) -> None:
     quotas = KeyQuotas(leases=10, requests_per_day=1000, judge_usd_per_day=7.5)
 
-    async def act(store: Store) -> tuple[int, set[str], tuple[int, int, float, float]]:
+    async def act(store: Store) -> tuple[int, set[QuotaName], tuple[int, int, float, float]]:
         async with opened(store_url) as second, opened(store_url) as third, opened(store_url) as fourth:
             every = [store, second, third, fourth] * 6
             grants = await asyncio.gather(*(one.quotas.reserve(ask(1, quotas=quotas)) for one in every))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from httpx2 import Response
 from starlette.testclient import TestClient
 
 from app.main.application import create_app
@@ -24,12 +24,16 @@ ARENA, SUMS = "/envs/npc_arena", "/envs/gsm8k"
 class Service:
     admin: TestClient
 
-    def make_key(self, name: str, **quotas: float) -> Callable[..., httpx.Response]:
+    def make_key(self, name: str, **quotas: float) -> Callable[..., Response]:
         """Asks for things with a key of this name."""
         body = {"name": name, "scopes": ["read", "train", "author"], "quotas": quotas}
         secret = self.admin.post("/admin/keys", json=body).raise_for_status().json()["secret"]
         headers = {"Authorization": f"Bearer {secret}"}
-        return lambda method, path, **sent: self.admin.request(method, path, headers=headers, **sent)
+
+        def ask(method: str, path: str, **sent: Any) -> Response:
+            return self.admin.request(method, path, headers=headers, **sent)
+
+        return ask
 
     def limit(self, name: str, **quotas: float) -> None:
         self.admin.put(f"/admin/keys/{name}/quotas", json=quotas).raise_for_status()
@@ -65,7 +69,7 @@ def answer(tasks: list[dict[str, Any]], *texts: str) -> dict[str, Any]:
     return {"groups": groups}
 
 
-def summarise(answered: httpx.Response) -> tuple[int, str, bool]:
+def summarise(answered: Response) -> tuple[int, str, bool]:
     """Status, the quota that a refusal names, and whether it says when to come back."""
     body = answered.json()
     quota = body["detail"].partition("quota: ")[2].partition(" is ")[0] if answered.status_code == 429 else ""
@@ -103,7 +107,7 @@ def test_a_file_of_prompts_is_admitted_by_run_and_day(service: Service) -> None:
     tasks = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 3, "cursor": 5}).json()["tasks"]
     ask = service.make_key("bea", judge_usd_per_day=0.001)
 
-    def score(place: int, run: str | None) -> httpx.Response:
+    def score(place: int, run: str | None) -> Response:
         return ask("POST", f"{ARENA}/score", json={"run": run, **answer(tasks[place : place + 1], "One.", "Two.")})
 
     begun, more, other, unnamed = score(0, "bea-1"), score(1, "bea-1"), score(2, "bea-2"), score(2, None)
