@@ -53,7 +53,6 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "labels": CommandPlace("app.cli.label_commands", "Import choices that people made."),
         "runs": CommandPlace("app.cli.runs", "Say what a run will cost, make and change one, and see how it is."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
-        "prune": CommandPlace("app.cli.prune", "Remove stored groups, and keep what they add up to."),
         "keys": CommandPlace("app.cli.keys", "Make, list, rotate and revoke keys of the service."),
         "db": CommandPlace("app.cli.database_commands", "Look after the database of the store."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),

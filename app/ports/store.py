@@ -13,7 +13,6 @@ from app.domain.groups import (
 from app.domain.judging import Judgement
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
-from app.domain.retention import PrunedBatch, PrunePlan, PruneRule
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
 from app.domain.runs import HeldLease, LagLimitChange, Lease, Pin, Run, Slot, Stream
@@ -129,8 +128,7 @@ class OutcomeStore(Protocol):
 
 
 class GroupStore(Protocol):
-    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        """Those that are stored. Gone for one that was pruned."""
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]: ...
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """Stores all groups in one transaction; durable on return. An existing group is returned unchanged. A live
@@ -237,22 +235,6 @@ class RunStore(Protocol):
 
     async def settle_cost(self, group_id: str, usd: float) -> None:
         """What is put aside for the group is what it cost, until its judgements are stored."""
-
-
-class RetentionStore(Protocol):
-    """Removes stored groups. What they add up to stays in the statistics, also when those are rebuilt, and their tasks
-    stay: completions of them can be scored at any time."""
-
-    async def plan(self, rule: PruneRule) -> PrunePlan:
-        """What the rule would prune now; it reads all groups that match."""
-
-    async def prune(self, rule: PruneRule, after: int, limit: int) -> PrunedBatch:
-        """Looks at the next `limit` matching groups after the sequence `after`, and removes those that are not kept,
-        with rollouts, judgements, prompts and cached judgements that nothing else needs. Atomic, and durable on return;
-        writers of groups wait meanwhile."""
-
-    async def forget_idempotency_keys(self, rule: PruneRule) -> int:
-        """Removes keys from before the rule's time, and returns how many they were."""
 
 
 class HealthCheck(Protocol):

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -10,7 +10,6 @@ from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from app.domain.digests import digest_of_text
-from app.domain.errors import Gone
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
 from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
@@ -18,7 +17,6 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
-from app.store.rollup_tables import pruned_groups
 from app.store.rows import decode, encode, encode_completion, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
@@ -49,15 +47,6 @@ def encode_head(group: Group) -> str:
             sender=group.sender,
         )
     )
-
-
-def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
-    """Gone when one of the groups was pruned."""
-    statement = select(pruned_groups).where(pruned_groups.c.group_id.in_(group_ids)).limit(1)
-    row = connection.execute(statement).mappings().one_or_none()
-    if row is not None:
-        day = from_micros(row["pruned_at"]).date()
-        raise Gone(f"group {row['group_id']} was scored, and was pruned on {day}: only statistics have it still")
 
 
 def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:

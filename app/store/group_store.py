@@ -1,12 +1,10 @@
 """The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import InvalidRequest, NotFound
@@ -24,47 +22,27 @@ from app.store.group_rows import (
     build_score_columns,
     encode_head,
     load_groups,
-    require_unpruned,
     summarise_scores,
 )
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
 from app.store.quota_store import release_leases
-from app.store.rollup_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 
-LOOK_SECONDS: Final = 60.0
-"""How often a store is asked whether it has pruned groups at all."""
-
 
 class SqlGroupStore(GroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._looked_at = float("-inf")
-        self._any_pruned = False
 
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
         wanted = filter_storable(group_ids)
         if not wanted:
             return {}
-        return await self._database.read(lambda connection: self._find(connection, wanted))
-
-    def _find(self, connection: Connection, wanted: Sequence[str]) -> dict[str, Group]:
-        found = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(wanted))}
-        missing = [group_id for group_id in wanted if group_id not in found]
-        if missing and self._may_be_pruned(connection):
-            require_unpruned(connection, missing)
-        return found
-
-    def _may_be_pruned(self, connection: Connection) -> bool:
-        """Most stores have no pruned groups: then they are not looked for with each request."""
-        if not self._any_pruned and time.monotonic() - self._looked_at > LOOK_SECONDS:
-            self._any_pruned = bool(connection.execute(select(exists().select_from(pruned_groups))).scalar())
-            self._looked_at = time.monotonic()
-        return self._any_pruned
+        found = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(wanted)))
+        return {group.group_id: group for group in found}
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """NotFound when the task of a group is not stored."""

@@ -16,15 +16,12 @@ class JudgementTable(TableRecord, table=True):
     the group's own scores."""
 
     __tablename__ = "judgements"
-    __table_args__ = (
-        build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),
-        build_partial_index("ix_judgements_scoring", "scoring_sequence", where="scoring_sequence IS NOT NULL"),
-    )
+    __table_args__ = (build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
     sequence: int = Field(sa_column=build_sequence_column())
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     judge: str
     failed: bool
-    prompt_digest: str | None = Field(foreign_key="prompts.digest", index=True)
+    prompt_digest: str | None = Field(foreign_key="prompts.digest")
     answer: str = Field(sa_type=Text)
     input_tokens: int
     output_tokens: int

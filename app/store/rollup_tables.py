@@ -40,43 +40,5 @@ class TaskRollupTable(TableRecord, table=True):
     """JSON list: the sums of gate x absolute."""
 
 
-class SealedRollupTable(TableRecord, table=True):
-    """What pruned groups add up to: as `rollups`, which include it. A rebuild begins with it."""
-
-    __tablename__ = "sealed_rollups"
-    digest: str = Field(primary_key=True)
-    series: str
-    environment: str
-    run: str | None
-    purpose: str
-    step: int | None = Field(sa_type=BigInteger)
-    label: str | None = Field(sa_type=Text)
-    bucket: int | None = Field(sa_type=BigInteger)
-    measures: str = Field(sa_type=Text)
-
-
-class SealedTaskRollupTable(TableRecord, table=True):
-    """What pruned groups of a task add up to: as `task_rollups`, which include it."""
-
-    __tablename__ = "sealed_task_rollups"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    run: str = Field(primary_key=True)
-    environment: str = Field(primary_key=True)
-    task_id: str = Field(primary_key=True)
-    sums: str = Field(sa_type=Text)
-
-
-class PrunedGroupTable(TableRecord, table=True):
-    """Ids of groups that were pruned, so that a retry is not scored again."""
-
-    __tablename__ = "pruned_groups"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    group_id: str = Field(primary_key=True)
-    pruned_at: int = Field(sa_type=BigInteger)
-
-
 rollups = get_table(RollupTable)
 task_rollups = get_table(TaskRollupTable)
-sealed_rollups = get_table(SealedRollupTable)
-sealed_task_rollups = get_table(SealedTaskRollupTable)
-pruned_groups = get_table(PrunedGroupTable)

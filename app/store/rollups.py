@@ -9,20 +9,16 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
     Connection,
     RowMapping,
-    Select,
-    Table,
     bindparam,
     case,
     delete,
     func,
-    insert,
     literal_column,
     select,
     update,
@@ -51,7 +47,7 @@ from app.ports.views import StatisticsStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.judge_tables import judgements
-from app.store.rollup_tables import rollups, sealed_rollups, sealed_task_rollups, task_rollups
+from app.store.rollup_tables import rollups, task_rollups
 from app.store.rows import Row, decode_json, encode_json, upsert_rows
 from app.store.tables import groups, tasks
 
@@ -65,30 +61,12 @@ _MOST_BOUND: Final = 500
 """Values of one IN list."""
 _WANTED: Final[BindParameter[str]] = bindparam("wanted", expanding=True)
 _FIND_LABELS: Final = select(tasks.c.task_id, tasks.c.label, tasks.c.dataset).where(tasks.c.task_id.in_(_WANTED))
-
-
-@dataclass(frozen=True)
-class _Books:
-    """Two tables of rollups that belong together."""
-
-    rollups: Table
-    tasks: Table
-
-    @cached_property
-    def find_measures(self) -> Select[Any]:
-        return select(self.rollups.c.digest, self.rollups.c.measures).where(self.rollups.c.digest.in_(_WANTED))
-
-    @cached_property
-    def find_task_sums(self) -> Select[Any]:
-        return select(self.tasks.c.task_id, self.tasks.c.sums).where(
-            self.tasks.c.run == bindparam("run"),
-            self.tasks.c.environment == bindparam("environment"),
-            self.tasks.c.task_id.in_(_WANTED),
-        )
-
-
-_OPEN: Final = _Books(rollups, task_rollups)
-_SEALED: Final = _Books(sealed_rollups, sealed_task_rollups)
+_FIND_MEASURES: Final = select(rollups.c.digest, rollups.c.measures).where(rollups.c.digest.in_(_WANTED))
+_FIND_TASK_SUMS: Final = select(task_rollups.c.task_id, task_rollups.c.sums).where(
+    task_rollups.c.run == bindparam("run"),
+    task_rollups.c.environment == bindparam("environment"),
+    task_rollups.c.task_id.in_(_WANTED),
+)
 
 
 @dataclass(frozen=True)
@@ -133,20 +111,10 @@ def write_rollups(connection: Connection) -> None:
     addends += [_take_away(_build_addend(before, labels)) for before, _ in changes if before is not None]
     changes.clear()
     _lock_runs(connection, {addend.group.run or "" for addend in addends})
-    _add_to_books(connection, _OPEN, addends)
-
-
-def seal_groups(connection: Connection, counted: Sequence[CountedGroup]) -> None:
-    """What these groups, which rollups include, add up to survives a rebuild without them."""
-    labels = _load_labels(connection, {one.group.task_id for one in counted})
-    _add_to_books(connection, _SEALED, [_build_addend(one, labels) for one in counted])
-
-
-def _add_to_books(connection: Connection, books: _Books, addends: Sequence[_Addend]) -> None:
     deltas = _merge_by_key(addends)
-    for key, bins in _write_task_rollups(connection, books, addends).items():
+    for key, bins in _write_task_rollups(connection, addends).items():
         deltas[key] = merge_measures((deltas[key], bins))
-    _write_rollups(connection, books, deltas)
+    _write_rollups(connection, deltas)
 
 
 def _load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, _TaskNames]:
@@ -204,9 +172,7 @@ def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
-def _write_task_rollups(
-    connection: Connection, books: _Books, addends: Iterable[_Addend]
-) -> dict[RollupKey, MeasureMap]:
+def _write_task_rollups(connection: Connection, addends: Iterable[_Addend]) -> dict[RollupKey, MeasureMap]:
     """Returns how the tasks moved between the pass-rate bins of their runs."""
     tried: defaultdict[tuple[str, str], defaultdict[str, list[Sums]]] = defaultdict(lambda: defaultdict(list))
     for addend in addends:
@@ -214,18 +180,18 @@ def _write_task_rollups(
         if group.run is not None and group.purpose == "train" and isinstance(absolute, list):
             tried[group.run, group.environment][group.task_id].append(absolute)
     return {
-        RollupKey("run", environment, run, "train"): _write_tasks_of_run(connection, books, run, environment, of_tasks)
+        RollupKey("run", environment, run, "train"): _write_tasks_of_run(connection, run, environment, of_tasks)
         for (run, environment), of_tasks in sorted(tried.items())
     }
 
 
 def _write_tasks_of_run(
-    connection: Connection, books: _Books, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
+    connection: Connection, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
 ) -> MeasureMap:
     known: dict[str, Sums] = {}
     for some in _split(of_tasks):
         here = {"run": run, "environment": environment, "wanted": some}
-        known |= {task_id: json.loads(sums) for task_id, sums in connection.execute(books.find_task_sums, here)}
+        known |= {task_id: json.loads(sums) for task_id, sums in connection.execute(_FIND_TASK_SUMS, here)}
     moved: Counter[int | None] = Counter()
     rows: list[Row] = []
     for task_id, parts in sorted(of_tasks.items()):
@@ -235,15 +201,15 @@ def _write_tasks_of_run(
             rows.append({"run": run, "environment": environment, "task_id": task_id, "sums": canonical_json(after)})
             moved[find_pass_rate_bin(before)] -= 1
             moved[find_pass_rate_bin(after)] += 1
-    upsert_rows(connection, books.tasks, "sums", rows)
+    upsert_rows(connection, task_rollups, "sums", rows)
     return {f"pass_rate:{place}": count for place, count in moved.items() if count and place is not None}
 
 
-def _write_rollups(connection: Connection, books: _Books, deltas: Mapping[RollupKey, MeasureMap]) -> None:
+def _write_rollups(connection: Connection, deltas: Mapping[RollupKey, MeasureMap]) -> None:
     by_digest = {key.digest: key for key, delta in deltas.items() if delta}
     known: dict[str, MeasureMap] = {}
     for some in _split(by_digest):
-        found = connection.execute(books.find_measures, {"wanted": some})
+        found = connection.execute(_FIND_MEASURES, {"wanted": some})
         known |= {digest: json.loads(measures) for digest, measures in found}
     rows: list[Row] = []
     empty: list[str] = []
@@ -252,9 +218,9 @@ def _write_rollups(connection: Connection, books: _Books, deltas: Mapping[Rollup
             rows.append({"digest": digest, **_build_key_columns(key), "measures": canonical_json(merged)})
         else:
             empty.append(digest)
-    upsert_rows(connection, books.rollups, "measures", rows)
+    upsert_rows(connection, rollups, "measures", rows)
     for some in _split(empty):
-        connection.execute(delete(books.rollups).where(books.rollups.c.digest.in_(some)))
+        connection.execute(delete(rollups).where(rollups.c.digest.in_(some)))
 
 
 def _build_key_columns(key: RollupKey) -> dict[str, Any]:
@@ -343,19 +309,12 @@ def _load_readable_groups(connection: Connection, sequences: Mapping[str, int]) 
     return found, unreadable
 
 
-def lock_groups(connection: Connection) -> None:
-    """Nobody writes groups, rollups or judgements until this transaction ends. Whoever writes them has written groups
-    before. So this waits for them whole, and they wait before their first lock: a lock of another table would let them
-    add to what they read before, and would deadlock with them."""
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
-
-
 def _forget_rollups(connection: Connection) -> int:
-    lock_groups(connection)
-    for table, sealed in ((rollups, sealed_rollups), (task_rollups, sealed_task_rollups)):
-        connection.execute(delete(table))
-        names = table.columns.keys()
-        connection.execute(insert(table).from_select(names, select(*(sealed.c[name] for name in names))))
+    # Whoever writes rollups has written groups before. So this waits for them whole, and they wait before their first
+    # lock: a lock of `rollups` alone would let them add to what they read before, and would deadlock with them.
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
+    connection.execute(delete(rollups))
+    connection.execute(delete(task_rollups))
     connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))
     return count_uncounted(connection)

@@ -23,7 +23,6 @@ from app.ports.store import (
     HealthCheck,
     OutcomeStore,
     PendingGroupStore,
-    RetentionStore,
     RunStore,
     ScoringStore,
     SheetStore,
@@ -47,7 +46,6 @@ from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
 from app.store.pending_group_store import SqlPendingGroupStore
 from app.store.quota_store import SqlQuotaStore
-from app.store.retention_store import SqlRetentionStore
 from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.run_store import SqlRunStore
 from app.store.scoring_store import SqlScoringStore
@@ -117,7 +115,6 @@ class Store:
         self.keys = SqlApiKeyStore(database)
         self.quotas: QuotaStore = SqlQuotaStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
-        self.retention: RetentionStore = SqlRetentionStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod

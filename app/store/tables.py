@@ -39,7 +39,7 @@ class TaskTable(TableRecord, table=True):
     params: str = Field(sa_type=Text)
     params_digest: str
     context: str | None = Field(default=None, sa_type=Text)
-    prompt_digest: str = Field(foreign_key="prompts.digest", index=True)
+    prompt_digest: str = Field(foreign_key="prompts.digest")
     title: str = Field(sa_type=Text)
     """JSON string: the last user message of the prompt, shortened."""
     created_at: int = Field(sa_type=BigInteger)

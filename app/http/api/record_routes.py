@@ -29,7 +29,7 @@ RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"
 def create_mixture_router(gateway: Gateway) -> APIRouter:
     """next-batch and score over several environments at once."""
     router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 429, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
 
     @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
     async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> TaskBatch:
@@ -46,7 +46,6 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
 def create_records_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=ApiRoute)
     refusals = document_problems(401, 404, 422, 503)
-    kept = document_problems(401, 404, 410, 422, 503)
 
     @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
     async def task(task_id: TaskId, bounds: CallerBounds) -> TaskView:
@@ -85,7 +84,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         page = await gateway.views.list_groups(where)
         return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
 
-    @router.get("/groups/{group_id}", summary="One group with its task and judgements", responses=kept)
+    @router.get("/groups/{group_id}", summary="One group with its task and judgements", responses=refusals)
     async def group(group_id: GroupId) -> GroupView:
         detail = await gateway.views.get_group(group_id)
         if detail is None:
