@@ -48,11 +48,11 @@ class SumTables:
     task_rollups: Table
 
     @cached_property
-    def find_measures(self) -> Select[tuple[str, str]]:
+    def find_measures(self) -> Select[str, str]:
         return select(self.rollups.c.digest, self.rollups.c.measures).where(self.rollups.c.digest.in_(_WANTED))
 
     @cached_property
-    def find_task_sums(self) -> Select[tuple[str, str]]:
+    def find_task_sums(self) -> Select[str, str]:
         here = self.task_rollups.c
         return select(here.task_id, here.sums).where(
             here.run == bindparam("run"), here.environment == bindparam("environment"), here.task_id.in_(_WANTED)
