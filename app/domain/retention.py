@@ -44,6 +44,10 @@ class PruneRule(Frozen):
         return ("leases",) if self.runs else ("leases", "idempotency_keys", "judge_cache")
 
 
+def describe_pruned(group_id: str) -> str:
+    return f"group {group_id} was pruned: it is in the statistics, but its completions and scores are no longer stored"
+
+
 class GroupsOfRun(Frozen):
     """Groups of one run, environment and purpose. `bytes` is an estimate by some of them."""
 
