@@ -85,6 +85,6 @@ def test_a_piece_of_a_pruned_group_is_refused(tmp_path: Path, migrated_file: Pat
             engine.dispose()
             pruned.append(await prune(database))
             again = await client.post("/score", json={"run": "a", "groups": [part]})
-            return [first.json()["groups"][0]["outcome"], pruned, again.json()["groups"][0].get("code")]
+            return [first.json()["groups"][0]["outcome"], pruned, again.status_code, again.json()["code"]]
 
-    assert asyncio.run(scenario()) == ["scored", [2, 1], "pruned"]
+    assert asyncio.run(scenario()) == ["scored", [2, 1], 410, "pruned"]
