@@ -17,9 +17,9 @@ from app.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 
-GROUPS_AT_ONCE: Final = 16
+GROUPS_AT_ONCE: Final = 8
 ROWS_AT_ONCE: Final = 500
-PAUSES: Final = 3.0
+PAUSES: Final = 4.0
 """A pause is so many times as long as the batch before it took."""
 LEAST_PAUSE_SECONDS: Final = 0.02
 
