@@ -12,7 +12,7 @@ from app.cli.consoles import errors, stop_on_errors
 from app.cli.judge_setup import open_configured_store
 from app.domain.retention import KEPT_BECAUSE, Pruned, PrunePlan, PruneRule
 from app.domain.values import utc_now
-from app.service.retention import Pruner
+from app.service.pruner import Pruner
 from app.settings import Settings, read_settings
 from app.toolkit.display import format_bytes
 

@@ -18,7 +18,7 @@ from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
-from app.service.retention import Pruner, PruneSchedule
+from app.service.pruner import Pruner, PruneSchedule
 from app.settings import Settings
 from app.store.store import Store
 

@@ -202,8 +202,5 @@ def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
     connection.execute(delete(groups).where(groups.c.sequence.in_(sequences)))
     if not digests:
         return 0
-    is_used = or_(
-        exists().where(judgements.c.prompt_digest == prompts.c.digest),
-        exists().where(tasks.c.prompt_digest == prompts.c.digest),
-    )
-    return connection.execute(delete(prompts).where(prompts.c.digest.in_(digests), ~is_used)).rowcount
+    unused = [~exists().where(table.c.prompt_digest == prompts.c.digest) for table in (judgements, tasks)]
+    return connection.execute(delete(prompts).where(prompts.c.digest.in_(digests), *unused)).rowcount

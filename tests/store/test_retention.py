@@ -14,7 +14,7 @@ from app.domain.rollups import RollupFilter, Series
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Criterion, Score
 from app.ports.store import GroupToStore, IdempotencyKey
-from app.service.retention import Pruner
+from app.service.pruner import Pruner
 from app.store.database import open_writer
 from app.store.health_tables import run_anchors
 from app.store.label_tables import label_leases, labels

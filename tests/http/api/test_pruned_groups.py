@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from sqlalchemy import delete
 
 from app.domain.retention import PruneRule
+from app.service.pruner import Pruner
 from app.service.request_models import TaskBatch
-from app.service.retention import Pruner
 from app.store.database import open_writer
 from app.store.part_tables import part_members, parts
 from tests.support.playground import World, gateway
