@@ -28,13 +28,13 @@ def post(path: str, body: JsonValue) -> bytes:
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
-def send_all(url: str, requests: Sequence[bytes], connections: int) -> Load:
-    """Every request once, each connection taking the next one as soon as it has its answer. RuntimeError for an
-    answer other than 200."""
-    return asyncio.run(_send_all(url, requests, connections))
+def send_all(url: str, requests: Sequence[bytes], connections: int, pause: float = 0.0) -> Load:
+    """Every request once, each connection taking the next one `pause` seconds after it has its answer. RuntimeError for
+    an answer other than 200."""
+    return asyncio.run(_send_all(url, requests, connections, pause))
 
 
-async def _send_all(url: str, requests: Sequence[bytes], connections: int) -> Load:
+async def _send_all(url: str, requests: Sequence[bytes], connections: int, pause: float) -> Load:
     waiting = deque(enumerate(requests))
     answers: list[bytes] = [b""] * len(requests)
     latencies: list[float] = [0.0] * len(requests)
@@ -48,6 +48,7 @@ async def _send_all(url: str, requests: Sequence[bytes], connections: int) -> Lo
             writer.write(request)
             answers[number] = await _answer(reader)
             latencies[number] = time.perf_counter() - began
+            await asyncio.sleep(pause)
         writer.close()
 
     began = time.perf_counter()

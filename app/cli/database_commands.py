@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.cli.consoles import describe_error, errors, stop, stop_on_errors
 from app.cli.judge_setup import open_configured_store, say_store
+from app.cli.size_report import size
 from app.domain.errors import GatewayError
 from app.settings import Settings, read_settings
 from app.store.store_copy import copy_store, count_rows
@@ -19,6 +20,9 @@ COUNTED_AT_ONCE: Final = 50
 """Groups that are counted by one write. A service on the same store waits meanwhile."""
 
 _COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+db.command()(size)
 
 
 @db.callback()

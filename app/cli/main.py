@@ -43,6 +43,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
         "tasks": CommandPlace("app.cli.prompt_export", "Export an environment's tasks as a prompt data set."),
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
+        "prune": CommandPlace(
+            "app.cli.prune", "Remove old groups from the configured store, with their rollouts and judgements."
+        ),
         "version": CommandPlace("app.cli.serve", "Print the version."),
         "envs": CommandPlace("app.cli.envs.commands", "List, check and create environments."),
         "data": CommandPlace("app.cli.data_check", "Check a data set before training on it."),

@@ -6,6 +6,7 @@ GatewayError                     500  unexpected fault of the service
 │   ├── Unauthorized             401
 │   ├── Forbidden                403  names the missing scope or the bound
 │   ├── NotFound                 404
+│   ├── Gone                     410  it was pruned
 │   ├── Conflict                 409  a pinned run, another scoring
 │   │   └── RunHeld                   an alarm holds the run: it hands out no tasks
 │   ├── TooLarge                 413
@@ -61,6 +62,11 @@ class Forbidden(RequestRefused):
 class NotFound(RequestRefused):
     status = 404
     code = "not_found"
+
+
+class Gone(RequestRefused):
+    status = 410
+    code = "pruned"
 
 
 class Conflict(RequestRefused):

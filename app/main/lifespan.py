@@ -18,6 +18,7 @@ from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
+from app.service.pruner import Pruner, PruneSchedule
 from app.settings import Settings
 from app.store.store import Store
 
@@ -87,7 +88,7 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
+            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups(), self._prune()
             await asyncio.gather(self._take_up(trying, configured), *lasting)
         finally:
             trying.cancel()
@@ -113,6 +114,17 @@ class ServiceLifespan:
             except Exception:
                 log.exception("stored groups could not be counted into the statistics; this is tried again")
             await asyncio.sleep(COUNT_SECONDS)
+
+    async def _prune(self) -> None:
+        chosen = self.settings.retention
+        if chosen.older_than_days is not None:
+            schedule = PruneSchedule(
+                older_than_seconds=chosen.older_than_days * 86_400,
+                every_seconds=chosen.every_hours * 3600,
+                runs=chosen.runs,
+                purposes=chosen.purposes,
+            )
+            await Pruner(self.store.retention).prune_by_schedule(schedule)
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""

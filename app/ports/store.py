@@ -127,13 +127,24 @@ class OutcomeStore(Protocol):
         the newest `limit` after `sequence`, and those with the sequences `others`. Ordered by sequence."""
 
 
+@dataclass(frozen=True)
+class KnownGroups:
+    """What the store knows of some groups: those that it has, and those that it had."""
+
+    stored: dict[str, Group]
+    pruned: frozenset[str] = frozenset()
+
+
 class GroupStore(Protocol):
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]: ...
+
+    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        """The stored ones of these groups, and which were pruned: nobody may score those again."""
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """Stores all groups in one transaction; durable on return. An existing group is returned unchanged. A live
         lease on the same run and task is completed; without one the group gets the flag `late`. InvalidRequest when
-        `key` was used with a different body."""
+        `key` was used with a different body, Gone when one of the groups was pruned."""
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """Writes the scores of pending or unscored rollouts. Scored rollouts never change."""

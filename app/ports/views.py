@@ -18,7 +18,8 @@ class GroupViews(Protocol):
 
     async def list_groups(self, where: GroupFilter) -> list[GroupSummary]: ...
 
-    async def get_group(self, group_id: str) -> GroupDetail | None: ...
+    async def get_group(self, group_id: str) -> GroupDetail | None:
+        """Gone when it was pruned."""
 
     async def get_statistics(
         self,

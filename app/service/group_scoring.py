@@ -54,12 +54,14 @@ class GroupScoring:
         self, accepted: Sequence[AcceptedGroup], wait_seconds: float | None, key: IdempotencyKey | None = None
     ) -> dict[str, Group]:
         """Every accepted group as it is in the store when the reply is due: after `wait_seconds` some are pending, and
-        are scored in the background."""
+        are scored in the background. Pruned ones are left out: they were scored once, and are not scored again."""
         due = None if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
         unique = {one.group.group_id: one for one in accepted}
         # Looked up before and after the read, which does not see a scoring that ends meanwhile.
         running = self.find_running(unique)
-        known = await self._groups.find(list(unique))
+        recalled = await self._groups.recall(list(unique))
+        known = recalled.stored
+        unique = {identity: one for identity, one in unique.items() if identity not in recalled.pruned}
         running |= self.find_running(unique)
         stored = {identity: group for identity, group in known.items() if group.is_final}
         own = [one for identity, one in unique.items() if identity not in stored and identity not in running]

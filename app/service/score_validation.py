@@ -226,7 +226,10 @@ def _find_lease(
         return None
     lease = leases.get(asked.lease_id)
     if lease is None:
-        raise NotFound(f"lease {asked.lease_id} was not issued by this service", field="lease_id")
+        raise NotFound(
+            f"lease {asked.lease_id} was not issued by this service, or went with a group that was pruned",
+            field="lease_id",
+        )
     key = record.key
     leased = (lease.environment, lease.split, lease.index, lease.params)
     if leased != (key.environment, key.split, key.index, key.params):

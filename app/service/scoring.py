@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+from app.domain.errors import Gone
 from app.domain.groups import Group
 from app.domain.parts import GroupPart
+from app.domain.retention import describe_pruned
 from app.ports.store import GroupStore, IdempotencyKey
 from app.service.catalogue import Catalogue
 from app.service.group_assembly import GroupAssembler
@@ -57,7 +59,7 @@ class ScoringService:
             if isinstance(one, GroupProblem):
                 replies.append(one)
             elif one.part is None:
-                replies.append(build_reply(stored[one.group.group_id]))
+                replies.append(_build_reply(one, stored))
             else:
                 replies.append(_name_group(next(remaining), position))
         return ScoreResponse(groups=tuple(replies))
@@ -89,6 +91,14 @@ class ScoringService:
             await self._groups.add([], key)
         arriving = asyncio.gather(*(self._assembler.add_piece(one, part, request.wait_seconds) for one, part in pieces))
         return await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), arriving)
+
+
+def _build_reply(one: AcceptedGroup, stored: dict[str, Group]) -> GroupReply | GroupProblem:
+    """A problem where the group was scored long ago and is pruned since."""
+    group = stored.get(one.group.group_id)
+    if group is not None:
+        return build_reply(group)
+    return GroupProblem(task_id=one.group.task_id, code=Gone.code, detail=describe_pruned(one.group.group_id))
 
 
 def _name_group(reply: GroupReply | GroupProblem, position: int) -> GroupReply | GroupProblem:

@@ -31,6 +31,7 @@ from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
 from app.settings.sections import RemoteSettings as RemoteSettings
+from app.settings.sections import RetentionSettings as RetentionSettings
 from app.settings.sections import SignInSettings as SignInSettings
 
 
@@ -112,6 +113,8 @@ class Settings(Described, BaseSettings):
     """What is retrieved into prompts, and from where."""
     health: HealthSettings = HealthSettings()
     """Who is told when the health of a run changes."""
+    retention: RetentionSettings = RetentionSettings()
+    """How long what is stored is kept; for ever by default."""
     sign_in: SignInSettings = SignInSettings()
     """How people sign in with a browser."""
     compat: CompatSettings = CompatSettings()

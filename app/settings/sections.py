@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, mode
 from app.domain.access import Scopes
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
-from app.domain.runs import ScoringOptions
+from app.domain.retention import RunPattern
+from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
 from app.settings.judge_sections import Positive
 
@@ -118,6 +119,19 @@ class HealthSettings(Frozen):
     """The variable that holds the secret by which the body is signed, in the header `X-Atropos-Signature-256`."""
     webhook_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
     """Seconds that one attempt may take."""
+
+
+class RetentionSettings(Frozen):
+    older_than_days: Positive | None = None
+    """Groups that are older are removed, with their rollouts and judgements, and so are leases that ended, idempotency
+    keys and cached judgements of that age. Statistics and tasks stay. None: nothing is ever removed. See
+    `docs/retention.md`."""
+    every_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 24.0
+    """How often one of the replicas looks for them."""
+    runs: tuple[RunPattern, ...] = ()
+    """Only groups of these runs, or of all that begin `so*`; all by default."""
+    purposes: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("train",)
+    """Only groups of these purposes: `train`, `eval`."""
 
 
 class SignInSettings(Frozen):

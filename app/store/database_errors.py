@@ -10,6 +10,10 @@ from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 _TRANSIENT = {"40001", "40P01"}
 """PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
 
+_PROMPT_GONE = {"fk_judgements_prompt_digest", "fk_tasks_prompt_digest"}
+"""Constraints of PostgreSQL that a prompt breaks which was pruned while somebody stored a use of it, or the other way
+round: the same work succeeds when tried again, since who uses a prompt stores it first."""
+
 _LOST_STATEMENT = {"42P05", "26000"}
 """PostgreSQL's duplicate_prepared_statement and invalid_sql_statement_name: a pooler changes sessions under the
 driver."""
@@ -22,7 +26,10 @@ _DISK_FULL_STATE = "53100"
 
 
 def is_transient(error: Exception) -> bool:
-    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _TRANSIENT
+    if not isinstance(error, DBAPIError):
+        return False
+    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return getattr(error.orig, "sqlstate", None) in _TRANSIENT or broken in _PROMPT_GONE
 
 
 def is_disconnect(error: Exception) -> bool:

@@ -1,18 +1,19 @@
 """The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.errors import InvalidRequest, NotFound
+from app.domain.errors import Gone, InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
+from app.domain.retention import describe_pruned
 from app.domain.rewards import combine_outcomes
 from app.domain.rollups import CountedGroup, count_readings
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups
 from app.store.database import Database
 from app.store.group_rows import (
     build_criterion_rows,
@@ -27,6 +28,7 @@ from app.store.group_rows import (
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
 from app.store.quota_store import release_leases
+from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
 from app.store.run_costs import record_costs
@@ -43,6 +45,10 @@ class SqlGroupStore(GroupStore):
             return {}
         found = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(wanted)))
         return {group.group_id: group for group in found}
+
+    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        wanted = filter_storable(group_ids)
+        return await self._database.read(lambda connection: _recall_groups(connection, wanted))
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """NotFound when the task of a group is not stored."""
@@ -69,6 +75,24 @@ class SqlGroupStore(GroupStore):
         await self._database.read(lambda connection: _compare_key(connection, key))
 
 
+def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(group_ids))}
+    return KnownGroups(stored, find_pruned(connection, [one for one in group_ids if one not in stored]))
+
+
+def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
+    if not group_ids:
+        return frozenset()
+    found = select(pruned_groups.c.group_id).where(pruned_groups.c.group_id.in_(group_ids))
+    return frozenset(connection.execute(found).scalars())
+
+
+def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
+    """Gone when one of them was pruned."""
+    if gone := find_pruned(connection, group_ids):
+        raise Gone(describe_pruned(min(gone)))
+
+
 def add_groups(
     connection: Connection, database: Database, items: Sequence[GroupToStore], key: IdempotencyKey | None
 ) -> list[Group]:
@@ -76,6 +100,7 @@ def add_groups(
         _claim_key(connection, database, key)
     if not items:
         return []
+    require_unpruned(connection, {item.group.group_id for item in items})
     answered = _find_answered_leases(connection, database, [item.group for item in items])
     arriving = [_flag_late(item.group, answered) for item in items]
     inserted = _insert_groups(connection, database, arriving)

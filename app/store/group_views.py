@@ -12,6 +12,7 @@ from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.views import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
+from app.store.group_store import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.rollups import count_uncounted, load_rollups
 from app.store.rows import decode, decode_json, filter_storable, from_micros, match_names
@@ -108,6 +109,7 @@ def _parse_summary(row: RowMapping, title: str, label: str | None, rewards: Sequ
 def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     found = load_groups(connection, groups.c.group_id == group_id)
     if not found:
+        require_unpruned(connection, [group_id])
         return None
     judged: defaultdict[str, list[Judgement]] = defaultdict(list)
     for reading in load_readings(connection, [group_id]).get(group_id, ()):

@@ -16,7 +16,11 @@ class JudgementTable(TableRecord, table=True):
     the group's own scores."""
 
     __tablename__ = "judgements"
-    __table_args__ = (build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
+    __table_args__ = (
+        build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),
+        build_partial_index("ix_judgements_prompt", "prompt_digest", where="prompt_digest IS NOT NULL"),
+        build_partial_index("ix_judgements_scoring", "scoring_sequence", where="scoring_sequence IS NOT NULL"),
+    )
     sequence: int = Field(sa_column=build_sequence_column())
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     judge: str

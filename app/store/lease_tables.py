@@ -8,6 +8,7 @@ import app.store.health_tables
 import app.store.judge_tables
 import app.store.label_tables
 import app.store.part_tables
+import app.store.retention_tables
 import app.store.rollup_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401

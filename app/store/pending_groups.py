@@ -15,7 +15,7 @@ from app.domain.tasks import Completion
 from app.ports.store import GroupToStore
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
-from app.store.group_store import add_groups
+from app.store.group_store import add_groups, require_unpruned
 from app.store.part_tables import part_members, parts
 from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros
 from app.store.tables import groups
@@ -35,6 +35,7 @@ def lock_scope(connection: Connection, database: Database, scope: str) -> None:
 def open_group(
     connection: Connection, cohort: PendingGroup, group_id: str, generation: int, now: int, seconds: float
 ) -> RowMapping:
+    require_unpruned(connection, [group_id])
     deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
     row = {
         "group_id": group_id,

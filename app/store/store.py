@@ -16,6 +16,7 @@ from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
 from app.ports.keys import QuotaStore
 from app.ports.labelling import LabelQueue, LabelStore
+from app.ports.retention import RetentionStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
@@ -46,6 +47,7 @@ from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
 from app.store.pending_group_store import SqlPendingGroupStore
 from app.store.quota_store import SqlQuotaStore
+from app.store.retention_store import SqlRetentionStore
 from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.run_store import SqlRunStore
 from app.store.scoring_store import SqlScoringStore
@@ -115,6 +117,7 @@ class Store:
         self.keys = SqlApiKeyStore(database)
         self.quotas: QuotaStore = SqlQuotaStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
+        self.retention: RetentionStore = SqlRetentionStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod

@@ -13,6 +13,7 @@ import app.store.judge_tables
 import app.store.label_tables
 import app.store.lease_tables
 import app.store.part_tables
+import app.store.retention_tables
 import app.store.rollup_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
@@ -30,6 +31,7 @@ class PromptTable(TableRecord, table=True):
 
 class TaskTable(TableRecord, table=True):
     __tablename__ = "tasks"
+    __table_args__ = (Index("ix_tasks_prompt", "prompt_digest"),)
     task_id: str = Field(primary_key=True)
     environment: str
     version: str

@@ -64,6 +64,15 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def format_bytes(count: float) -> str:
+    """In units of a thousand, with three figures."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
 def format_time(time: datetime | None) -> str:
     """Date and time to the second, in its own zone; empty for None."""
     return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")

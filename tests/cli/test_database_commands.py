@@ -8,6 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, update
 
+from app.domain.database_size import DatabaseSize
 from app.domain.groups import StatisticsRow
 from app.main.application import create_app
 from app.settings import Settings
@@ -82,4 +83,23 @@ def test_statistics_say_what_is_not_counted_yet(url: str) -> None:
         {"rows": [], "uncounted": GROUPS},
         [],
         GROUPS,
+    )
+
+
+def test_the_size_is_said_in_words_and_as_json(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
+    said, counted = ended("db", "size"), ended("db", "size", "--json")
+    found = DatabaseSize.model_validate_json(counted.stdout)
+    (run,) = found.runs
+    words = ["rollouts", f"{2 * GROUPS}", "gsm8k", "database:", "growth:", "in 30 days about"]
+    assert (run.stored.groups, [word for word in words if word not in said.stdout]) == (GROUPS, [])
+
+
+def test_the_size_of_a_database_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", f"sqlite:///{tmp_path / 'x.db'}")
+    done = ended("db", "size")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[1:]) == (
+        2,
+        "",
+        [f"there is no store: {tmp_path / 'x.db'}"],
     )

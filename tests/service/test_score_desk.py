@@ -17,7 +17,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, RunStore
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, RunStore
 from app.service import group_scoring
 from app.service.group_scoring import GroupScoring
 from app.service.request_models import GroupReply, GroupToScore, NextBatch, ScoreRequest
@@ -37,14 +37,17 @@ class FaultyGroups(GroupStore):
     """Raised one by one by `add` and `finish`."""
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
     may_tell: asyncio.Event | None = None
-    """`find` has read, and keeps what it read to itself until this is set."""
+    """`recall` has read, and keeps what it read to itself until this is set."""
 
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        found = await self.inner.find(group_ids)
+        return await self.inner.find(group_ids)
+
+    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        known = await self.inner.recall(group_ids)
         self.has_read.set()
         if self.may_tell is not None:
             await self.may_tell.wait()
-        return found
+        return known
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         if self.failures:

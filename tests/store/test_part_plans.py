@@ -15,11 +15,11 @@ from tests.support.store_cases import record, using
 COHORTS = 3000
 CLOSING = {
     *("pk_parts", "pk_part_members", "pk_tasks", "pk_leases", "uq_groups_group_id", "pk_groups", "pk_rollouts"),
-    "pk_rollups",
+    *("pk_rollups", "pk_pruned_groups"),
 }
 
 EXPECTED: Mapping[str, set[str]] = {
-    "arrive": {"pk_parts", "pk_part_members", "uq_groups_group_id", "pk_rollouts"},
+    "arrive": {"pk_pruned_groups", "pk_parts", "pk_part_members", "uq_groups_group_id", "pk_rollouts"},
     "arrive, closing": CLOSING,
     "take": CLOSING | {"uq_parts_scope_generation", "ix_part_members_unanswered"},
     "settle": {"pk_part_members"},

@@ -48,7 +48,15 @@ EXPECTED: Mapping[str, set[str]] = {
     "front": {"pk_streams", "ix_leases_live_task"},
     "outcomes": {"ix_groups_run", "pk_groups", "pk_tasks"},
     "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
-    "add": {"pk_idempotency_keys", "pk_leases", "pk_tasks", "pk_rollups", "pk_task_rollups", *LOADED},
+    "add": {
+        "pk_idempotency_keys",
+        "pk_pruned_groups",
+        "pk_leases",
+        "pk_tasks",
+        "pk_rollups",
+        "pk_task_rollups",
+        *LOADED,
+    },
     "finish": {
         *("ix_judgements_group_sequence", "pk_groups", "pk_tasks", "pk_rollups", "pk_task_rollups"),
         *LOADED,

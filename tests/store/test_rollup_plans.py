@@ -25,7 +25,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "of judge": {"ix_rollups_run"},
     "last buckets": {"ix_rollups_run"},
     "activity": {"ix_rollups_run", "pk_streams", "ix_leases_live_task"},
-    "add": WRITTEN,
+    "add": WRITTEN | {"pk_pruned_groups"},
     "finish": WRITTEN | {"pk_groups", "uq_groups_group_id", "pk_rollouts", "ix_judgements_group_sequence"},
     "count": {
         *("SCAN ix_groups_uncounted", "pk_groups", "pk_rollouts", "ix_judgements_group_sequence"),

@@ -84,7 +84,11 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         page = await gateway.views.list_groups(where)
         return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
 
-    @router.get("/groups/{group_id}", summary="One group with its task and judgements", responses=refusals)
+    @router.get(
+        "/groups/{group_id}",
+        summary="One group with its task and judgements",
+        responses=document_problems(401, 404, 410, 422, 503),
+    )
     async def group(group_id: GroupId) -> GroupView:
         detail = await gateway.views.get_group(group_id)
         if detail is None:

@@ -36,6 +36,7 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
+    410: "gone",
     408: "request_timeout",
     413: "too_large",
     415: "unsupported_media_type",

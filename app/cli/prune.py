@@ -1,0 +1,113 @@
+"""`atropos-envs prune`: removes stored groups, a few at a time, beside a service that goes on."""
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.cli.consoles import errors, stop_on_errors
+from app.cli.judge_setup import open_configured_store
+from app.domain.retention import KEPT_BECAUSE, Pruned, PrunePlan, PruneRule
+from app.domain.values import utc_now
+from app.service.pruner import Pruner
+from app.settings import Settings, read_settings
+from app.toolkit.display import format_bytes
+
+_DAYS: Final = {"h": 1 / 24, "d": 1.0, "w": 7.0}
+_BYTES: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+def prune(
+    older_than: Annotated[
+        str, typer.Option(metavar="30d", help="Only what was stored longer ago: hours (`h`), days (`d`), weeks (`w`).")
+    ] = "",
+    run: Annotated[
+        list[str] | None, typer.Option(help="Only groups of this run, or of all that begin `so*`; may be repeated.")
+    ] = None,
+    purpose: Annotated[list[str] | None, typer.Option(help="`train` (the default) or `eval`; may be repeated.")] = None,
+    to_size: Annotated[
+        str, typer.Option(metavar="50GB", help="The oldest groups go until those left come to about this size.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove old groups from the configured store, with their rollouts and judgements.
+
+    Statistics and curves stay as they are, and so do tasks: prompts that were handed out long ago still score. Groups
+    with labels, anchors of run health, evaluations and what is not scored yet stay too. With `--older-than` leases that
+    ended, idempotency keys and cached judgements of that age go as well. A service may go on meanwhile. An interrupted
+    command loses nothing: call it again."""
+    with stop_on_errors():
+        if not (older_than or to_size or run):
+            raise ValueError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
+        rule = PruneRule.model_validate(
+            {
+                "before": utc_now() - parse_age(older_than) if older_than else None,
+                "runs": run or (),
+                "purposes": purpose or ("train",),
+                "keep_bytes": parse_bytes(to_size) if to_size else None,
+            }
+        )
+        asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
+
+
+def parse_age(text: str) -> timedelta:
+    if (found := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
+        raise ValueError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
+    return timedelta(days=int(found[1]) * _DAYS[found[2]])
+
+
+def parse_bytes(text: str) -> int:
+    if (found := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
+        raise ValueError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
+    unit = (found[2] or "").upper()
+    return int(float(found[1]) * _BYTES[unit if unit != "B" else ""])
+
+
+async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
+    async with open_configured_store(settings) as store:
+        pruner = Pruner(store.retention)
+        plan = await pruner.plan(rule)
+        _print_plan(plan)
+        if dry_run:
+            return
+        if ask and not await asyncio.to_thread(typer.confirm, "Remove it for good?", err=True):
+            raise typer.Exit(1)
+        done = await _prune_with_progress(pruner, plan)
+    typer.echo(_describe(done))
+
+
+def _print_plan(plan: PrunePlan) -> None:
+    for each in plan.removable:
+        place = f"{each.run or 'without a run'}, {each.environment}, {each.purpose}"
+        counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
+        typer.echo(f"{place}: {counts}")
+    for kept in plan.kept:
+        typer.echo(f"kept: {kept.groups:,} groups {KEPT_BECAUSE[kept.because]}")
+    limited = "" if plan.excess_bytes is None else ", the oldest first"
+    most = "at most " if plan.excess_bytes is not None else ""
+    counts = f"{plan.groups:,} groups, {plan.rollouts:,} rollouts, about {format_bytes(plan.bytes)}"
+    typer.echo(f"to remove: {most}{counts}{limited}")
+    if plan.rule.leftovers:
+        typer.echo("and of the same age: " + ", ".join(kind.replace("_", " ") for kind in plan.rule.leftovers))
+
+
+async def _prune_with_progress(pruner: Pruner, plan: PrunePlan) -> Pruned:
+    with Progress(*_COLUMNS, console=errors) as progress:
+        bar = progress.add_task("groups", total=plan.groups)
+        return await pruner.prune(plan, lambda pruned: progress.advance(bar, pruned.groups))
+
+
+def _describe(done: Pruned) -> str:
+    beside = {
+        "prompts": done.prompts,
+        "leases": done.leases,
+        "idempotency keys": done.idempotency_keys,
+        "cached judgements": done.judge_cache,
+    }
+    others = "".join(f", {count:,} {name}" for name, count in beside.items() if count)
+    return f"removed {done.groups:,} groups, {done.rollouts:,} rollouts{others}, about {format_bytes(done.bytes)}"

@@ -1,0 +1,106 @@
+"""Retention: which stored groups may go, which are kept, and what goes with them."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.domain.runs import Purpose
+from app.domain.values import Frozen
+
+RunPattern = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\*?$|^\*$")]
+"""A run's name, or the beginning of names with `*` after it."""
+
+KeptReason = Literal["purpose", "pending", "uncounted", "labelled", "anchor", "in_pieces"]
+
+KEPT_BECAUSE: dict[KeptReason, str] = {
+    "purpose": "of another purpose, such as evaluations",
+    "pending": "not scored yet",
+    "uncounted": "not in the statistics yet",
+    "labelled": "labelled by people, or about to be",
+    "anchor": "anchors of run health",
+    "in_pieces": "still gathering pieces",
+}
+
+LeftoverKind = Literal["leases", "idempotency_keys", "judge_cache"]
+"""What is stored beside groups and is of no use after a time: leases that ended, keys of requests, cached answers of
+judges."""
+
+
+class PruneRule(Frozen):
+    """What may go. Each field narrows it. What belongs to no run goes by age alone."""
+
+    before: datetime | None = None
+    """Only what was stored earlier."""
+    runs: tuple[RunPattern, ...] = ()
+    purposes: tuple[Purpose, ...] = ("train",)
+    keep_bytes: Annotated[int, Field(ge=0)] | None = None
+    """Groups go, the oldest first, until those that are left come to about so much."""
+
+    @property
+    def leftovers(self) -> tuple[LeftoverKind, ...]:
+        if self.before is None:
+            return ()
+        return ("leases",) if self.runs else ("leases", "idempotency_keys", "judge_cache")
+
+
+def describe_pruned(group_id: str) -> str:
+    return f"group {group_id} was pruned: it is in the statistics, but its completions and scores are no longer stored"
+
+
+class GroupsOfRun(Frozen):
+    """Groups of one run, environment and purpose. `bytes` is an estimate by some of them."""
+
+    run: str | None
+    environment: str
+    purpose: Purpose
+    groups: int
+    rollouts: int
+    bytes: int
+
+
+class KeptGroups(Frozen):
+    because: KeptReason
+    groups: int
+
+
+class PrunePlan(Frozen):
+    """What pruning by the rule would remove. `last` is the newest group's place in the store; what comes later stays.
+    With `excess_bytes` only the oldest of them go, until so many bytes have."""
+
+    rule: PruneRule
+    removable: tuple[GroupsOfRun, ...] = ()
+    kept: tuple[KeptGroups, ...] = ()
+    last: int = 0
+    excess_bytes: int | None = None
+
+    @property
+    def groups(self) -> int:
+        return sum(each.groups for each in self.removable)
+
+    @property
+    def rollouts(self) -> int:
+        return sum(each.rollouts for each in self.removable)
+
+    @property
+    def bytes(self) -> int:
+        """About so many go."""
+        found = sum(each.bytes for each in self.removable)
+        return found if self.excess_bytes is None else min(found, self.excess_bytes)
+
+
+class Pruned(Frozen):
+    """What has been removed."""
+
+    groups: int = 0
+    rollouts: int = 0
+    prompts: int = 0
+    bytes: int = 0
+    """About so many, before compression or padding by the database."""
+    leases: int = 0
+    idempotency_keys: int = 0
+    judge_cache: int = 0
+
+    def __add__(self, other: "Pruned") -> "Pruned":
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Pruned(**{name: mine[name] + theirs[name] for name in mine})

@@ -1,0 +1,118 @@
+"""Prunes in small batches with pauses, so that whoever scores meanwhile waits for none of them long."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from app.domain.retention import Pruned, PrunePlan, PruneRule, RunPattern
+from app.domain.runs import Purpose
+from app.domain.values import utc_now
+from app.ports.retention import RetentionStore
+from app.ports.runtime import Clock
+
+log = logging.getLogger(__name__)
+
+GROUPS_AT_ONCE: Final = 8
+ROWS_AT_ONCE: Final = 500
+PAUSES: Final = 4.0
+"""A pause is so many times as long as the batch before it took."""
+LEAST_PAUSE_SECONDS: Final = 0.02
+
+LOOK_SECONDS: Final = 300.0
+"""How often a replica asks whether it is its turn."""
+TURN_SECONDS: Final = 120.0
+"""The turn of a replica that has died is free after so long."""
+_JOB: Final = "prune"
+
+Report = Callable[[Pruned], None]
+"""Called with what each batch has removed."""
+
+
+@dataclass(frozen=True)
+class PruneSchedule:
+    older_than_seconds: float
+    every_seconds: float
+    runs: tuple[RunPattern, ...] = ()
+    purposes: tuple[Purpose, ...] = ("train",)
+
+
+class Pruner:
+    def __init__(self, store: RetentionStore, *, pauses: float = PAUSES, clock: Clock = utc_now) -> None:
+        self._store = store
+        self._clock = clock
+        self._pauses = pauses
+
+    async def plan(self, rule: PruneRule) -> PrunePlan:
+        return await self._store.plan(rule)
+
+    async def prune(self, plan: PrunePlan, report: Report) -> Pruned:
+        """Until nothing of the plan is left. It may be cancelled at any time: what is reported is gone."""
+        total = Pruned()
+        after: int | None = 0
+        while after is not None and (plan.excess_bytes is None or total.bytes < plan.excess_bytes):
+            began = time.monotonic()
+            batch = await self._store.prune_groups(plan, after, GROUPS_AT_ONCE)
+            after = batch.after
+            total += batch.pruned
+            report(batch.pruned)
+            await self._pause(began)
+        return total + await self._sweep(plan.rule, report)
+
+    async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
+        """For ever, by one replica at a time. One that dies is followed by another."""
+        holder = secrets.token_hex(8)
+        while True:
+            try:
+                await self.prune_if_due(schedule, holder)
+            except Exception:
+                log.exception("old groups could not be removed; this is tried again")
+            await asyncio.sleep(min(LOOK_SECONDS, schedule.every_seconds))
+
+    async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
+        """None when it is not time, or another replica has the turn."""
+
+        async def take_turn() -> bool:
+            every = schedule.every_seconds
+            return await self._store.take_turn(_JOB, holder, every_seconds=every, seconds=TURN_SECONDS)
+
+        if not await take_turn():
+            return None
+        pruning = asyncio.ensure_future(self._prune_by_rule(schedule))
+        try:
+            while not (await asyncio.wait({pruning}, timeout=TURN_SECONDS / 3))[0]:
+                await take_turn()
+        finally:
+            pruning.cancel()
+            await asyncio.gather(pruning, return_exceptions=True)
+        await self._store.end_turn(_JOB, holder)
+        return pruning.result()
+
+    async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:
+        before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
+        rule = PruneRule(before=before, runs=schedule.runs, purposes=schedule.purposes)
+        pruned = await self.prune(await self.plan(rule), lambda _: None)
+        if pruned != Pruned():
+            log.info("removed what was stored before %s: %s", f"{before:%Y-%m-%d %H:%M}", pruned)
+        return pruned
+
+    async def _sweep(self, rule: PruneRule, report: Report) -> Pruned:
+        total = Pruned()
+        for kind in rule.leftovers:
+            after: str | None = ""
+            while after is not None:
+                began = time.monotonic()
+                batch = await self._store.sweep(rule, kind, after, ROWS_AT_ONCE)
+                after = batch.after
+                removed = Pruned.model_validate({kind: batch.removed})
+                total += removed
+                report(removed)
+                await self._pause(began)
+        return total
+
+    async def _pause(self, began: float) -> None:
+        await asyncio.sleep(max(LEAST_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))

@@ -1,0 +1,138 @@
+"""What scoring takes while nine tenths of a store are pruned beside it, over what it takes without; and whether the
+curves of what was pruned are as before.
+
+The store is filled by raw inserts and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
+a process of its own. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, which takes about half an hour.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+from pydantic import JsonValue
+from sqlalchemy import update
+
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.values import NoParams, utc_now
+from app.envs.gsm8k.environment import Gsm8k
+from app.store.database import open_writer
+from app.store.rows import to_micros
+from app.store.tables import groups
+from benchmarks.load import Load, post, send_all
+from benchmarks.statistics_routes import GROUP_SIZE, prepare
+from tests.support.databases import read_migrated_store
+from tests.support.forked_programs import plain_environment
+from tests.support.serving import Served, serving
+
+CONNECTIONS: Final = 4
+PAUSE_SECONDS: Final = 0.05
+GROUPS_A_REQUEST: Final = 4
+REQUESTS_A_ROUND: Final = 400
+ROUNDS: Final = 3
+CURVES: Final = ("/stats?run=run-0", "/stats?run=run-0&by=character", "/stats?run=run-0&by=judge", "/runs/run-0")
+OLD_SHARE: Final = 0.9
+OLD_MICROSECONDS: Final = 90 * 86_400_000_000
+
+
+def make_old(url: str, count: int) -> None:
+    """Nine tenths are three months old, the rest is of today."""
+    now = to_micros(utc_now())
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        connection.execute(update(groups).values(created_at=now))
+        old = groups.c.sequence <= int(OLD_SHARE * count)
+        connection.execute(update(groups).where(old).values(created_at=now - OLD_MICROSECONDS))
+    engine.dispose()
+
+
+def list_requests(url: str) -> Iterator[bytes]:
+    """For ever, each of groups that are new: the same tasks at another step."""
+    environment = Gsm8k.open(ConfiguredDatasets({}))
+    asked = send_all(url, [post("/envs/gsm8k/next-batch", {"batch_size": 64, "cursor": 0})], 1)
+    tasks = [(one["task_id"], place) for place, one in enumerate(json.loads(asked.answers[0])["tasks"])]
+    answers = {place: environment.gold(environment.task("train", place, NoParams())) for _, place in tasks}
+    chosen = itertools.cycle(tasks)
+    for step in itertools.count():
+        scored: list[JsonValue] = []
+        for task_id, place in itertools.islice(chosen, GROUPS_A_REQUEST):
+            gold = answers[place]
+            texts = [f"Attempt {number}. {gold.text if gold else ''}" for number in range(GROUP_SIZE)]
+            scored.append({"task_id": task_id, "completions": [{"text": text} for text in texts]})
+        body: JsonValue = {"run": "load", "groups": scored, "policy": {"model": "bench", "step": step}}
+        yield post("/envs/gsm8k/score", body)
+
+
+def score_for_a_round(gateway: Served, requests: Iterator[bytes]) -> Load:
+    some = list(itertools.islice(requests, REQUESTS_A_ROUND))
+    return send_all(gateway.url, some, CONNECTIONS, PAUSE_SECONDS)
+
+
+def find_percentile(loads: list[Load], share: float) -> float:
+    latencies = sorted(one for load in loads for one in load.latencies)
+    return latencies[int(share * (len(latencies) - 1))]
+
+
+def read_curves(gateway: Served) -> list[bytes]:
+    with httpx.Client(base_url=gateway.url) as client:
+        return [client.get(route).raise_for_status().content for route in CURVES]
+
+
+def start_pruning(folder: Path, database: Path) -> "subprocess.Popen[bytes]":
+    environment = plain_environment() | {"ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{database}"}
+    command = [sys.executable, "-m", "app.cli", "prune", "--older-than", "30d", "--yes"]
+    with (folder / "pruning.log").open("wb") as log:
+        return subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
+
+
+def report(name: str, loads: list[Load]) -> float:
+    p50, p95, p99 = (find_percentile(loads, share) for share in (0.5, 0.95, 0.99))
+    count = sum(len(load.latencies) for load in loads)
+    print(f"{name}: {count:,} requests, p50 {p50 * 1e3:.1f}, p95 {p95 * 1e3:.1f}, p99 {p99 * 1e3:.1f} ms", flush=True)
+    return p95
+
+
+def measure(folder: Path, gateway: Served) -> None:
+    requests = list_requests(gateway.url)
+    score_for_a_round(gateway, requests)  # warms up
+    before = read_curves(gateway)
+    alone = [score_for_a_round(gateway, requests) for _ in range(ROUNDS)]
+    began = time.monotonic()
+    pruning = start_pruning(folder, gateway.database)
+    beside: list[Load] = []
+    while pruning.poll() is None:
+        beside.append(score_for_a_round(gateway, requests))
+    seconds = time.monotonic() - began
+    beside = beside[:-1] or beside  # the last round was partly alone
+    after = read_curves(gateway)
+    alone += [score_for_a_round(gateway, requests) for _ in range(ROUNDS)]
+    without, during = report("without", alone), report("while pruning", beside)
+    print((folder / "pruning.log").read_text().splitlines()[-1])
+    same = "as before" if before == after else "NOT as before"
+    print(f"pruned in {seconds:.0f} s; p95 {during / without:.2f} times; curves {same}")
+
+
+def main() -> None:
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    count = wanted // GROUP_SIZE
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "gateway.db"
+        file.write_bytes(read_migrated_store())
+        asyncio.run(prepare(f"sqlite:///{file}", count))
+        make_old(f"sqlite:///{file}", count)
+        print(f"{count * GROUP_SIZE:,} rollouts in {file.stat().st_size / 2**20:,.0f} MB", flush=True)
+        with serving(folder, python=sys.executable) as gateway:
+            measure(folder, gateway)
+
+
+if __name__ == "__main__":
+    main()

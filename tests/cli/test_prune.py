@@ -1,0 +1,111 @@
+"""`atropos-envs prune` says what would go, asks, and removes it; a service does so by itself where that is set."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.cli.prune import parse_age, parse_bytes
+from app.main.application import create_app
+from app.settings import Settings
+from tests.support.commands import Ended, ended
+from tests.support.store_cases import START, group, opened, record
+
+
+@pytest.fixture
+def url(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with groups of three runs that are far older than any clock, and an evaluation."""
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    url = f"sqlite:///{path}"
+    items = [group(f"g{n}", run=("one", "two", "twig")[n % 3]) for n in range(30)]
+    items.append(group("eval", purpose="eval"))
+    old = [one.group.model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
+
+    async def fill() -> None:
+        async with opened(url) as store:
+            await store.tasks.put([record(0)])
+            await store.groups.add([type(items[0])(one) for one in old])
+
+    asyncio.run(fill())
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
+    return url
+
+
+def read_groups(url: str) -> Sequence[str]:
+    async def read() -> Sequence[str]:
+        async with opened(url) as store:
+            return sorted(await store.groups.find([*(f"g{n}" for n in range(30)), "eval"]))
+
+    return asyncio.run(read())
+
+
+def list_lines(done: Ended) -> list[str]:
+    return [line.partition(", about ")[0] for line in done.stdout.splitlines()]
+
+
+def test_a_dry_run_says_what_would_go(url: str) -> None:
+    done = ended("prune", "--older-than", "30d", "--run", "tw*", "--dry-run")
+    assert (list_lines(done), len(read_groups(url))) == (
+        [
+            "twig, gsm8k, train: 10 groups, 20 rollouts",
+            "two, gsm8k, train: 10 groups, 20 rollouts",
+            "to remove: 20 groups, 40 rollouts",
+            "and of the same age: leases",
+        ],
+        31,
+    )
+
+
+def test_what_was_said_goes_and_nothing_else(url: str) -> None:
+    done = ended("prune", "--older-than", "30d", "--run", "one", "--yes")
+    again = ended("prune", "--older-than", "4w", "--yes")
+    kept = "kept: 1 groups of another purpose, such as evaluations"
+    assert (list_lines(done)[-1], kept in list_lines(again), list_lines(again)[-1], read_groups(url)) == (
+        "removed 10 groups, 20 rollouts",
+        True,
+        "removed 20 groups, 40 rollouts",
+        ["eval"],
+    )
+
+
+def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
+    done = ended("prune", "--older-than", "30d")  # there is nobody to say yes
+    assert (done.returncode, len(read_groups(url))) == (1, 31)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "say what may go: --older-than 30d, --run NAME or --to-size 50GB"),
+        (("--older-than", "soon"), "--older-than must be a number with h, d or w, such as 30d: 'soon'"),
+        (("--to-size", "-1"), "--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: '-1'"),
+        (("--run", "No Run"), "runs.0: String should match pattern"),
+        (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(url: str, options: tuple[str, ...], said: str) -> None:
+    done = ended("prune", *options, "--yes")
+    assert (done.returncode, done.stderr.startswith(said), len(read_groups(url))) == (2, True, 31)
+
+
+def test_ages_and_sizes_are_read() -> None:
+    ages = [parse_age(text) for text in ("12h", "30d", "2w")]
+    sizes = [parse_bytes(text) for text in ("10", "5 kb", "1.5GB", "2B")]
+    assert (ages, sizes) == (
+        [timedelta(hours=12), timedelta(days=30), timedelta(days=14)],
+        [10, 5_000, 1_500_000_000, 2],
+    )
+
+
+def test_a_service_removes_what_is_old_where_that_is_set(url: str) -> None:
+    settings = Settings.model_validate({"database_url": url, "retention": {"older_than_days": 30, "runs": ["t*"]}})
+    with TestClient(create_app(settings, environments={}), base_url="http://127.0.0.1") as service:
+        until = time.monotonic() + 20
+        while len(left := service.get("/groups").json()["groups"]) > 11 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert sorted({each["run"] for each in left}) == ["one", "run"]

@@ -1,0 +1,122 @@
+"""The size of a store: what fills it, how fast it grows, and what a vacuum would do, by pages or by some rows."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from string import ascii_letters
+
+import pytest
+from sqlalchemy import text
+
+from app.domain.database_size import DatabaseSize
+from app.domain.errors import StoreUnavailable
+from app.domain.groups import Group
+from app.domain.tasks import Completion
+from app.ports.store import GroupToStore
+from app.store import database_size
+from app.store.database import open_writer
+from app.store.database_size import measure_database
+from app.store.rows import to_micros
+from tests.support.databases import MIGRATIONS
+from tests.support.store_cases import START, group, opened, record
+
+LETTERS = 4_000
+NOW = START + timedelta(days=10)
+
+
+def long_group(number: int, days: float, run: str) -> GroupToStore:
+    short: Group = group(f"{run}{number}", run=run).group
+    said = Completion(text="".join(Random(number).choices(ascii_letters, k=LETTERS)))  # PostgreSQL compresses others
+    rollouts = tuple(one.model_copy(update={"completion": said}) for one in short.rollouts)
+    return GroupToStore(short.model_copy(update={"rollouts": rollouts, "created_at": START + timedelta(days=days)}))
+
+
+def fill(url: str) -> None:
+    """A run that is over, and one that got ten groups a day in the last seven days."""
+
+    async def fill() -> None:
+        async with opened(url) as store:
+            await store.tasks.put([record(0)])
+            await store.groups.add([long_group(n, 0.0, "over") for n in range(50)])
+            await store.groups.add([long_group(n, 3.05 + n / 10, "busy") for n in range(69)])
+
+    asyncio.run(fill())
+
+
+def measure(url: str) -> DatabaseSize:
+    return measure_database(url, MIGRATIONS, to_micros(NOW))
+
+
+def judge_by_texts(found: DatabaseSize) -> list[object]:
+    """Estimates are near what was written."""
+    sizes = {table.table: table.bytes for table in found.tables}
+    texts = 119 * 2 * LETTERS
+    a_day = 69 / 7 * 2 * LETTERS
+    return [
+        0.95 * texts < sizes["rollouts"] < 1.6 * texts,
+        [(each.stored.run, each.stored.groups, each.stored.rollouts) for each in found.runs],
+        all(LETTERS * 2 < each.stored.bytes / each.stored.groups < LETTERS * 2.4 for each in found.runs),
+        [each.bytes_per_day > 0 for each in found.runs],
+        a_day < found.bytes_per_day < 1.2 * a_day,
+        found.forecast_bytes - found.bytes + found.free_bytes == 30 * found.bytes_per_day,
+    ]
+
+
+EXPECTED = [True, [("busy", 69, 138), ("over", 50, 100)], True, [True, False], True, True]
+
+
+def test_bytes_are_those_of_the_texts(store_url: str) -> None:
+    fill(store_url)
+    found = measure(store_url)
+    assert (found.measured_by, judge_by_texts(found), found.advice) == ("pages", EXPECTED, ())
+
+
+@pytest.mark.parametrize("why", ["a large file", "no dbstat"])
+def test_without_counted_pages_rows_are_looked_at(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    fill(f"sqlite:///{path}")
+    if why == "a large file":
+        monkeypatch.setattr(database_size, "PAGES_COUNTED_UP_TO", 0)
+    else:
+        monkeypatch.setattr(database_size, "_PAGES", "SELECT * FROM not_built_in")
+    found = measure(f"sqlite:///{path}")
+    assert (found.measured_by, judge_by_texts(found)) == ("estimate", EXPECTED)
+
+
+def test_room_that_nothing_fills_is_advised_about(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    fill(f"sqlite:///{path}")
+    monkeypatch.setattr(database_size, "LEAST_FREE_BYTES", 100_000)
+    engine = open_writer(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM scores"))
+        connection.execute(text("DELETE FROM rollouts"))
+    engine.dispose()
+    found = measure(f"sqlite:///{path}")
+    assert (found.free_bytes > 900_000, [line.partition(":")[0][:24] for line in found.advice]) == (
+        True,
+        ["Much of the file is free"],
+    )
+
+
+def test_a_database_that_cannot_be_read_is_one_sentence(tmp_path: Path, empty_url: str) -> None:
+    urls = [f"sqlite:///{tmp_path / 'none' / 'x.db'}", "postgresql://nobody@127.0.0.1:1/none"]
+    (tmp_path / "text.db").write_text("this is no database, however long it may be" * 100)
+    urls.append(f"sqlite:///{tmp_path / 'text.db'}")
+    if empty_url.startswith("postgresql"):
+        urls.append(empty_url)
+    said: list[str] = []
+    for url in urls:
+        with pytest.raises(StoreUnavailable) as refused:
+            measure(url)
+        said.append(str(refused.value))
+    begins = ["there is no store", "the database cannot be reached", "the database cannot be reached", "the store has"]
+    assert [line[: len(begin)] for line, begin in zip(said, begins, strict=False)] == begins[: len(said)]
+    assert all("\n" not in line for line in said)
