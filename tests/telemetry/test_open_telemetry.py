@@ -88,7 +88,9 @@ def test_programs_and_retrieval_are_spans(collector: Collector) -> None:
         await programs.close()
         retriever = RemoteRetriever(RemoteRetrieverConfig(f"{server.url}/retrieve", allow_private=True))
         await retriever.open()
-        await RetrievalService(retriever, NullObserver()).retrieve(ContextQuery(world="w", text="snow"), "world")
+        await RetrievalService(retriever, NullObserver()).retrieve(
+            ContextQuery(world="w", text="snow", character="hob"), "world"
+        )
         await retriever.close()
 
     with serving(lambda number, received: Reply(b'{"passages": [{"id": "p", "text": "Snow."}]}')) as server:
