@@ -1,7 +1,7 @@
 """What traces cost: durable GSM8K scoring over HTTP with tracing off, with every trace kept, and with one in ten.
 
-Four gateways run side by side and are asked in turns, so that what else the machine does falls on all of them alike. The
-fourth names a collector that is not there."""
+Four gateways run side by side and are asked in turns, so that what else the machine does falls on all of them alike.
+The fourth names a collector that is not there."""
 
 import os
 import statistics
@@ -115,7 +115,7 @@ def _read_cpu(gateway: Served) -> float:
 
 
 def main() -> None:
-    for groups in (GROUPS_A_REQUEST, 1):
+    for groups in (1, GROUPS_A_REQUEST):
         print(f"durable GSM8K scoring, groups of 8, {groups} a request; over tracing off")
         for name, cost in compare(groups).items():
             print(

@@ -7,11 +7,12 @@ write spans of its own, with URLs and texts in them."""
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final, Self
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -55,38 +56,25 @@ class OpenTelemetryTracer:
         self._tracer = self._provider.get_tracer(SERVICE_NAME, version)
         self._batch_tracer = batches.get_tracer(SERVICE_NAME, version)
 
-    @contextmanager
     def open_span(
         self, name: str, attributes: Attributes, kind: Kind, traceparent: str | None = None
-    ) -> Iterator[Span]:
-        # Nothing else of the caller's is read: its `tracestate` and `baggage` would be passed on to judges.
-        parent = None if traceparent is None else _W3C.extract({TRACEPARENT: traceparent})
-        with self._tracer.start_as_current_span(
-            name,
-            parent,
-            _KINDS[kind],
-            _clean_all(attributes),
-            record_exception=False,  # its words may quote what a model wrote
-            set_status_on_exception=False,
-        ) as span:
-            yield from _follow(span)
+    ) -> AbstractContextManager[Span]:
+        if traceparent is None:
+            above = trace.get_current_span().get_span_context()
+            if above.is_valid and not above.trace_flags.sampled:
+                return NO_SPAN  # by far the cheapest, and what the sampler would say
+            parent = None
+        else:  # nothing else of the caller's is read: its `tracestate` and `baggage` would be passed on to judges
+            parent = _W3C.extract({TRACEPARENT: traceparent})
+        return _OpenSpan(self._tracer.start_span(name, parent, _KINDS[kind], _clean_all(attributes)))
 
     def open_linked_span(
         self, name: str, attributes: Attributes, origins: Sequence[SpanIdentity]
     ) -> AbstractContextManager[Span]:
         links = [Link(_build_context(origin)) for origin in origins if origin.sampled]
-        return self._open_linked(name, attributes, links) if links else NO_SPAN
-
-    @contextmanager
-    def _open_linked(self, name: str, attributes: Attributes, links: Sequence[Link]) -> Iterator[Span]:
-        with self._batch_tracer.start_as_current_span(
-            name,
-            attributes=_clean_all(attributes),
-            links=links,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            yield from _follow(span)
+        if not links:
+            return NO_SPAN
+        return _OpenSpan(self._batch_tracer.start_span(name, attributes=_clean_all(attributes), links=links))
 
     def find_identity(self) -> SpanIdentity | None:
         found = trace.get_current_span().get_span_context()
@@ -112,31 +100,36 @@ class OpenTelemetryTracer:
             log.warning("the last spans were not sent: the collector did not take them within %g s", CLOSE_SECONDS)
 
 
-class _OpenSpan:
+class _OpenSpan(AbstractContextManager[Span]):
+    """Entered once. Not by the SDK's own context managers: they record what errors say, and take twice the time."""
+
     def __init__(self, span: trace.Span) -> None:
         self._span = span
-        self.failed = False
+        self._failed = False
+
+    def __enter__(self) -> Self:
+        self._token = context.attach(trace.set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        context.detach(self._token)
+        if kind is not None and not self._failed:
+            self.mark_failed(kind.__name__)
+        self._span.end()
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)
 
     def describe(self, attributes: Attributes) -> None:
-        self._span.set_attributes(_clean_all(attributes))
+        if self._span.is_recording():
+            self._span.set_attributes(_clean_all(attributes))
 
     def mark_failed(self, error_type: str) -> None:
-        self.failed = True
+        self._failed = True
         self._span.set_attribute("error.type", _clean(error_type))
         self._span.set_status(Status(StatusCode.ERROR))
-
-
-def _follow(span: trace.Span) -> Iterator[Span]:
-    opened = _OpenSpan(span)
-    try:
-        yield opened
-    except BaseException as error:
-        if not opened.failed:
-            opened.mark_failed(type(error).__name__)
-        raise
 
 
 def _build_context(origin: SpanIdentity) -> SpanContext:
