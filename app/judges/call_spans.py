@@ -1,5 +1,6 @@
-"""What the span of a judge's call says, by OpenTelemetry's conventions for generative AI. No text that was read or
-written is among it."""
+"""What the span of a judge's call says, by OpenTelemetry's conventions for generative AI.
+
+No text that was read or written is among it."""
 
 from typing import Final
 from urllib.parse import urlsplit

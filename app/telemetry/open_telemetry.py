@@ -1,5 +1,6 @@
-"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP from a thread of the SDK's. Only imported where an endpoint is
-configured: the SDK takes a tenth of a second.
+"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP from a thread of the SDK's.
+
+Only imported where an endpoint is configured: the SDK takes a fifth of a second.
 
 The SDK itself reads the standard variables: `OTEL_EXPORTER_OTLP_*`, `OTEL_TRACES_SAMPLER*`, `OTEL_BSP_*`,
 `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`. Its global provider is left alone, so that no library starts to
