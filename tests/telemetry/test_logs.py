@@ -77,7 +77,7 @@ def test_a_line_is_one_json_object_with_what_is_bound(stream: io.StringIO) -> No
 
 
 def test_a_line_says_which_key_work_and_span_it_is_of(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    hostile = 'r\n{"level": "error"}\u2028\x1b[31m\ud800'
+    hostile = 'r\n{"level": "error"}\u2028\x1b[31m'
     log = logging.getLogger("app.service")
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
