@@ -70,7 +70,7 @@ soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it an
 
 lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(PIP) install uv
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra tracing pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock

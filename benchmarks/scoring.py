@@ -67,14 +67,18 @@ def compare() -> Comparison:
     return Comparison(groups / load.seconds, groups / seconds, load)
 
 
-def _batches(url: str, count: int) -> Iterator[Batch]:
+def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST) -> list[bytes]:
+    return [batch.request for batch in _batches(url, count, groups)]
+
+
+def _batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Iterator[Batch]:
     environment = Gsm8k.open(ConfiguredDatasets({}))
     asks: list[bytes] = [
-        post(f"/envs/{ENV}/next-batch", {"batch_size": GROUPS_A_REQUEST, "cursor": GROUPS_A_REQUEST * number})
+        post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": groups_each * number})
         for number in range(count)
     ]
     for number, answer in enumerate(send_all(url, asks, 1).answers):
-        indexes = range(GROUPS_A_REQUEST * number, GROUPS_A_REQUEST * (number + 1))
+        indexes = range(groups_each * number, groups_each * (number + 1))
         tasks = tuple(environment.task("train", index, NoParams()) for index in indexes)
         completions = tuple(_completions(environment, task) for task in tasks)
         groups: list[JsonValue] = [

@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the developer's own gateway is set to changes no test."""
-    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+    for name in [name for name in os.environ if name.startswith((PREFIX, "OTEL_"))]:
         monkeypatch.delenv(name)
 
 

@@ -15,6 +15,7 @@ import yarl
 from pydantic import JsonValue
 
 from app.inference.endpoint import Endpoint, NoReply, ServerReply
+from app.ports.tracing import build_trace_headers
 
 CONNECT_SECONDS: Final = 10.0
 _NO_KEY: Final = "none"
@@ -77,7 +78,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     def _build_headers(self) -> dict[str, str]:
         own = {"content-type": "application/json", "accept": "application/json", "user-agent": _USER_AGENT}
-        return own | self._endpoint.credentials.build_headers(self._key_header)
+        return own | self._endpoint.credentials.build_headers(self._key_header) | dict(build_trace_headers())
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []

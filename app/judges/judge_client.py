@@ -18,6 +18,7 @@ from app.domain.values import utc_now
 from app.inference.connection import CHAT_PATH, Connection
 from app.inference.endpoint import NoReply
 from app.judges.budget import Budget, ReadingCost, SpendingAccount, estimate_tokens
+from app.judges.call_spans import describe_call, describe_reply, name_call, name_failure
 from app.judges.chat_response import ChatResponse, parse_response, require_success
 from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
 from app.judges.configuration import ChatJudgeConfig
@@ -28,6 +29,7 @@ from app.judges.limits_lease import LimitsLease
 from app.judges.request_form import PromptMessage, RequestForm, build_body
 from app.judges.server_traits import ServerTraits
 from app.ports.judges import JudgeCache
+from app.ports.tracing import open_span
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0
@@ -181,7 +183,7 @@ class JudgeClient:
     ) -> ChatResponse:
         spent.calls += 1
         try:
-            reply = await self._parse_body(call, await self._send(call))
+            reply = await self._call_in_span(call)
         except CallFailed as failed:
             if failed.perhaps_charged:
                 spent.add_unanswered(expected)
@@ -197,6 +199,18 @@ class JudgeClient:
         outcome.good = True
         self.lease.record(CallFeedback(succeeded=1))
         return reply
+
+    async def _call_in_span(self, call: ServerCall) -> ChatResponse:
+        config = self._config
+        about = describe_call(config, call.path, call.most_tokens)
+        with open_span(name_call(config, call.path), about, "client") as span:
+            try:
+                reply = await self._parse_body(call, await self._send(call))
+            except CallFailed as failed:
+                span.mark_failed(name_failure(failed))
+                raise
+            span.describe(describe_reply(config, reply))
+            return reply
 
     async def _send(self, call: ServerCall) -> bytes:
         try:

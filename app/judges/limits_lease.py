@@ -5,6 +5,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final
 
 from app.domain.errors import StoreUnavailable
@@ -101,7 +102,8 @@ class LimitsLease:
     def _wake(self) -> None:
         if self._renewing is None or self._renewing.done():
             self._woken = asyncio.Event()
-            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            # It outlives the request that happens to begin it: neither its log lines nor its spans are that one's.
+            self._renewing = asyncio.get_running_loop().create_task(self._renew(), context=Context())
         self._woken.set()
 
     async def _renew(self) -> None:

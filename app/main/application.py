@@ -47,7 +47,7 @@ from app.http.web.key_scopes import guard_routes
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import collect_reports
-from app.main.components import build_alarm_sink, build_panels, build_retriever, find_shadow_judges
+from app.main.components import build_alarm_sink, build_panels, build_retriever, build_tracer, find_shadow_judges
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
@@ -56,6 +56,7 @@ from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.runtime import Clock
+from app.ports.tracing import Tracer
 from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
@@ -157,13 +158,15 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
+    tracer = build_tracer(settings, VERSION)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples).run,
+        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples, tracer).run,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
     roster = partial(list_judges, gateway.catalogue, panels)
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
@@ -188,7 +191,7 @@ def create_app(
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)
-    _protect(service, settings, ring, observer, names)
+    _protect(service, settings, ring, observer, names, tracer)
     examples.install(service, gateway)
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     return service
@@ -242,6 +245,7 @@ def _protect(
     ring: KeyRing,
     observer: PrometheusObserver,
     environments: Collection[str],
+    tracer: Tracer | None,
 ) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
@@ -257,6 +261,7 @@ def _protect(
             environments,
             settings.request_seconds,
             find_proxy(settings.sign_in),
+            tracer,
         ),
     )
     if settings.atropos_listeners:

@@ -1,5 +1,7 @@
 """What the settings name, made: judges, and what is asked for the passages of a prompt."""
 
+import importlib
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +22,13 @@ from app.main.discovery import load_retriever
 from app.ports.health import AlarmSink
 from app.ports.judges import JudgeCache, Panels, ReadingPace
 from app.ports.retrieval import Retriever
+from app.ports.tracing import Tracer
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from app.telemetry.alarm_webhook import AlarmWebhook
+
+log = logging.getLogger(__name__)
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
@@ -149,6 +154,19 @@ def build_alarm_sink(settings: Settings) -> AlarmSink | None:
     if health.webhook_secret_env is not None and secret is None:
         raise ValueError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
     return AlarmWebhook(health.webhook, secret, health.webhook_seconds)
+
+
+def build_tracer(settings: Settings, version: str) -> Tracer | None:
+    """Imported here alone: the SDK takes a fifth of a second, and most services have no collector."""
+    if not settings.wants_traces:
+        return None
+    try:
+        build = importlib.import_module("app.telemetry.open_telemetry").OpenTelemetryTracer
+    except ModuleNotFoundError as error:
+        log.warning("no traces are sent, since %s is not installed: it is of the extra `tracing`", error.name)
+        return None
+    tracer: Tracer = build(version, sends_traceparent=settings.tracing.send_traceparent)
+    return tracer
 
 
 def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:

@@ -13,6 +13,7 @@ from app.http.api.examples import Examples
 from app.judges.offline import NAME as OFFLINE
 from app.ports.retrieval import Retriever
 from app.ports.runtime import ManagedResource
+from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
@@ -47,6 +48,7 @@ class ServiceLifespan:
     programs: JailedPrograms
     retriever: Retriever
     examples: Examples
+    tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +73,8 @@ class ServiceLifespan:
         await self.programs.close()
         await asyncio.gather(*(one.close() for one in held))
         await self.store.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then

@@ -11,6 +11,7 @@ from structlog.contextvars import get_contextvars
 from app.domain.errors import WorkerFailed
 from app.domain.fair_semaphore import FairSemaphore
 from app.domain.programs import Execution, Program
+from app.ports.tracing import Span, open_span
 from app.sandbox.jail import ConfinementReport, Jail, JailLost
 
 log = logging.getLogger(__name__)
@@ -79,12 +80,22 @@ class JailedPrograms:
             self._idle.append(self._idle.pop() if self._idle else await self._start_jail())
 
     async def run(self, program: Program) -> Execution:
+        with open_span("run program", {"atropos.language": "python", "atropos.calls": len(program.calls)}) as span:
+            execution = await self._run_in_turn(program, span)
+            span.describe({"atropos.ending": execution.ending})
+            return execution
+
+    async def _run_in_turn(self, program: Program, span: Span) -> Execution:
+        asked = time.perf_counter()
         async with self._turns.hold_place(str(get_contextvars().get("request_id", ""))):
+            began = time.perf_counter()
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
             if isinstance(outcome, JailLost):
                 log.warning("a program was lost: %s", outcome.how)
             if isinstance(outcome, JailLost) or outcome.ending == "seconds":  # which a busy machine may have taken
                 outcome = await self._attempt(program, None)
+            ran = time.perf_counter() - began
+        span.describe({"atropos.seconds_waited": began - asked, "atropos.seconds_run": ran})
         if isinstance(outcome, JailLost) and outcome.suspect:
             return Execution(ending="died")  # in doubt: else a failing program could choose to have no score
         if isinstance(outcome, JailLost):

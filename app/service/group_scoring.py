@@ -11,6 +11,7 @@ from app.domain.groups import Group
 from app.domain.rewards import compute_statistics
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
+from app.ports.tracing import Attributes, note_work, open_span
 from app.service.identity import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
 from app.service.request_models import GroupReply
@@ -187,12 +188,18 @@ class GroupScoring:
         return {one.group.group_id: one.group}
 
     async def _judge(self, one: AcceptedGroup) -> GroupToStore:
-        """Scores the rollouts that have no score yet, for the key that sent them."""
+        """Scores the rollouts that have no score yet, in a task of its own, for the key that sent them."""
         sender = one.group.sender
-        with work_for(None if sender is None else Caller(sender, frozenset())):
-            return await self._score_rest(one)
+        note_work(one.group.environment, one.group.run)
+        with (
+            work_for(None if sender is None else Caller(sender, frozenset())),
+            open_span("score group", _describe_group(one.group)) as span,
+        ):
+            judged = await self._judge_unscored(one)
+            span.describe({"atropos.outcome": judged.group.outcome})
+            return judged
 
-    async def _score_rest(self, one: AcceptedGroup) -> GroupToStore:
+    async def _judge_unscored(self, one: AcceptedGroup) -> GroupToStore:
         began = asyncio.get_running_loop().time()
         group = one.group
         unscored = [rollout.completion for rollout in group.rollouts if not rollout.score.is_final]
@@ -235,6 +242,15 @@ async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[async
             task.cancel()
         raise
     return tasks
+
+
+def _describe_group(group: Group) -> Attributes:
+    return {
+        "atropos.environment": group.environment,
+        "atropos.run": group.run,
+        "atropos.group_id": group.group_id,
+        "atropos.completions": len(group.rollouts),
+    }
 
 
 def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGroup:

@@ -15,6 +15,7 @@ from app.ports.environment import Drafted
 from app.ports.judges import Panels
 from app.ports.runtime import Observer
 from app.ports.sandbox import Programs, Workers
+from app.ports.tracing import note_work
 from app.service.draft_building import DraftBuilder
 from app.service.judging import require_taker, score_completions
 
@@ -93,6 +94,7 @@ class PreviewService:
 
     async def preview(self, environment: str, draft: BaseModel, wanted: PreviewOptions) -> PreviewResult:
         """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
+        note_work(environment)
         began = asyncio.get_running_loop().time()
         made = self.build_draft(environment, draft)
         if wanted.options.rubric is not None:

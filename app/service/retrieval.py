@@ -12,6 +12,7 @@ from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.worlds import RetrievalExplanation
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.runtime import Observer
+from app.ports.tracing import open_span
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,13 @@ class RetrievalService:
         return RetrievalExplanation(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
 
     async def _retrieve_checked(self, query: ContextQuery) -> Context:
+        with open_span("retrieve", {"atropos.retriever": type(self._retriever).__name__}) as span:
+            context = await self._retrieve_in_time(query)
+            counts = {"passages": len(context.passages), "withheld": len(context.withheld)}
+            span.describe({f"atropos.{name}": count for name, count in counts.items()})
+            return context
+
+    async def _retrieve_in_time(self, query: ContextQuery) -> Context:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:

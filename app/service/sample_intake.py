@@ -15,6 +15,7 @@ from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
+from app.ports.tracing import note_work
 from app.service.group_assembly import GroupAssembler, build_pending_group, build_piece_reply
 from app.service.identity import compute_scope
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
@@ -73,6 +74,7 @@ class SampleService:
         that whoever asked will ask again. A judge that is away is asked again until then, since these trainers give up
         after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
+        note_work(sample.environment, sample.run)
         cohort = await self._validate_sample(sample)
         seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
         answered = False

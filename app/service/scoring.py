@@ -8,6 +8,7 @@ from app.domain.groups import Group
 from app.domain.parts import GroupPart
 from app.domain.retention import describe_pruned
 from app.ports.store import GroupStore, IdempotencyKey
+from app.ports.tracing import note_work
 from app.service.catalogue import Catalogue
 from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring, build_reply
@@ -40,6 +41,7 @@ class ScoringService:
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
     ) -> ScoreResponse:
         """Groups or problems in request order; what is in the reply as scored is committed."""
+        note_work(environment, request.run)
         if environment is not None:
             self._catalogue.get_environment_or_current(environment)
         if key is not None:

@@ -33,6 +33,7 @@ from app.settings.sections import RagSettings as RagSettings
 from app.settings.sections import RemoteSettings as RemoteSettings
 from app.settings.sections import RetentionSettings as RetentionSettings
 from app.settings.sections import SignInSettings as SignInSettings
+from app.settings.sections import TracingSettings as TracingSettings
 
 
 class Settings(Described, BaseSettings):
@@ -75,6 +76,8 @@ class Settings(Described, BaseSettings):
     2, by default."""
     programs: ProgramSettings = ProgramSettings()
     """Programs that models wrote."""
+    tracing: TracingSettings = TracingSettings()
+    """Traces, which are sent where `OTEL_EXPORTER_OTLP_ENDPOINT` says. See `docs/tracing.md`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line that is written; `debug` has a line for every request."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -151,6 +154,14 @@ class Settings(Described, BaseSettings):
         """The value of a variable that the settings name, such as `judges.*.api_key_env`; None when it is not set."""
         value = os.environ.get(variable)
         return None if not value else SecretStr(value)
+
+    @property
+    def wants_traces(self) -> bool:
+        """Whether OpenTelemetry's own variables name a collector; its SDK reads the others itself."""
+        off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        off = off or os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none"
+        named = (os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+        return any(named) and not off
 
 
 def read_settings() -> Settings:

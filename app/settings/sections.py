@@ -102,6 +102,12 @@ class RagSettings(Frozen):
     """The retriever behind a URL."""
 
 
+class TracingSettings(Frozen):
+    send_traceparent: bool = True
+    """Tell judges and remote retrievers the trace that a call belongs to, in the header `traceparent`. It holds two
+    random numbers and whether the trace is kept."""
+
+
 class ProgramSettings(Frozen):
     allow_weak_isolation: bool = False
     """Let environments serve that run programs which models wrote, though these cannot be kept apart well enough on

@@ -19,6 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from app.domain.errors import StoreUnavailable
 from app.domain.values import utc_now
 from app.ports.runtime import Clock
+from app.ports.tracing import name_operation, open_span
 from app.store.database_errors import as_gateway_error, is_disconnect
 from app.store.rows import to_micros
 from app.store.writer import Unit, Writer
@@ -183,20 +184,25 @@ class Database:
         self._clock = clock
         self._lease_clock = clock or SteadyClock()
         self.postgres = is_postgres(self._writing)
+        self._system = "postgresql" if self.postgres else "sqlite"
         self.writer = Writer(self._writing, committed, complete)
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
         self._readers, self._reads = readers, 0
 
     async def write(self, unit: Unit[T], order: str = "") -> T:
         """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
-        return await self.writer.run(unit, order)
+        name = name_operation(unit)
+        with open_span(f"write {name}", {"db.operation.name": name, "db.system.name": self._system}):
+            return await self.writer.run(unit, order)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
         self._reads += 1
+        name = name_operation(query)
         try:
-            return await loop.run_in_executor(self._threads, self.read_blocking, query)
+            with open_span(f"read {name}", {"db.operation.name": name, "db.system.name": self._system}):
+                return await loop.run_in_executor(self._threads, self.read_blocking, query)
         except RuntimeError as error:
             if self.writer.closed:
                 raise StoreUnavailable("the store is closed") from error

@@ -2,11 +2,13 @@
 
 import logging
 import sys
-from typing import Final, Literal, TextIO
+from collections.abc import MutableMapping
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 from structlog.types import Processor
 
+from app.ports.tracing import find_identity
 from app.telemetry.log_handler import NonBlockingHandler, escape_control_characters
 from app.telemetry.redaction import redact
 
@@ -16,8 +18,17 @@ Form = Literal["auto", "json", "console"]
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
+
+def _add_trace(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: which span a line was written in."""
+    if (identity := find_identity()) is not None:
+        event["trace_id"], event["span_id"] = identity.trace_id, identity.span_id
+    return event
+
+
 _FIELDS: Final[tuple[Processor, ...]] = (
     structlog.contextvars.merge_contextvars,
+    _add_trace,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.stdlib.ExtraAdder(allow=("client", "method", "path", "status")),

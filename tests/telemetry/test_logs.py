@@ -9,9 +9,12 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from app.ports.tracing import bind_request, note_work, open_request_span
 from app.telemetry.log_handler import NonBlockingHandler
 from app.telemetry.logs import Form, configure_logging
+from app.telemetry.open_telemetry import OpenTelemetryTracer
 from app.telemetry.redaction import redact_text
+from tests.support.collector import collecting
 
 SECRETS = {
     "authorization header": "Authorization: Bearer {}",
@@ -70,6 +73,30 @@ def test_a_line_is_one_json_object_with_what_is_bound(stream: io.StringIO) -> No
             "rewards": [0.0, 1.0],
             "text": "two\nlines \ud800",
         }
+    ]
+
+
+def test_a_line_says_which_key_work_and_span_it_is_of(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = 'r\n{"level": "error"}\u2028\x1b[31m'
+    log = logging.getLogger("app.service")
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        tracer = OpenTelemetryTracer("1")
+        with bind_request("r1"):
+            with structlog.contextvars.bound_contextvars(key="ann"), open_request_span(tracer, "GET", {}):
+                note_work("gsm8k", hostile)
+                log.warning("late: %s", hostile)
+            log.warning("after")
+        log.warning("outside")
+        tracer.close()
+    (span,) = collector.spans
+    bound = {"request_id": "r1", "environment": "gsm8k", "run": hostile}
+    inside = {"event": f"late: {hostile}", "key": "ann", "trace_id": span.trace_id, "span_id": span.span_id}
+    usual = {"logger": "app.service", "level": "warning"}
+    assert [without_time(line) for line in lines(stream)] == [
+        {**usual, **bound, **inside},
+        {**usual, **bound, "event": "after"},
+        {**usual, "event": "outside"},
     ]
 
 

@@ -18,6 +18,7 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.store import IdempotencyKey
+from app.ports.tracing import note_work
 from app.service.gateway import Gateway
 from app.service.key_bounds import check_hand_out, scope_idempotency
 from app.service.request_models import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
@@ -65,10 +66,12 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
         return await hand_out(_parse_query(query), client, bounds)
 
     async def hand_out(request: NextBatch, client: Request, bounds: KeyBounds) -> TaskBatch:
+        note_work(name, request.run)
         check_hand_out(bounds, name, request.run, request.params)
         return await gateway.dispatcher.next_batch(name, request, client.is_disconnected)
 
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
+        note_work(name)
         await gateway.bounds.require_tasks(bounds, [request.task_id], "task_id")
         return await gateway.stepper.step(name, request)
 

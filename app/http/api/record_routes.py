@@ -16,6 +16,7 @@ from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, Sta
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
+from app.ports.tracing import note_work
 from app.service.gateway import Gateway
 from app.service.group_scoring import build_reply
 from app.service.key_bounds import check_mixture, list_within
@@ -33,6 +34,7 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
 
     @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
     async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> TaskBatch:
+        note_work(run=request.run)
         check_mixture(bounds, request)
         return await gateway.dispatcher.next_mixed_batch(request, client.is_disconnected)
 

@@ -11,7 +11,8 @@ from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.browser_protection import SameOrigin, SecurityHeaders
 from app.http.web.openapi import install_openapi
 from app.http.web.problems import install_problems
-from app.http.web.request_tracking import Measurements, RequestIds, UnexpectedFailures
+from app.http.web.request_tracking import Measurements, RequestIds, RequestSpans, UnexpectedFailures
+from app.ports.tracing import Tracer
 
 
 def _ignore_request(route: str, method: str, status: int, seconds: float) -> None:
@@ -32,6 +33,7 @@ class MiddlewareOptions:
     """Names that have routes under `/envs`."""
     request_seconds: float = DEFAULT_SECONDS
     proxy: ProxySignIn | None = None
+    tracer: Tracer | None = None
 
 
 def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
@@ -48,4 +50,6 @@ def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
     app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)
     app.add_middleware(SecurityHeaders)
+    if door.tracer is not None:
+        app.add_middleware(RequestSpans, tracer=door.tracer)
     app.add_middleware(RequestIds)

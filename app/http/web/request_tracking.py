@@ -9,9 +9,10 @@ from time import perf_counter
 import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import get_contextvars
 
 from app.http.web.problems import build_problem_response, make_printable
+from app.ports.tracing import Tracer, bind_request, open_request_span
 
 HEADER = "X-Request-ID"
 _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
@@ -38,7 +39,7 @@ class RequestIds:
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
 
-        with bound_contextvars(request_id=request_id):
+        with bind_request(request_id):
             await self._app(scope, receive, send_with_id)
 
 
@@ -74,6 +75,43 @@ class Measurements:
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._observe(_find_route_template(scope), method, status, perf_counter() - started)
+
+
+UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
+"""Asked every few seconds by machines that look at nothing but the answer."""
+
+
+class RequestSpans:
+    """Opens a span for each request. It has the route, never the path or the query, which callers write."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        traceparent = Headers(scope=scope).get("traceparent")
+        with open_request_span(self._tracer, method, {"http.request.method": method}, traceparent) as span:
+
+            async def watch(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    route, status, bound = _find_route_template(scope), message["status"], get_contextvars()
+                    known = route if route != UNMATCHED else None
+                    span.rename(f"{method} {known}" if known else method)
+                    span.describe({"http.route": known, "http.response.status_code": status})
+                    span.describe({f"atropos.{name}": bound.get(name) for name in _LOGGED})
+                    if status >= 500:
+                        span.mark_failed(str(status))
+                await send(message)
+
+            await self._app(scope, receive, watch)
+
+
+_LOGGED = ("request_id", "key", "environment", "run")
+"""Fields of log lines that the span of a request has too."""
 
 
 class UnexpectedFailures:

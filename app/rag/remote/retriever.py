@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from app.domain.errors import InvalidRequest, RetrieverFailed
 from app.domain.tasks import Context, ContextQuery
+from app.ports.tracing import build_trace_headers
 from app.rag.remote.addresses import CheckedResolver, MakeResolver, create_system_resolver
 from app.rag.remote.contract import AnswerBounds, encode_query, is_unknown_world, parse_answer
 
@@ -90,9 +91,10 @@ class RemoteRetriever:
             raise RetrieverFailed("the retriever is not open yet")
         import aiohttp
 
+        headers = {**self._headers, **build_trace_headers()}
         try:
             async with self._session.post(
-                self._config.url, data=body, headers=self._headers, allow_redirects=False
+                self._config.url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 if response.status >= 300:
                     await self._raise_for_status(response, world)

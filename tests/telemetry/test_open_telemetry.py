@@ -1,0 +1,174 @@
+"""Which spans are sent, what they say, and what they never say."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from app.domain.programs import Program
+from app.domain.tasks import ContextQuery
+from app.judges import judge_client
+from app.judges.chat import ChatJudge
+from app.ports.tracing import find_origin, name_operation, open_linked_span, open_request_span, open_span
+from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
+from app.sandbox.programs import JailedPrograms
+from app.service.retrieval import RetrievalService
+from app.settings import Settings
+from app.telemetry.null_observer import NullObserver
+from app.telemetry.open_telemetry import LONGEST_VALUE, OpenTelemetryTracer
+from tests.support.chat_server import Reply, serving
+from tests.support.collector import Collector, collecting
+from tests.support.judge_cases import GOOD, REQUEST, completion, config, failure, first
+
+UNSAMPLED = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with collecting() as made:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{made.url}/v1/traces")
+        yield made
+
+
+def trace(
+    act: Callable[[], Awaitable[object]], traceparent: str | None = None, *, sends_traceparent: bool = True
+) -> None:
+    """Does it within one request, and sends its spans."""
+
+    async def request() -> None:
+        with open_request_span(tracer, "request", {}, traceparent):
+            await act()
+
+    tracer = OpenTelemetryTracer("1", sends_traceparent=sends_traceparent)
+    asyncio.run(request())
+    tracer.close()
+
+
+async def ask_judge(url: str) -> None:
+    judge = ChatJudge(config(url, api_version=None))
+    try:
+        await judge.judge(REQUEST)
+    finally:
+        await judge.close()
+
+
+def test_each_call_to_a_judge_is_a_span_and_says_how_it_failed(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_client, "FIRST_PAUSE_SECONDS", 0.01)
+    with serving(first(failure(503), Reply(b"", cut=-1), completion(GOOD))) as server:
+        trace(lambda: ask_judge(server.url))
+    calls = [span for span in collector.spans if span.kind == "client"]
+    sent = [{name.lower(): one for name, one in got.headers.items()}["traceparent"] for got in server.received]
+    assert [(one.name, one.failed, one.attributes.get("error.type")) for one in calls] == [
+        ("chat judge-1", True, "503"),
+        ("chat judge-1", True, "no_reply"),
+        ("chat judge-1", False, None),
+    ]
+    assert [one[:52] for one in sent] == [f"00-{one.trace_id}-{one.span_id}" for one in calls]
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "sends", "headers"), [(UNSAMPLED, True, ["00"]), (None, False, [None])], ids=["sampled", "told"]
+)
+def test_a_judge_is_told_of_a_trace_as_far_as_that_is_wished(
+    collector: Collector, traceparent: str | None, sends: bool, headers: list[str | None]
+) -> None:
+    with serving(first()) as server:
+        trace(lambda: ask_judge(server.url), traceparent, sends_traceparent=sends)
+    sent = [{name.lower(): one for name, one in got.headers.items()}.get("traceparent") for got in server.received]
+    kept = ["chat judge-1", "request"] if sends is False else []
+    assert ([one and one[-2:] for one in sent], [span.name for span in collector.spans]) == (headers, kept)
+
+
+def test_programs_and_retrieval_are_spans(collector: Collector) -> None:
+    async def act() -> None:
+        programs = JailedPrograms(1)
+        await programs.run(Program(source="def f(n):\n    return n\n", function="f", calls=((1,), (2,))))
+        await programs.close()
+        retriever = RemoteRetriever(RemoteRetrieverConfig(f"{server.url}/retrieve", allow_private=True))
+        await retriever.open()
+        await RetrievalService(retriever, NullObserver()).retrieve(
+            ContextQuery(world="w", text="snow", character="hob"), "world"
+        )
+        await retriever.close()
+
+    with serving(lambda number, received: Reply(b'{"passages": [{"id": "p", "text": "Snow."}]}')) as server:
+        trace(act)
+    program, retrieval = collector.spans[0], collector.spans[1]
+    waited, ran = (program.attributes[f"atropos.seconds_{name}"] for name in ("waited", "run"))
+    assert isinstance(waited, float)
+    assert isinstance(ran, float)
+    assert (program.name, program.attributes) == (
+        "run program",
+        {
+            "atropos.language": "python",
+            "atropos.calls": 2,
+            "atropos.ending": "finished",
+            "atropos.seconds_waited": waited,
+            "atropos.seconds_run": ran,
+        },
+    )
+    assert (retrieval.name, retrieval.attributes) == (
+        "retrieve",
+        {"atropos.retriever": "RemoteRetriever", "atropos.passages": 1, "atropos.withheld": 0},
+    )
+    headers = {name.lower(): value for name, value in server.received[0].headers.items()}
+    assert headers["traceparent"][:52] == f"00-{retrieval.trace_id}-{retrieval.span_id}"
+
+
+def test_no_value_is_long_or_costs_a_batch_and_no_error_is_quoted(collector: Collector) -> None:
+    async def act() -> None:
+        with pytest.raises(ValueError, match="a text of a model"), open_span("work", {"a": "\ud800", "b": "x" * 999}):
+            raise ValueError("a text of a model")
+
+    trace(act)
+    work = collector.spans[0]
+    assert (work.attributes, work.failed, work.events) == (
+        {"a": "?", "b": "x" * LONGEST_VALUE, "error.type": "ValueError"},
+        True,
+        0,
+    )
+
+
+@pytest.mark.parametrize(("traceparent", "kept"), [(None, ["batch", "request"]), (UNSAMPLED, [])])
+def test_what_several_asked_for_is_kept_when_one_of_them_is(
+    collector: Collector, traceparent: str | None, kept: list[str]
+) -> None:
+    async def act() -> None:
+        origin = find_origin()
+        assert origin is not None
+
+        def work() -> None:
+            with open_linked_span("batch", {}, [origin]):
+                pass
+
+        await asyncio.get_running_loop().run_in_executor(None, work)
+
+    trace(act, traceparent)
+    links = [span.links for span in collector.spans if span.name == "batch"]
+    requests = [(span.span_id,) for span in collector.spans if span.name == "request"]
+    assert (sorted(span.name for span in collector.spans), links) == (kept, requests)
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "TRUE"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+    ],
+)
+def test_the_standard_variables_switch_traces_on(
+    variables: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Settings().wants_traces is wanted
+
+
+def test_work_is_named_by_the_method_that_asks_for_it() -> None:
+    inner = lambda connection: connection  # noqa: E731
+    assert name_operation(inner) == "test_work_is_named_by_the_method_that_asks_for_it"
