@@ -124,7 +124,7 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
     arena = NpcArena.open(ConfiguredDatasets({}))
     panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).build_panel("npc_arena", ScoringOptions())
     size = arena.size("train", arena.Params()) or groups
-    given = [(arena.task("train", index % size, arena.Params()), _completions(index)) for index in range(groups)]
+    given = [(arena.task("train", index % size, arena.Params()), write_completions(index)) for index in range(groups)]
     tune_garbage_collection()  # as the service does it
     pulse = Pulse()
     try:
@@ -142,7 +142,7 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
     return Judged(calls, seconds, cpu, tuple(pulse.lags), tuple(pulse.own_lags), _judged(scores))
 
 
-def _completions(index: int) -> list[Completion]:
+def write_completions(index: int) -> list[Completion]:
     """Replies of 46 words that differ, and that pass the gates: all of them come before the judge."""
     chance = random.Random(index)
     return [

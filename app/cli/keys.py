@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 import yaml
+from pydantic import JsonValue
 from rich.table import Table
 
 from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
@@ -21,6 +22,7 @@ from app.domain.access import (
     compute_key_digest,
     generate_key,
 )
+from app.domain.quotas import KeyQuotas, KeyUsage
 from app.domain.values import Frozen
 from app.service.key_admin import KeyAdmin, NewSecret
 from app.settings import read_settings
@@ -32,6 +34,10 @@ BY: Final = "command line"
 MOST_LISTED: Final = 500
 
 KeyName = Annotated[str, typer.Argument(help="The key's name.")]
+RequestsPerDay = Annotated[int | None, typer.Option(help="At most so many requests for tasks and scores a day (UTC).")]
+JudgeTokensPerDay = Annotated[int | None, typer.Option(help="At most so many tokens of judges a day.")]
+JudgeUsdPerDay = Annotated[float | None, typer.Option(help="At most so many dollars for judges a day.")]
+Leases = Annotated[int | None, typer.Option(help="At most so many tasks leased at the same time.")]
 ResultT = TypeVar("ResultT")
 
 
@@ -43,6 +49,18 @@ class DeclaredKeys(Frozen):
 
 class AllKeys(Frozen):
     keys: tuple[AccessKey, ...]
+
+
+class KeyUse(Frozen):
+    """What a key has used, and what it may use."""
+
+    key: str
+    usage: KeyUsage
+    quotas: KeyQuotas
+
+
+class AllUsage(Frozen):
+    keys: tuple[KeyUse, ...]
 
 
 class Audit(Frozen):
@@ -65,6 +83,10 @@ def create(
     world: Annotated[
         list[str] | None, typer.Option(help="Bind it to this world; by default to those with the names of its runs.")
     ] = None,
+    requests_per_day: RequestsPerDay = None,
+    judge_tokens_per_day: JudgeTokensPerDay = None,
+    judge_usd_per_day: JudgeUsdPerDay = None,
+    leases: Leases = None,
 ) -> None:
     """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
     nothing; each may be given more than once.
@@ -72,7 +94,8 @@ def create(
     Scopes: read, train, label, play, author, metrics, admin."""
     bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
     with stop_on_errors():
-        given = {"name": name, "bounds": bounds}
+        quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
+        given = {"name": name, "bounds": bounds, "quotas": quotas}
         given |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
         options = KeyOptions.model_validate(given)
         _print_secret(_run(lambda admin: admin.create(options, BY)))
@@ -86,7 +109,7 @@ def list_keys(as_json: AsJson = False) -> None:
     if as_json:
         print_json(AllKeys(keys=found))
         return
-    table = Table("name", "secret", "scopes", "bound to", "made", "expires", "revoked")
+    table = Table("name", "secret", "scopes", "bound to", "quotas", "made", "expires", "revoked")
     for key in found:
         times = (key.expires_at, key.revoked_at)
         table.add_row(
@@ -94,6 +117,7 @@ def list_keys(as_json: AsJson = False) -> None:
             f"{key.hint}…",
             ", ".join(key.scopes),
             _show_bounds(key.bounds),
+            _show_quotas(key.quotas),
             format_time(key.created_at),
             *map(_show_time, times),
         )
@@ -113,6 +137,55 @@ def rotate(
 
 
 @keys.command()
+def limit(
+    name: KeyName,
+    requests_per_day: RequestsPerDay = None,
+    judge_tokens_per_day: JudgeTokensPerDay = None,
+    judge_usd_per_day: JudgeUsdPerDay = None,
+    leases: Leases = None,
+) -> None:
+    """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and never the
+    scoring of what was handed out."""
+    with stop_on_errors():
+        quotas = KeyQuotas.model_validate(
+            _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
+        )
+        key = _run(lambda admin: admin.limit(name, quotas, BY))
+    typer.echo(f"{name}: {_show_quotas(key.quotas) or 'no limits'}")
+
+
+@keys.command()
+def usage(as_json: AsJson = False) -> None:
+    """List what each key has used today (UTC) and holds now, beside its quotas."""
+    with stop_on_errors():
+        found = asyncio.run(_load_usage())
+    if as_json:
+        print_json(AllUsage(keys=found))
+        return
+    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "put aside", "quotas")
+    for one in found:
+        spent = one.usage
+        table.add_row(
+            one.key,
+            f"{spent.requests}",
+            f"{spent.judge_tokens}",
+            f"{spent.judge_usd:.4f}",
+            f"{spent.leases}",
+            f"{spent.held_tokens} tokens, {spent.held_usd:.4f} USD",
+            _show_quotas(one.quotas),
+        )
+    output_console().print(table)
+
+
+async def _load_usage() -> tuple[KeyUse, ...]:
+    async with open_configured_store(read_settings()) as store:
+        named = await KeyAdmin(store.keys).list_keys()
+        return tuple(
+            [KeyUse(key=key.name, usage=await store.quotas.load_usage(key.name), quotas=key.quotas) for key in named]
+        )
+
+
+@keys.command()
 def revoke(name: KeyName) -> None:
     """End a key for good."""
     with stop_on_errors():
@@ -124,8 +197,8 @@ def revoke(name: KeyName) -> None:
 def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys`.")]) -> None:
     """Make the keys what a file says, and print what that changes.
 
-    Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds` and `expires_at`. Keys that the file does not
-    name stay."""
+    Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
+    does not name stay."""
     with stop_on_errors(also=yaml.YAMLError):
         declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
         changes = _run(lambda admin: admin.apply(declared, BY))
@@ -170,6 +243,21 @@ def _print_secret(made: NewSecret) -> None:
 def _show_bounds(bounds: KeyBounds) -> str:
     given = bounds.model_dump()
     return "; ".join(f"{what} {', '.join(names)}" for what, names in given.items() if names)
+
+
+def _build_quotas(
+    requests_per_day: int | None, judge_tokens_per_day: int | None, judge_usd_per_day: float | None, leases: int | None
+) -> dict[str, JsonValue]:
+    return {
+        "requests_per_day": requests_per_day,
+        "judge_tokens_per_day": judge_tokens_per_day,
+        "judge_usd_per_day": judge_usd_per_day,
+        "leases": leases,
+    }
+
+
+def _show_quotas(quotas: KeyQuotas) -> str:
+    return ", ".join(f"{name} {limit:g}" for name, limit in quotas if limit is not None)
 
 
 def _show_time(moment: datetime | None) -> str:

@@ -2,6 +2,9 @@
 
 import hashlib
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self, get_args
@@ -9,6 +12,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from app.domain.errors import Forbidden
+from app.domain.quotas import NO_QUOTAS, KeyQuotas
 from app.domain.values import Frozen, Name
 
 AccessScope = Literal["read", "train", "label", "play", "author", "metrics", "admin"]
@@ -113,9 +117,29 @@ class Caller:
     name: str
     scopes: frozenset[AccessScope]
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
 
     def has(self, scope: AccessScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
+
+
+current_caller: Final[ContextVar[Caller | None]] = ContextVar("current_caller", default=None)
+"""For whom this task works. Tasks that it starts inherit it. Turns and accounts go by it; access does not."""
+
+
+def name_current_caller() -> str:
+    """The name of the key for which this task works; empty where none is known."""
+    caller = current_caller.get()
+    return "" if caller is None else caller.name
+
+
+@contextmanager
+def work_for(caller: Caller | None) -> Iterator[None]:
+    token = current_caller.set(caller)
+    try:
+        yield
+    finally:
+        current_caller.reset(token)
 
 
 def find_bounds(caller: Caller | None) -> KeyBounds:
@@ -129,6 +153,7 @@ class AccessKey(Frozen):
     name: Name
     scopes: Scopes
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
     hint: str
     """The secret's first characters, or its digest's where the secret was never here."""
     created_at: datetime
@@ -146,7 +171,7 @@ class AccessKey(Frozen):
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.name, frozenset(self.scopes), self.bounds)
+        return Caller(self.name, frozenset(self.scopes), self.bounds, self.quotas)
 
 
 class StoredKey(AccessKey):
@@ -184,6 +209,7 @@ class KeyOptions(Frozen):
     name: Name
     scopes: Scopes = ("read", "train")
     bounds: KeyBounds = UNBOUND
+    quotas: KeyQuotas = NO_QUOTAS
     expires_at: datetime | None = None
 
     @model_validator(mode="after")

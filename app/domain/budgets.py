@@ -18,6 +18,9 @@ class Amount:
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.tokens + other.tokens, self.usd + other.usd)
 
+    def times(self, count: int) -> "Amount":
+        return Amount(self.tokens * count, self.usd * count)
+
 
 NO_AMOUNT: Final = Amount()
 

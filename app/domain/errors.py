@@ -9,7 +9,8 @@ GatewayError                     500  unexpected fault of the service
 │   ├── Gone                     410  it was pruned
 │   ├── Conflict                 409  a pinned run, another scoring
 │   │   └── RunHeld                   an alarm holds the run: it hands out no tasks
-│   └── TooLarge                 413
+│   ├── TooLarge                 413
+│   └── QuotaExceeded            429  tasks, and runs that were not handed any: retry after
 ├── Unavailable                  503  temporary fault of the service: retry
 │   ├── EnvironmentUnavailable        its configured data cannot be read
 │   ├── RetrieverFailed
@@ -29,6 +30,8 @@ class GatewayError(Exception):
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
+    retry_after: int | None = None
+    """Seconds, sent as the `Retry-After` header."""
 
     def __init__(self, detail: str, *, field: str | None = None) -> None:
         super().__init__(detail)
@@ -80,12 +83,19 @@ class TooLarge(RequestRefused):
     code = "too_large"
 
 
-class Unavailable(GatewayError):
-    """`retry_after` is in seconds and is sent as the `Retry-After` header."""
+class QuotaExceeded(RequestRefused):
+    status = 429
+    code = "quota_exceeded"
 
+    def __init__(self, detail: str, *, retry_after: int) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class Unavailable(GatewayError):
     status = 503
     code = "unavailable"
-    retry_after: ClassVar[int] = 5
+    retry_after = 5
 
 
 class StillStarting(Unavailable):

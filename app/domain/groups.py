@@ -73,6 +73,8 @@ class Group(Frozen):
     created_at: datetime
     hand_out_step: int | None = None
     """The training step of the lease; null without a lease, or where the trainer did not say it."""
+    sender: str | None = None
+    """The name of the key that sent it: judging it counts against the quotas of that key."""
 
     @property
     def lag(self) -> int | None:

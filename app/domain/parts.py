@@ -46,6 +46,8 @@ class PendingGroup(Frozen):
     key: str
     size: int
     hand_out_step: int | None = None
+    sender: str | None = None
+    """The key that sent the first of them."""
 
     def build_group(
         self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime
@@ -64,6 +66,7 @@ class PendingGroup(Frozen):
             rollouts=tuple(Rollout.begin(group_id, member.place, member.completion) for member in members),
             created_at=created_at,
             hand_out_step=self.hand_out_step,
+            sender=self.sender,
         )
 
 

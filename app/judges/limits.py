@@ -1,28 +1,30 @@
 """Queues of judge calls before the slots and rates that this process holds."""
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
+from app.domain.access import name_current_caller
+from app.domain.fair_semaphore import FairSemaphore, RecentTurns
 from app.domain.judge_limits import compute_burst
 
 Work = Literal["gates", "judges"]
 
-_locks_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, asyncio.Lock]]" = WeakKeyDictionary()
+_turns_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Work, FairSemaphore]]" = WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def take_exclusive_turn(work: Work = "judges") -> AsyncIterator[None]:
     """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
     later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
-    groups finish before many others begin."""
-    locks = _locks_by_loop.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
-    async with locks[work]:
+    groups finish before many others begin; keys take turns, so one with thousands of groups holds up no other."""
+    turns = _turns_by_loop.setdefault(asyncio.get_running_loop(), {})
+    async with turns.setdefault(work, FairSemaphore(1)).hold_place():
         yield
         await asyncio.sleep(0)
 
@@ -56,9 +58,36 @@ class _Waiting:
     beginning: Beginning
 
 
+@dataclass
+class _Line:
+    """The waiting calls of one key, oldest first."""
+
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    last: Beginning = ()
+    """Of its last call that was let in."""
+    run: int = 0
+
+    @property
+    def queued(self) -> int:
+        return sum(not waiting.place.done() for waiting in self.waiting)
+
+    def take_next(self) -> _Waiting:
+        """The call whose prompt begins most like the last one's, or the oldest after a long run of others."""
+        oldest = self.waiting[0]
+        chosen = oldest
+        if not oldest.place.done() and self.run < LONGEST_RUN:
+            chosen = max(
+                islice(self.waiting, _MOST_COMPARED), key=lambda waiting: _count_shared(waiting.beginning, self.last)
+            )
+        self.run = 0 if chosen is oldest else self.run + 1
+        self.waiting.remove(chosen)
+        return chosen
+
+
 class CallSlots:
-    """At most `limit` calls at once until a time, then none. First come, first served, but for runs of calls whose
-    prompts begin alike: they meet in the server's prefix cache. `wake` is called when a call has to wait."""
+    """At most `limit` calls at once until a time, then none. The key that had the fewest turns lately is next; within a
+    key first come, first served, but for runs of calls whose prompts begin alike: they meet in the server's prefix
+    cache. `wake` is called when a call has to wait."""
 
     def __init__(self, clock: Callable[[], float], wake: Callable[[], None]) -> None:
         self.in_flight = 0
@@ -66,9 +95,9 @@ class CallSlots:
         self._until = float("-inf")
         self._clock = clock
         self._wake = wake
-        self._waiting: deque[_Waiting] = deque()
-        self._last: Beginning = ()
-        self._run = 0
+        self._lines: dict[str, _Line] = {}
+        """By key, in the order of their turns."""
+        self._turns = RecentTurns(clock)
 
     @property
     def limit(self) -> int:
@@ -76,7 +105,7 @@ class CallSlots:
 
     @property
     def queued(self) -> int:
-        return sum(not waiting.place.done() for waiting in self._waiting)
+        return sum(line.queued for line in self._lines.values())
 
     def grant(self, limit: int, until: float) -> None:
         self._limit, self._until = limit, until
@@ -86,12 +115,15 @@ class CallSlots:
         self._limit = min(self._limit, limit)
 
     async def acquire(self, beginning: Beginning = ()) -> None:
+        caller = name_current_caller()
+        line = self._lines.setdefault(caller, _Line())
         if not self.queued and self.in_flight < self.limit:
             self.in_flight += 1
-            self._last, self._run = beginning, 0
+            self._turns.add(caller)
+            line.last, line.run = beginning, 0
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(place, beginning))
+        line.waiting.append(_Waiting(place, beginning))
         self._wake()
         try:
             await place
@@ -106,24 +138,20 @@ class CallSlots:
 
     def _admit_waiting(self) -> None:
         limit = self.limit
-        while self._waiting and (self._waiting[0].place.done() or self.in_flight < limit):
-            chosen = self._choose_next()
-            self._waiting.remove(chosen)
+        while self.in_flight < limit and (name := self._find_turn()) is not None:
+            line = self._lines[name]
+            chosen = line.take_next()
             if not chosen.place.done():
                 self.in_flight += 1
-                self._last = chosen.beginning
+                self._turns.add(name)
+                line.last = chosen.beginning
                 chosen.place.set_result(None)
+                self._lines[name] = self._lines.pop(name)
 
-    def _choose_next(self) -> _Waiting:
-        """The call whose prompt begins most like the last one's, or the oldest after a long run of others."""
-        oldest = self._waiting[0]
-        chosen = oldest
-        if not oldest.place.done() and self._run < LONGEST_RUN:
-            chosen = max(
-                islice(self._waiting, _MOST_COMPARED), key=lambda waiting: _count_shared(waiting.beginning, self._last)
-            )
-        self._run = 0 if chosen is oldest else self._run + 1
-        return chosen
+    def _find_turn(self) -> str | None:
+        """The key whose turn it is."""
+        waiting = [name for name, line in self._lines.items() if line.waiting]
+        return self._turns.choose(waiting) if waiting else None
 
 
 class RateCredit:

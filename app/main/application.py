@@ -19,7 +19,7 @@ from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
 from app.http.api.export_routes import create_export_router
 from app.http.api.health_routes import create_health_router
-from app.http.api.key_routes import create_key_router
+from app.http.api.key_routes import create_key_router, create_quota_router
 from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
 from app.http.api.preview_routes import create_preview_router
 from app.http.api.record_routes import create_mixture_router, create_records_router, create_runs_router
@@ -184,6 +184,7 @@ def create_app(
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
     _add_routes(service, create_key_router(admin))
+    _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)

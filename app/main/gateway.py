@@ -24,6 +24,7 @@ from app.service.judging import Scorer
 from app.service.key_bounds import BoundsCheck
 from app.service.labelling import LabelService
 from app.service.previews import PreviewService
+from app.service.quotas import QuotaService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
 from app.service.run_agreement import AgreementCheck
@@ -60,6 +61,7 @@ def build_gateway(
     shelf = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
+    quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
     acceptance = ScoreValidator(
         editions=editions,
         tasks=store.tasks,
@@ -67,6 +69,7 @@ def build_gateway(
         groups=store.groups,
         runs=runs,
         panels=panels,
+        quotas=quotas,
         observer=observer,
         clock=clock,
     )
@@ -93,6 +96,7 @@ def build_gateway(
             retrieval=retrieval,
             panels=panels,
             difficulty=DifficultyEstimator(store.outcomes),
+            quotas=quotas,
             observer=observer,
         ),
         stepper=EpisodeStepper(editions, shelf),
@@ -139,6 +143,7 @@ def build_gateway(
             gates={gate.flag: gate.notices for gate in GATES},
         ),
         runs=runs,
+        quotas=quotas,
         task_cache=shelf,
         worlds=WorldService(
             environment=NpcArena.name,

@@ -1,10 +1,12 @@
-"""Storage of keys and of what was done to them."""
+"""Storage of keys, of what was done to them, and of what they use."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.domain.access import AccessKey, AdminAction, SignIn, StoredKey
+from app.domain.budgets import Amount
+from app.domain.quotas import KeyQuotas, KeyUsage, QuotaUse
 
 ChangeKey = Callable[[StoredKey | None], tuple[StoredKey, AdminAction] | None]
 """From a key as it is stored: what it becomes, with the entry of the audit; None leaves it. It may raise."""
@@ -33,6 +35,55 @@ class KeyStore(Protocol):
 
     async def list_actions(self, before: int | None, limit: int) -> list[tuple[int, AdminAction]]:
         """Newest first, with their sequences."""
+
+
+@dataclass(frozen=True)
+class HandOutPart:
+    """Tasks of one environment that a batch is to have."""
+
+    environment: str
+    count: int
+    bound: Amount | None = None
+    """What judging one group takes at most; None without judges."""
+
+
+@dataclass(frozen=True)
+class HandOut:
+    """A batch of tasks that a key asks for."""
+
+    key: str
+    quotas: KeyQuotas
+    run: str | None
+    is_leased: bool
+    parts: tuple[HandOutPart, ...]
+
+
+@dataclass(frozen=True)
+class HandOutGrant:
+    """`exceeded` is the quota that does not allow the batch: nothing is put aside then."""
+
+    exceeded: QuotaUse | None
+    uses: tuple[QuotaUse, ...]
+    hold: str = ""
+    expected: Mapping[str, Amount] = field(default_factory=dict)
+    """By environment, what judging one group is expected to take."""
+
+
+class QuotaStore(Protocol):
+    """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
+
+    async def reserve(self, asked: HandOut) -> HandOutGrant:
+        """Counts the request where requests are limited. If all quotas allow it, puts aside what the batch may take and
+        admits its run for a day."""
+
+    async def confirm(self, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
+        """What was put aside for the batch is put aside for each of its leases instead."""
+
+    async def admit_runs(self, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
+        """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
+        that does not allow one that was not admitted before."""
+
+    async def load_usage(self, key: str) -> KeyUsage: ...
 
 
 class KeySource(Protocol):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed
+from app.domain.fair_semaphore import FairSemaphore
 from app.domain.work import DEFAULT_LIMITS, Limits
-from app.sandbox.fair_semaphore import FairSemaphore
 from app.sandbox.process import Worker
 from app.sandbox.work import Done, WorkerCall, WorkerLost, WorkerOutcome, build_call, unwrap_outcome
 
@@ -33,7 +33,7 @@ def ignore_call(function: str, outcome: str, seconds: float) -> None:
 
 
 class ProcessWorkers:
-    """Workers start on demand. Concurrent callers take turns by function."""
+    """Workers start on demand. Concurrent callers take turns by key, and by function."""
 
     def __init__(self, size: int, told: ObserveCall = ignore_call) -> None:
         self._turns = FairSemaphore(size)

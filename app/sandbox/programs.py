@@ -9,8 +9,8 @@ from typing import Final
 from structlog.contextvars import get_contextvars
 
 from app.domain.errors import WorkerFailed
+from app.domain.fair_semaphore import FairSemaphore
 from app.domain.programs import Execution, Program
-from app.sandbox.fair_semaphore import FairSemaphore
 from app.sandbox.jail import ConfinementReport, Jail, JailLost
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def ignore_ending(ending: str, seconds: float) -> None:
 
 class JailedPrograms:
     """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail.
-    Requests take turns, so that one with many slow programs does not hold up another."""
+    Keys have equal shares, and requests within a key, so that one with many slow programs does not hold up another."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class JailedPrograms:
 
     async def prepare(self) -> None:
         """Starts a jail in advance. Raises WorkerFailed if that fails."""
-        async with self._turns.hold_place(""):
+        async with self._turns.hold_place():
             self._idle.append(self._idle.pop() if self._idle else await self._start_jail())
 
     async def run(self, program: Program) -> Execution:

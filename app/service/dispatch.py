@@ -6,28 +6,24 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pydantic import BaseModel, JsonValue
-
 from app.domain.errors import InvalidRequest, StoreUnavailable
-from app.domain.runs import Lease, Run, Slot, Stream
+from app.domain.runs import Lease, Run, Slot
 from app.domain.tasks import Context, Task
 from app.ports.judges import Panels
 from app.ports.runtime import Observer
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, TaskStore
 from app.service.catalogue import Catalogue, ServedEnvironment
 from app.service.difficulty import DifficultyEstimator, choose_nearest_to_pass_rate, memoise_slots
-from app.service.identity import build_stream
 from app.service.judging import get_panel, require_same_scoring
 from app.service.mixture import Draw, build_mix_stream, count_draws_before, draw_members
+from app.service.quotas import QuotaService, share_batch
 from app.service.request_models import (
     TARGET_KEY,
     BatchOptions,
     HandedOutTask,
-    MixMember,
     NextBatch,
     NextMixedBatch,
     TaskBatch,
-    TaskSelection,
     build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
@@ -35,6 +31,7 @@ from app.service.run_registry import HasLeft, RunRegistry, await_pace, stays_con
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache, TasksAhead, build_record, place_context
 from app.service.task_selection import build_label_lookup, build_locator
+from app.service.task_sources import TaskSource, build_member, build_source, list_weights, merge_sources
 
 
 @dataclass(frozen=True)
@@ -43,18 +40,6 @@ class DealtSlot:
 
     slot: Slot
     lease: Lease | None = None
-
-
-@dataclass(frozen=True)
-class TaskSource:
-    """An environment with a split, params and selection, from which a batch draws tasks. `weight` is its weight in a
-    mixture."""
-
-    hosted: ServedEnvironment
-    params: BaseModel
-    stream: Stream
-    locate: SlotLocator
-    weight: float = 1.0
 
 
 PACED: Final = TaskBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
@@ -72,8 +57,10 @@ class Dispatcher:
         retrieval: RetrievalService,
         panels: Panels,
         difficulty: DifficultyEstimator,
+        quotas: QuotaService,
         observer: Observer,
     ) -> None:
+        self._quotas = quotas
         self._catalogue = catalogue
         self._difficulty = difficulty
         self._editions = editions
@@ -89,8 +76,13 @@ class Dispatcher:
         hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_contradictions(request)
         _refuse_unleased_target(request)
+        return await self._quotas.hand_out(
+            request, {hosted.name: request.batch_size}, lambda: self._hand_out(hosted, request, has_left)
+        )
+
+    async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> TaskBatch:
         run = await self._ensure_run(request, [hosted])
-        source = _build_source(hosted, run, request)
+        source = build_source(hosted, run, request)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return PACED
         source = await self._apply_target(source, request, run)
@@ -149,14 +141,20 @@ class Dispatcher:
     async def next_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
+        counts = share_batch(request)
+        return await self._quotas.hand_out(request, counts, lambda: self._hand_out_mixed(members, request, has_left))
+
+    async def _hand_out_mixed(
+        self, members: Sequence[ServedEnvironment], request: NextMixedBatch, has_left: HasLeft
+    ) -> TaskBatch:
         run = await self._ensure_run(request, members)
         named = enumerate(zip(members, request.mix, strict=True))
-        sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])
+        sources = merge_sources([build_member(place, hosted, run, member) for place, (hosted, member) in named])
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return PACED
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(build_mix_stream(run.name, request.mix), request.batch_size)
-            drawn = draw_members(_list_weights(sources), run.seed, first, request.batch_size)
+            drawn = draw_members(list_weights(sources), run.seed, first, request.batch_size)
             return await self._lease_mixture(request, sources, drawn)
         return await self._preview_mixture(request, sources, run.seed if run is not None else 0)
 
@@ -188,13 +186,13 @@ class Dispatcher:
     async def _preview_mixture(self, request: NextMixedBatch, sources: Sequence[TaskSource], seed: int) -> TaskBatch:
         first = request.cursor or 0
         ahead = first + request.batch_size
-        drawn = draw_members(_list_weights(sources), seed, first, request.batch_size)
+        drawn = draw_members(list_weights(sources), seed, first, request.batch_size)
         dealt: list[list[DealtSlot]] = [[] for _ in sources]
         for one in drawn:
             slot = sources[one.member].locate(one.position)
             if slot is not None:
                 dealt[one.member].append(DealtSlot(slot))
-        following = count_draws_before(_list_weights(sources), seed, ahead)
+        following = count_draws_before(list_weights(sources), seed, ahead)
         return TaskBatch(
             tasks=await self._hand_out_mixture(sources, dealt, drawn),
             next_cursor=ahead,
@@ -283,47 +281,3 @@ def _refuse_unleased_target(request: NextBatch) -> None:
         raise InvalidRequest("a target pass rate needs a run and no cursor", field=f"select.{TARGET_KEY}")
     if request.split == "test":
         raise InvalidRequest("a target pass rate applies to the train split only", field=f"select.{TARGET_KEY}")
-
-
-def _build_source(hosted: ServedEnvironment, run: Run | None, request: NextBatch) -> TaskSource:
-    params = hosted.validate_params(request.params)
-    return TaskSource(
-        hosted=hosted,
-        params=params,
-        stream=build_stream(
-            run.name if run is not None else "",
-            hosted.name,
-            request.split,
-            params.model_dump(mode="json"),
-            _build_selection(request.select),
-            request.weights,
-        ),
-        locate=build_locator(hosted, request, params, run.seed if run is not None else None),
-    )
-
-
-def _build_selection(select: TaskSelection) -> dict[str, tuple[JsonValue, ...]]:
-    target = select.target_pass_rate
-    return dict(select.chosen) | ({} if target is None else {TARGET_KEY: (target,)})
-
-
-def _build_member(place: int, hosted: ServedEnvironment, run: Run | None, member: MixMember) -> TaskSource:
-    try:
-        source = _build_source(hosted, run, NextBatch(split=member.split, params=member.params))
-    except InvalidRequest as error:
-        raise InvalidRequest(error.detail, field=f"mix[{place}].{error.field}") from error
-    return replace(source, weight=member.weight)
-
-
-def _merge_sources(sources: Sequence[TaskSource]) -> list[TaskSource]:
-    """Merges members that use the same stream and adds their weights. Separately they would hand out the same tasks
-    twice."""
-    by_stream: dict[str, TaskSource] = {}
-    for source in sources:
-        met = by_stream.get(source.stream.digest)
-        by_stream[source.stream.digest] = source if met is None else replace(met, weight=met.weight + source.weight)
-    return list(by_stream.values())
-
-
-def _list_weights(sources: Sequence[TaskSource]) -> tuple[float, ...]:
-    return tuple(source.weight for source in sources)

@@ -13,6 +13,7 @@ from app.service.group_scoring import GroupScoring
 from app.service.key_bounds import BoundsCheck
 from app.service.labelling import LabelService
 from app.service.previews import PreviewService
+from app.service.quotas import QuotaService
 from app.service.rescoring import Rescorer
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
@@ -36,6 +37,7 @@ class Gateway:
     labelling: LabelService
     previews: PreviewService
     runs: RunRegistry
+    quotas: QuotaService
     task_cache: TaskCache
     worlds: WorldService
     groups: GroupStore

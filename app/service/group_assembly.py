@@ -280,6 +280,7 @@ def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> Pen
         key=key,
         size=size,
         hand_out_step=group.hand_out_step,
+        sender=group.sender,
     )
 
 

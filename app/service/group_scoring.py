@@ -5,6 +5,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
+from app.domain.access import Caller, work_for
 from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.rewards import compute_statistics
@@ -186,7 +187,12 @@ class GroupScoring:
         return {one.group.group_id: one.group}
 
     async def _judge(self, one: AcceptedGroup) -> GroupToStore:
-        """Scores the rollouts that have no score yet."""
+        """Scores the rollouts that have no score yet, for the key that sent them."""
+        sender = one.group.sender
+        with work_for(None if sender is None else Caller(sender, frozenset())):
+            return await self._score_rest(one)
+
+    async def _score_rest(self, one: AcceptedGroup) -> GroupToStore:
         began = asyncio.get_running_loop().time()
         group = one.group
         unscored = [rollout.completion for rollout in group.rollouts if not rollout.score.is_final]

@@ -17,6 +17,7 @@ from app.domain.access import (
     generate_key,
 )
 from app.domain.errors import Conflict, NotFound
+from app.domain.quotas import KeyQuotas
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen, utc_now
 from app.ports.keys import ChangeKey, KeyStore, show_keys
@@ -95,6 +96,17 @@ class KeyAdmin:
 
         return (await self._change(name, self._record("revoke", by, end))).shown
 
+    async def limit(self, name: str, quotas: KeyQuotas, by: str) -> AccessKey:
+        """Replaces all quotas of a key. NotFound; Conflict for a key that is revoked."""
+
+        def replace_quotas(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                raise NotFound(f"there is no key {name!r}")
+            _refuse_revoked(stored)
+            return stored.model_copy(update={"quotas": quotas})
+
+        return (await self._change(name, self._record("change", by, replace_quotas))).shown
+
     async def apply(self, declared: Sequence[DeclaredKey], by: str) -> tuple[AdminAction, ...]:
         """Makes the keys what a file says, and returns what that changed: nothing the second time. Keys that the file
         does not name stay as they are. Conflict for a key that is revoked, before anything is changed."""
@@ -114,7 +126,7 @@ class KeyAdmin:
             if stored is None:
                 return fresh
             _refuse_revoked(stored)
-            settled = {"scopes": wanted.scopes, "bounds": wanted.bounds, "expires_at": wanted.expires_at}
+            settled = {name: getattr(wanted, name) for name in ("scopes", "bounds", "quotas", "expires_at")}
             changed = stored.model_copy(update=settled)
             if stored.digest == wanted.digest:
                 return changed
@@ -154,6 +166,7 @@ class KeyAdmin:
             name=options.name,
             scopes=options.scopes,
             bounds=options.bounds,
+            quotas=options.quotas,
             hint=hint,
             created_at=self._clock(),
             created_by=by,

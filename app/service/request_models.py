@@ -131,6 +131,8 @@ class TaskBatch(Frozen):
     remaining tasks are leased to other holders: retry later."""
     paced: Annotated[bool, Field(exclude_if=not_)] = False
     """True, and else left out, when the run's `lag_policy: pace` held the tasks back: retry later."""
+    warnings: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
+    """Quotas of the key of which 80 % are used; left out without any."""
 
 
 class GroupToScore(Frozen):

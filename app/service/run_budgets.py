@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.domain.budgets import Amount
 from app.domain.errors import ScoringFailed, StoreUnavailable
 from app.domain.judging import Case, Judgement, PanelResult, Spending
 from app.domain.runs import PanelOptions
@@ -24,6 +25,11 @@ LARGEST_QUESTION: Final = 8
 """Replies that a judge is assumed to read at once."""
 MOST_READINGS: Final = 4
 MOST_NEIGHBOURS: Final = 4
+
+
+UNKNOWN_TASK_TOKENS: Final = 5000
+"""A rubric and a character sheet: the median of the shipped sheets is 4,524 (docs/judging.md)."""
+UNKNOWN_REPLY_TOKENS: Final = 500
 
 
 class BudgetSpent(ScoringFailed):
@@ -138,6 +144,16 @@ def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingB
     asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
     prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
     return JudgingBound(asked, asked * tokens, calls * sum(prices) if len(prices) == len(judges) else None)
+
+
+def bound_unknown_group(options: PanelOptions, panels: Panels) -> Amount:
+    """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
+    has room for, each and the task as long as labs' usually are."""
+    calls, replies = _count_calls(options, LARGEST_QUESTION)
+    tokens = UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS
+    asked = [each for name in options.judges for each in _list_asked(panels.judges[name])]
+    models = sum(isinstance(judge, PricedJudge) for judge in asked)
+    return Amount(calls * models * tokens, calls * sum(_compute_most(judge, tokens) or 0.0 for judge in asked))
 
 
 def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:

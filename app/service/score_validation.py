@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.access import name_current_caller
 from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.parts import GroupPart
@@ -15,6 +16,7 @@ from app.ports.runtime import Clock, Observer
 from app.ports.store import GroupStore, TaskStore
 from app.service.identity import compute_group_id, compute_part_group_id
 from app.service.judging import get_panel, require_same_scoring
+from app.service.quotas import QuotaService
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
 from app.service.run_registry import RunRegistry
 from app.service.sheet_versions import SheetVersions
@@ -50,9 +52,11 @@ class ScoreValidator:
         groups: GroupStore,
         runs: RunRegistry,
         panels: Panels,
+        quotas: QuotaService,
         observer: Observer,
         clock: Clock,
     ) -> None:
+        self._quotas = quotas
         self._editions = editions
         self._tasks = tasks
         self._shelf = shelf
@@ -64,13 +68,14 @@ class ScoreValidator:
 
     async def validate(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | GroupProblem]:
         """Each group of the request as it will be scored, or what is wrong with it. Conflict where a strict run
-        refuses; EnvironmentUnavailable while an environment of the request is still starting, so that no lease is
-        used up by a restart."""
+        refuses; QuotaExceeded for a run that its key may not begin to score; EnvironmentUnavailable while an
+        environment of the request is still starting, so that no lease is used up by a restart."""
         records = await self._shelf.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
             self._editions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
+        await self._quotas.admit_scoring(request, records, leases)
         held_by = await self._find_leasing_runs(request, records)
         accepted: list[AcceptedGroup | GroupProblem] = []
         for position, asked in enumerate(request.groups):
@@ -124,6 +129,7 @@ class ScoreValidator:
             ),
             created_at=self._clock(),
             hand_out_step=None if lease is None else lease.step,
+            sender=name_current_caller() or None,
         )
         group, refused = apply_lag_limit(group, run)
         return AcceptedGroup(group, record, resolve_scoring_options(options, group), refused, asked.part)

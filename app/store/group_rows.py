@@ -34,11 +34,18 @@ class GroupHead(Frozen):
     lease_id: str | None = None
     flags: tuple[str, ...] = ()
     hand_out_step: Annotated[int | None, Field(exclude_if=lambda step: step is None)] = None
+    sender: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
 
 
 def encode_head(group: Group) -> str:
     return encode(
-        GroupHead(policy=group.policy, lease_id=group.lease_id, flags=group.flags, hand_out_step=group.hand_out_step)
+        GroupHead(
+            policy=group.policy,
+            lease_id=group.lease_id,
+            flags=group.flags,
+            hand_out_step=group.hand_out_step,
+            sender=group.sender,
+        )
     )
 
 
@@ -212,4 +219,5 @@ def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
         rollouts=tuple(members),
         created_at=from_micros(row["created_at"]),
         hand_out_step=head.hand_out_step,
+        sender=head.sender,
     )

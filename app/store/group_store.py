@@ -27,6 +27,7 @@ from app.store.group_rows import (
 )
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
+from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
@@ -110,6 +111,7 @@ def add_groups(
     for group_id, group in new.items():
         note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
+    release_leases(connection, new.values())
     known = [group.group_id for group in arriving if group.group_id not in new]
     if known:
         new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(known))}
@@ -228,6 +230,7 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
                 replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
             )
             note_group(connection, before, after)
+    release_leases(connection, finished.values())
     return [finished[item.group.group_id] for item in items]
 
 

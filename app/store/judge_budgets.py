@@ -40,7 +40,7 @@ def record_spending(connection: Connection, judgement: Judgement, hold: str, sta
         "day": stamp // MICROSECONDS_PER_DAY,
         **Spending().add_judgement(judgement).model_dump(),
     }
-    connection.execute(_build_upsert(judge_spending, ("judge", "day"), postgres, adding=True), spent)
+    connection.execute(build_upsert(judge_spending, ("judge", "day"), postgres, adding=True), spent)
     return release_reservation(connection, judgement.judge, hold, stamp)
 
 
@@ -67,7 +67,7 @@ def reserve_budget(
         "open_usd": kept.open.usd,
         "until": stamp + int(hold.seconds * 1e6),
     }
-    connection.execute(_build_upsert(judge_holds, ("hold",), postgres, adding=False), row)
+    connection.execute(build_upsert(judge_holds, ("hold",), postgres, adding=False), row)
     return admission
 
 
@@ -137,7 +137,7 @@ def _insert(table: Table, postgres: bool) -> Any:
 
 
 @cache
-def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
+def build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
     into = _insert(table, postgres)
     changed = {
         column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]

@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, select
 
+from app.domain.access import name_current_caller
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.calibration import References
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
@@ -14,6 +15,7 @@ from app.store import judge_budgets, judge_limits
 from app.store.database import Database
 from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
+from app.store.quota_store import charge_key
 from app.store.rows import decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
@@ -44,11 +46,17 @@ class SqlJudgeCache(JudgeCache):
         return await self._database.read(lambda connection: _load_cached(connection, reading, oldest))
 
     async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
-        stamp = self._database.read_clock()
+        stamp, payer = self._database.read_clock(), name_current_caller()
         self._puts += 1
         sweep = self._puts % _PUTS_PER_SWEEP == 0
+
+        def insert(connection: Connection) -> BudgetState:
+            if payer:
+                charge_key(connection, payer, judgement, stamp, self._database.postgres)
+            return self._insert_judgement(connection, judgement, hold, stamp, sweep)
+
         return await self._database.write(
-            lambda connection: self._insert_judgement(connection, judgement, hold, stamp, sweep),
+            insert,
             _build_order_key(judgement.judge),
         )
 

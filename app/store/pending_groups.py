@@ -46,7 +46,14 @@ def open_group(
         "task_id": cohort.task_id,
         "environment": cohort.environment,
         "run": cohort.run,
-        "head": encode(GroupHead(policy=cohort.policy, lease_id=cohort.lease_id, hand_out_step=cohort.hand_out_step)),
+        "head": encode(
+            GroupHead(
+                policy=cohort.policy,
+                lease_id=cohort.lease_id,
+                hand_out_step=cohort.hand_out_step,
+                sender=cohort.sender,
+            )
+        ),
         "purpose": cohort.purpose,
         "deadline": deadline,
         "state": "open",
@@ -79,6 +86,7 @@ def parse_group(row: RowMapping) -> PendingGroup:
         key=str(decode_json(row["key"])),
         size=row["size"],
         hand_out_step=head.hand_out_step,
+        sender=head.sender,
     )
 
 

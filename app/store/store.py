@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.domain.errors import StoreUnavailable
 from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
+from app.ports.keys import QuotaStore
 from app.ports.labelling import LabelQueue, LabelStore
 from app.ports.retention import RetentionStore
 from app.ports.retrieval import EventStore, LorebookStore
@@ -45,6 +46,7 @@ from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
 from app.store.pending_group_store import SqlPendingGroupStore
+from app.store.quota_store import SqlQuotaStore
 from app.store.retention_store import SqlRetentionStore
 from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.run_store import SqlRunStore
@@ -113,6 +115,7 @@ class Store:
         self.labels: LabelStore = SqlLabelStore(database)
         self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
+        self.quotas: QuotaStore = SqlQuotaStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
         self.retention: RetentionStore = SqlRetentionStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)

@@ -232,6 +232,42 @@ class SignInTable(TableRecord, table=True):
     expires_at: int = Field(sa_type=BigInteger)
 
 
+class KeyUsageTable(TableRecord, table=True):
+    """What a key has used on a UTC day, counted from 1970, in parts: each process adds to its own, so that none waits
+    for another's."""
+
+    __tablename__ = "key_usage"
+    key: str = Field(primary_key=True)
+    day: int = Field(primary_key=True, sa_type=BigInteger)
+    part: int = Field(primary_key=True)
+    requests: int = Field(sa_type=BigInteger)
+    judge_tokens: int = Field(sa_type=BigInteger)
+    judge_usd: float
+
+
+class KeyHoldTable(TableRecord, table=True):
+    """What is put aside for a leased task until its group is scored. `hold` is the lease, or stands for a batch until
+    `until`, while its tasks are made."""
+
+    __tablename__ = "key_holds"
+    hold: str = Field(primary_key=True)
+    key: str = Field(index=True)
+    leases: int
+    judge_tokens: int = Field(sa_type=BigInteger)
+    judge_usd: float
+    until: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class KeyAdmissionTable(TableRecord, table=True):
+    """Until when groups of a run that have no lease are scored for a key, whatever it uses. An empty run stands for
+    none."""
+
+    __tablename__ = "key_admissions"
+    key: str = Field(primary_key=True)
+    run: str = Field(primary_key=True)
+    until: int = Field(sa_type=BigInteger)
+
+
 class SchemaSupportTable(TableRecord, table=True):
     """One row: the oldest schema whose service runs on this one."""
 
@@ -251,5 +287,8 @@ rescores = get_table(RescoreTable)
 idempotency_keys = get_table(IdempotencyKeyTable)
 api_keys = get_table(ApiKeyTable)
 named_keys = get_table(NamedKeyTable)
+key_usage = get_table(KeyUsageTable)
+key_holds = get_table(KeyHoldTable)
+key_admissions = get_table(KeyAdmissionTable)
 admin_actions = get_table(AdminActionTable)
 sign_ins = get_table(SignInTable)

@@ -7,6 +7,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.access import Caller, work_for
 from app.domain.judge_limits import compute_burst
 from app.judges.limits import LONGEST_RUN, CallSlots, RateCredit, hash_beginnings
 
@@ -153,3 +154,26 @@ def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever()
     runs = [len(list(run)) for _, run in groupby(order)]
     assert (sorted(order), len(runs)) == (sorted(name[0] for name in names), 5)
     assert runs[0] == 1 + LONGEST_RUN, "then the oldest of another character has its turn"
+
+
+def test_keys_take_turns_however_many_calls_one_of_them_has_waiting() -> None:
+    async def play() -> str:
+        subject, order = slots(1), []
+        await subject.acquire()
+
+        async def call(name: str) -> None:
+            await subject.acquire(hash_beginnings([name * 5000]))
+            order.append(name)
+            subject.release()
+
+        async def call_all(name: str, count: int) -> None:
+            with work_for(Caller(name, frozenset())):
+                await asyncio.gather(*(call(name) for _ in range(count)))
+
+        calling = [asyncio.create_task(call_all(name, count)) for name, count in (("a", 20), ("b", 3), ("c", 1))]
+        await asyncio.sleep(0.01)
+        subject.release()
+        await asyncio.gather(*calling)
+        return "".join(order)
+
+    assert asyncio.run(play()) == "abcabab" + 17 * "a"

@@ -136,7 +136,7 @@ def commanded(
 ) -> tuple[int, str, str]:
     file = folder / "gateway.yaml"
     file.write_text(
-        json.dumps({"judges": {"writer": {"base_url": url, "model": "pen", "deadline_seconds": 3, **PRICES}}}),
+        json.dumps({"judges": {"writer": {"base_url": url, "model": "pen", "deadline_seconds": 6, **PRICES}}}),
         encoding="utf-8",
     )
     monkeypatch.setenv("ATROPOS_ENVS_SETTINGS", str(file))

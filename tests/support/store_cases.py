@@ -100,6 +100,7 @@ def group(
     purpose: Purpose = "train",
     judgements: tuple[Judgement, ...] = (),
     flags: tuple[str, ...] = (),
+    sender: str | None = None,
 ) -> GroupToStore:
     outcomes = {score.outcome for score in scores}
     outcome: Outcome = "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
@@ -119,6 +120,7 @@ def group(
                 for place, score in enumerate(scores)
             ),
             created_at=START,
+            sender=sender,
         ),
         judgements,
     )

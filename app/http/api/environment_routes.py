@@ -76,7 +76,7 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
         return await score_in_bounds(gateway, request, name, client, key)
 
     next_batch.__annotations__["request"] = request_type
-    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
     add = router.add_api_route
     add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", responses=refusals)
     add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", responses=refusals)

@@ -5,15 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.openapi.models import Example
 
-from app.domain.access import AccessKey, AdminAction, KeyOptions
+from app.domain.access import AccessKey, AdminAction, Caller, KeyOptions
+from app.domain.quotas import KeyQuotas, KeyUsage, QuotaUse
 from app.domain.values import Frozen, Name
 from app.http.web.api_keys import find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.key_admin import GraceSeconds, KeyAdmin, NewSecret
+from app.service.quotas import QuotaService
 
 KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
 ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
+
+
+QUOTA_EXAMPLES = {"day": Example(summary="Five dollars a day", value={"judge_usd_per_day": 5.0, "leases": 512})}
 
 
 class KeyList(Frozen):
@@ -33,6 +38,26 @@ class AdminActionPage(Frozen):
 
     actions: tuple[AdminAction, ...]
     next_before: int | None
+
+
+class QuotaReport(Frozen):
+    """What the key of this request has used today and holds now. `quotas` has a line for each of its limits."""
+
+    key: str
+    usage: KeyUsage
+    quotas: tuple[QuotaUse, ...]
+
+
+def create_quota_router(service: QuotaService) -> APIRouter:
+    router = APIRouter(tags=["admin"], route_class=JsonRoute)
+
+    @router.get("/quotas", summary="What this key has used of its quotas", responses=document_problems(401, 403, 503))
+    async def quotas(request: Request) -> QuotaReport:
+        caller = find_caller(request.scope) or Caller("", frozenset())
+        usage = await service.load_usage(caller)
+        return QuotaReport(key=caller.name, usage=usage, quotas=usage.list_uses(caller.quotas))
+
+    return router
 
 
 def create_key_router(admin: KeyAdmin) -> APIRouter:
@@ -59,6 +84,12 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
     @router.post("/keys/{key}/revoke", summary="End a key for good", responses=refusals)
     async def revoke(request: Request, key: Name, _: Revocation) -> AccessKey:
         return await admin.revoke(key, _name_caller(request))
+
+    @router.put("/keys/{key}/quotas", summary="Replace the quotas of a key", responses=refusals)
+    async def limit(
+        request: Request, key: Name, quotas: Annotated[KeyQuotas, Body(openapi_examples=QUOTA_EXAMPLES)]
+    ) -> AccessKey:
+        return await admin.limit(key, quotas, _name_caller(request))
 
     @router.get("/audit", summary="What was done to keys, and by whom", responses=looks)
     async def audit(

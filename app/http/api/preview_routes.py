@@ -20,6 +20,7 @@ def create_preview_router(environment: type[Environment], gateway: Gateway) -> A
         return router
 
     async def try_out(request: PreviewOptions) -> PreviewResult:
+        await gateway.quotas.require_judging()
         return await gateway.previews.preview(name, _read_draft(request), request)
 
     try_out.__annotations__["request"] = _build_preview_model(environment, environment.Draft)
@@ -28,7 +29,7 @@ def create_preview_router(environment: type[Environment], gateway: Gateway) -> A
         try_out,
         methods=["POST"],
         summary="Preview a draft: prompt, gates, verdicts and cost; nothing is stored",
-        responses=document_problems(400, 401, 404, 408, 413, 415, 422, 503),
+        responses=document_problems(400, 401, 404, 408, 413, 415, 422, 429, 503),
     )
     return router
 

@@ -29,7 +29,7 @@ RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"
 def create_mixture_router(gateway: Gateway) -> APIRouter:
     """next-batch and score over several environments at once."""
     router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
 
     @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
     async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> TaskBatch:

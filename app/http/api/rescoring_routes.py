@@ -21,7 +21,7 @@ EXAMPLES = {
 
 def create_rescoring_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 408, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 413, 415, 422, 429, 503)
 
     @router.post(
         "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
@@ -29,6 +29,7 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
     ) -> RescoreReply:
+        await gateway.quotas.require_judging()
         return await gateway.rescorer.rescore(group_id, request)
 
     @router.post(

@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_key_digest, find_bounds
+from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_key_digest, find_bounds, work_for
 from app.domain.errors import GatewayError, StoreUnavailable
 from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
@@ -226,7 +226,7 @@ class ApiKeys:
             return
         scope.setdefault("state", {})[CALLER] = caller
         checked = self._check_messages(scope, receive, send) if scope["type"] == "websocket" else receive
-        with bound_contextvars(key=caller.name):
+        with bound_contextvars(key=caller.name), work_for(caller):
             await self._app(scope, checked, send)
 
     def _find_caller(self, scope: Scope) -> Caller | None:

@@ -56,6 +56,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     """,
     "train": """
         GET /envs/*/next-batch
+        GET /quotas
         POST /envs/*/next-batch
         POST /envs/*/score
         POST /envs/*/step
@@ -95,6 +96,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /admin/keys
         POST /admin/keys/*/revoke
         POST /admin/keys/*/rotate
+        PUT /admin/keys/*/quotas
     """,
 }
 SCOPES: Final[Mapping[str, AccessScope]] = MappingProxyType(
@@ -112,6 +114,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /envs/*
         GET /favicon.svg
         GET /openapi.json
+        GET /quotas
         GET /view/assets/*/*
     """,
     "handler": """

@@ -30,7 +30,7 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not `application/json`, or is compressed.",
     422: "The request is invalid; `errors` names each field.",
-    429: "Too many requests.",
+    429: "The key has used up a quota; `Retry-After` says when it gets more.",
     500: "Internal error.",
     503: "Temporarily unavailable; `Retry-After` says when to retry.",
 }

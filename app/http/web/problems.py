@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from app.domain.errors import GatewayError, StillStarting, Unavailable
+from app.domain.errors import GatewayError, StillStarting
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 
@@ -176,7 +176,7 @@ async def _handle_gateway_error(request: Request, error: Exception) -> Response:
         detail,
         code=error.code,
         errors=() if error.field is None else (FieldProblem(field=make_printable(error.field), message=detail),),
-        headers={"Retry-After": str(error.retry_after)} if isinstance(error, Unavailable) else None,
+        headers=None if error.retry_after is None else {"Retry-After": str(error.retry_after)},
     )
 
 

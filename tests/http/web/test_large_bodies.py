@@ -20,6 +20,7 @@ from tests.support.serving import Served, serving
 
 TASK = "task_" + "0" * 32
 LONGEST_WAIT = 0.2
+TRIES = 10
 SCORE = "/envs/countdown/score"
 
 
@@ -79,9 +80,10 @@ def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) ->
         "trained": lambda: write_trained(task),
     }
     body = bodies[name]()
-    seen, longest = min(
-        (measure_wait(served.url, SCORE, body) for _ in range(3)), key=lambda one: one[1]
-    )  # others run here too
+    for _ in range(TRIES):  # others run here too
+        seen, longest = measure_wait(served.url, SCORE, body)
+        if longest < LONGEST_WAIT:
+            break
     assert (seen, longest < LONGEST_WAIT) == (status, True), longest
 
 

@@ -1,0 +1,104 @@
+"""A fair semaphore: a fixed number of slots, of which each key gets its share, and each kind of work within a key."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from app.domain.access import name_current_caller
+
+HALF_LIFE_SECONDS: Final = 10.0
+"""After so long, turns that a key had count half."""
+_MOST_KEYS: Final = 1000
+
+
+class RecentTurns:
+    """How many turns each key had lately. Whoever had the fewest is next: a key that begins is served at once, and keys
+    that all wait get equal shares."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._turns: dict[str, tuple[float, float]] = {}
+        """By key the number, and when it was that."""
+
+    def choose(self, keys: Iterable[str]) -> str:
+        """The first of those that had the fewest."""
+        now = self._clock()
+        return min(keys, key=lambda key: self._count(key, now))
+
+    def add(self, key: str) -> None:
+        now = self._clock()
+        if len(self._turns) > _MOST_KEYS:
+            self._turns = {one: each for one, each in self._turns.items() if self._count(one, now) > 0.5}
+        self._turns[key] = self._count(key, now) + 1, now
+
+    def _count(self, key: str, now: float) -> float:
+        number, at = self._turns.get(key, (0.0, now))
+        return float(number * 0.5 ** ((now - at) / HALF_LIFE_SECONDS))
+
+
+class FairSemaphore:
+    """Slots go to the key that had the fewest turns lately, in turn to kinds within a key, and first in, first out
+    within a kind. So one with a thousand waiting callers does not starve one with a single caller."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._lines: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
+        """Waiting callers by key and kind, in the order of their turns."""
+        self._turns = RecentTurns()
+        self._since: dict[asyncio.Future[None], float] = {}
+        """When waiting callers came, oldest first."""
+        self.waiting = 0
+        """Number of waiting callers."""
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that the oldest waiting caller has waited; 0 without any."""
+        return next((time.monotonic() - since for since in self._since.values()), 0.0)
+
+    @asynccontextmanager
+    async def hold_place(self, kind: str = "") -> AsyncIterator[None]:
+        await self._acquire(kind)
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self, kind: str) -> None:
+        caller = name_current_caller()
+        if self._free:
+            self._free -= 1
+            self._turns.add(caller)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(caller, {}).setdefault(kind, deque()).append(turn)
+        self.waiting += 1
+        self._since[turn] = time.monotonic()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()
+            raise
+        finally:
+            self.waiting -= 1
+            del self._since[turn]
+
+    def _release(self) -> None:
+        while self._lines:
+            caller = self._turns.choose(self._lines)
+            kinds = self._lines.pop(caller)
+            kind = next(iter(kinds))
+            line = kinds.pop(kind)
+            turn = line.popleft()
+            if line:
+                kinds[kind] = line
+            if kinds:
+                self._lines[caller] = kinds
+            if not turn.done():
+                self._turns.add(caller)
+                turn.set_result(None)
+                return
+        self._free += 1
