@@ -1,11 +1,14 @@
 """Pruned groups go whole, what they added to statistics stays, and what is kept is kept for a reason."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from app.domain.groups import Group, Scoring
 from app.domain.judging import Judgement
@@ -16,12 +19,14 @@ from app.domain.scores import Criterion, Score
 from app.ports.store import GroupToStore, IdempotencyKey
 from app.service.pruner import Pruner
 from app.store.database import open_writer
+from app.store.database_errors import is_transient
 from app.store.health_tables import run_anchors
 from app.store.label_tables import label_leases, labels
 from app.store.pruning import prepare_batch, remove_batch
 from app.store.store import Store
-from app.store.tables import groups, metadata
-from tests.support.store_cases import START, MovableClock, cycle, group, record, stream, using
+from app.store.tables import groups, metadata, tasks
+from tests.support.databases import Postgres
+from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 ALL = PruneRule(before=START + timedelta(days=1))
 SERIES: tuple[Series, ...] = ("run", "step", "label", "judge", "dataset", "bucket")
@@ -64,8 +69,8 @@ def scoring(group_id: str) -> Scoring:
 
 
 async def fill(store: Store, items: Sequence[GroupToStore]) -> list[Group]:
-    tasks = [record(n, said=f"prompt {n}").model_copy(update={"label": f"label {n % 2}"}) for n in range(4)]
-    await store.tasks.put(tasks)
+    known = [record(n, said=f"prompt {n}").model_copy(update={"label": f"label {n % 2}"}) for n in range(4)]
+    await store.tasks.put(known)
     return await store.groups.add(items)
 
 
@@ -262,3 +267,38 @@ def test_one_replica_at_a_time_prunes_and_not_too_often(store_url: str) -> None:
         return taken
 
     assert using(store_url, scenario, clock) == [True, False, True, True, True, False, True]
+
+
+def test_two_prune_at_once_while_groups_come_and_nothing_counts_twice(store_url: str, tmp_path: Path) -> None:
+    old, new = [stored(n) for n in range(120)], [stored(n) for n in range(120, 150)]
+    later = [GroupToStore(one.group.model_copy(update={"created_at": START + timedelta(days=2)})) for one in new]
+
+    async def work(store: Store, pruning: bool) -> tuple[int, list[object], list[object]]:
+        await fill(store, old)
+        async with opened(store_url if pruning else f"sqlite:///{tmp_path / 'whole.db'}", MovableClock()) as other:
+            pruning_both = asyncio.gather(*(prune(each) for each in (store, other) if pruning))
+            await asyncio.gather(*(store.groups.add([one]) for one in later))
+            removed = sum(each.groups for each in await pruning_both)
+        seen = await read_sums(store)
+        await rebuild(store)
+        return removed, seen, await read_sums(store)
+
+    removed, seen, again = using(store_url, lambda store: work(store, True), MovableClock())
+    _, whole, _ = using(f"sqlite:///{tmp_path / 'whole.db'}", lambda store: work(store, False), MovableClock())
+    assert (removed, seen, again) == (120, whole, whole)
+
+
+async def read_sums(store: Store) -> list[object]:
+    """Without buckets, in which groups stand in the order of their arrival."""
+    series: tuple[Series, ...] = ("run", "step", "label", "judge")
+    return [await store.views.list_rollups(RollupFilter(each)) for each in series]
+
+
+def test_who_used_a_prompt_in_the_moment_in_which_it_went_tries_again(postgres: Postgres) -> None:
+    engine = open_writer(postgres.migrated())
+    row = {"task_id": "t", "environment": "e", "version": "1", "data_digest": "d", "split": "train", "index": 0}
+    row |= {"params": "{}", "params_digest": "p", "prompt_digest": "gone", "title": "", "created_at": 0}
+    with engine.connect() as connection, pytest.raises(IntegrityError) as broken:
+        connection.execute(insert(tasks), row)
+    engine.dispose()
+    assert is_transient(broken.value)
