@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.shown_prompts import read_prompt
+from tests.support.shown_prompts import find_wanted_replies, read_prompt
 
 SECONDS = 1.0
 
@@ -38,7 +38,9 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def answer_chat(body: Mapping[str, Any]) -> bytes:
     """Scores by what the candidates are, not by where they stand: both orders agree."""
-    question = body["messages"][1]["content"]
+    rules, question = (said["content"] for said in body["messages"][:2])
+    if wanted := find_wanted_replies(rules):
+        return _build_answer(question, {kind: f"The {kind} bell rang." for kind in wanted})
     shown = read_prompt(question)
     criteria, texts = [*shown.criteria], shown.texts
     verdicts = [
@@ -53,7 +55,11 @@ def answer_chat(body: Mapping[str, Any]) -> bytes:
         for name, text in texts.items()
     ]
     ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
-    said = json.dumps({"verdicts": verdicts, "ranking": ranking})
+    return _build_answer(question, {"verdicts": verdicts, "ranking": ranking})
+
+
+def _build_answer(question: str, answer: Mapping[str, Any]) -> bytes:
+    said = json.dumps(answer)
     choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
     usage = {"prompt_tokens": len(question) // 4, "completion_tokens": len(said) // 4}
     return json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()

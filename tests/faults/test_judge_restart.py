@@ -18,10 +18,9 @@ from pydantic import JsonValue
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.serving import Served, free_port, serving
-from tests.support.shown_prompts import read_prompt
+from tests.support.shown_prompts import find_wanted_replies, read_prompt
 
 GROUPS = 12
-REFERENCES = ("exemplar", "plain", "generic")
 SECONDS = 0.15
 """A call to the judge."""
 COST = 0.0042
@@ -39,8 +38,8 @@ class Counting:
         rules, question = received.messages[0]["content"], received.messages[1]["content"]
         with self.lock:
             self.asked[question] += 1
-        if rules.startswith("You write replies"):
-            return _answer({kind: f"The {kind} bell rang." for kind in REFERENCES if f'- "{kind}"' in rules})
+        if wanted := find_wanted_replies(rules):
+            return _answer({kind: f"The {kind} bell rang." for kind in wanted})
         shown = read_prompt(question)
         texts, criteria = shown.texts, [*shown.criteria]
         verdicts = [

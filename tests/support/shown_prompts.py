@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from app.domain.calibration import LEVELS
 from tests.support.chat_server import Received
 
 _PARTS = re.compile(r"RUBRIC\n(.*)\n\nCONTEXT(.*)\n\nREFERENCES(.*)\n\nCANDIDATES\n(.*)", re.DOTALL)
@@ -45,3 +46,8 @@ def read_prompt(user: str) -> ShownPrompt:
 
 def shown_to(received: Received) -> ShownPrompt:
     return read_prompt(received.messages[1]["content"])
+
+
+def find_wanted_replies(rules: str) -> tuple[str, ...]:
+    """The kinds of replies that a judge is to write, where it is not asked to compare any."""
+    return tuple(kind for kind in LEVELS if rules.startswith("You write replies") and f'- "{kind}"' in rules)
