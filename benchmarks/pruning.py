@@ -2,7 +2,7 @@
 curves of what was pruned are as before.
 
 The store is filled by raw inserts and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
-a process of its own. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, which takes about half an hour.
+a process of its own. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, which takes hours.
 """
 
 import asyncio
