@@ -72,7 +72,7 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
     about = {"atropos.environment": "rlaif", "atropos.run": "blue"}
     assert collector.outline(TRACE) == [
         "POST /envs/rlaif/score",
-        "POST /envs/rlaif/score > read SqlGroupStore.find",
+        "POST /envs/rlaif/score > read SqlGroupStore.recall",
         "POST /envs/rlaif/score > read SqlTaskStore.get_leases",
         "POST /envs/rlaif/score > score group",
         "POST /envs/rlaif/score > score group > chat judge-1",
