@@ -322,16 +322,17 @@ def panels(judge: str) -> ConfiguredPanels:
 @contextlib.asynccontextmanager
 async def gateway(
     world: World,
-    database: Path,
+    database: Path | str,
     judging: ConfiguredPanels | None = None,
     *,
     rag: RagSettings | None = None,
     retriever: Retriever | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a gateway over that file, once it is ready. The world is its retriever, unless `rag` or `retriever`
-    says otherwise."""
+    """A client of a gateway over that file or URL, once it is ready. The world is its retriever, unless `rag` or
+    `retriever` says otherwise."""
+    url = database if isinstance(database, str) else f"sqlite:///{database}"
     app = create_app(
-        Settings(database_url=f"sqlite:///{database}", rag=rag or RagSettings()),
+        Settings(database_url=url, rag=rag or RagSettings()),
         environments=environments(world),
         panels=judging or panels(world.judge),
         retriever=retriever or (world if rag is None or rag.retriever == "worlds" else None),
