@@ -11,6 +11,7 @@ VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 # One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+MINUTES ?= 10
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
@@ -22,7 +23,7 @@ INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" 
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test test-long test-all test-wires test-trainers check record format lock audit sbom bench soak clean
+.PHONY: help run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,9 @@ test: $(VENV)/.installed-dev ## install what the tests need and run every suite 
 
 test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more examples what it had few of
 	$(PYTEST) -m "slow or deep or hypothesis" --hypothesis-profile=all
+
+test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, database and judge for MINUTES (10) under mixed load, and print an audit
+	ATROPOS_TEST_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -ra --hypothesis-profile=thorough tests/faults tests/http/api/test_stateful_training.py
 
 test-all: test test-long ## everything but released trainers
 

