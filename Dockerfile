@@ -17,9 +17,9 @@ RUN set -e; cd /opt/gateway/lib/python3*/site-packages; \
     find . -type d -name tests -prune -exec rm -rf {} +; \
     find . -type f \( -name '*.py[xdi]' -o -name '*.pxi' -o -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp' -o -name '*.a' \) -delete; \
     /opt/gateway/bin/python -m pip uninstall -q -y pip
-# Nothing that is needed was among it: every module of ours, and what reads data sets, is there.
+# Nothing that is needed was among it: every module of ours, and what reads data sets, is there. `package_rows` reads an extra that the image does not have.
 RUN cd / && /opt/gateway/bin/python -c "import importlib, pkgutil, app, datasets, math_verify, pyarrow.csv, pyarrow.dataset, pyarrow.json, pyarrow.parquet, zstandard; \
-    [importlib.import_module(module.name) for module in pkgutil.walk_packages(app.__path__, 'app.') if not module.name.endswith('__main__')]"
+    [importlib.import_module(module.name) for module in pkgutil.walk_packages(app.__path__, 'app.') if not module.name.endswith(('.__main__', '.package_rows'))]"
 
 FROM ${BASE}
 # Writable for whatever user a cluster chooses.
