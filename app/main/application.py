@@ -158,6 +158,7 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
+    atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     service = FastAPI(
         title="Atropos Environments",
@@ -165,11 +166,10 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples, tracer).run,
+        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples, atropos, tracer).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
     roster = partial(list_judges, gateway.catalogue, panels)
-    atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer)

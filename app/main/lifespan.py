@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.http.api.examples import Examples
+from app.http.compat.atropos.queue import AtroposQueue
 from app.judges.offline import NAME as OFFLINE
 from app.ports.retrieval import Retriever
 from app.ports.runtime import ManagedResource
@@ -48,6 +49,7 @@ class ServiceLifespan:
     programs: JailedPrograms
     retriever: Retriever
     examples: Examples
+    atropos: AtroposQueue
     tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
@@ -67,7 +69,8 @@ class ServiceLifespan:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await self.gateway.assembler.close()
-        await self.gateway.group_scoring.close()
+        await self.gateway.assembler.hand_over(await self.gateway.group_scoring.close())
+        await self.atropos.close()
         await self.gateway.rescorer.close()
         await self.workers.close()
         await self.programs.close()

@@ -150,7 +150,8 @@ class GroupStore(Protocol):
         """Writes the scores of pending or unscored rollouts. Scored rollouts never change."""
 
     async def list_unfinished(self, limit: int) -> list[Group]:
-        """Pending groups, oldest first, such as work that a restart interrupted."""
+        """Pending groups, oldest first, such as work that a restart interrupted. Where there may be replicas, without
+        those that one of them has claimed (`PendingGroupStore.claim_due`)."""
 
     async def check_key(self, key: IdempotencyKey) -> None:
         """InvalidRequest when the key was used with a different body."""
@@ -194,6 +195,10 @@ class PendingGroupStore(Protocol):
 
     async def claim_due(self, limit: int) -> list[Group]:
         """Closes groups past their deadline and claims closed groups without a live scorer. The caller scores them."""
+
+    async def hand_over(self, group_ids: Collection[str]) -> None:
+        """Lets other replicas take up at once those of these groups that are pending. A single one does so at its
+        start."""
 
     async def delete_old(self, seconds: float) -> int:
         """Deletes some finished entries older than `seconds` and returns how many. The stored groups stay."""

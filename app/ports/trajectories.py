@@ -39,7 +39,11 @@ class TrajectoryQueue(Protocol):
         self, run: str, life: str, sent: Collection[int], form: BatchFormer
     ) -> TrajectoryBatch | BatchNotReady | None:
         """The next batch, or one that was not delivered; None without a trainer. `life` identifies this process: an
-        unconfirmed batch of another process counts as not delivered. `sent` are batches that now count as delivered."""
+        unconfirmed batch of another process counts as not delivered. `sent` are batches that now count as delivered;
+        so do those that any process has recorded."""
+
+    async def record_sent(self, run: str, numbers: Collection[int]) -> None:
+        """Records that these batches went out in full. They are delivered when any process is asked for the next."""
 
     async def return_batch(self, run: str, number: int) -> None:
         """Marks a batch that could not be sent, so that it is handed out again."""

@@ -154,6 +154,13 @@ class GroupAssembler:
         self._closing = True
         await asyncio.gather(*self._behind, return_exceptions=True)
 
+    async def hand_over(self, group_ids: Collection[str]) -> None:
+        """To other replicas, at a stop."""
+        try:
+            await self._parts.hand_over(group_ids)
+        except GatewayError as error:
+            log.warning("%d groups wait until their scorer is missed: %s", len(group_ids), error.detail)
+
     async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
         group = piece.group
         cohort = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)

@@ -97,9 +97,10 @@ class GroupScoring:
             if started := await self.start(groups):
                 await asyncio.wait(started)
 
-    async def close(self) -> None:
-        """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
-        await self._flights.close()
+    async def close(self) -> tuple[str, ...]:
+        """Lets go of what is still being scored and returns its ids. What is in the store as pending is taken up by
+        another replica or at the next start."""
+        return await self._flights.close()
 
     async def _await_others(self, running: dict[str, StoredGroups], due: float | None) -> dict[str, Group]:
         """What other requests' scorings stored until the loop's time is `due`. Whoever began one may have waited for a

@@ -61,12 +61,13 @@ class SingleFlight(Generic[LandedT]):
         flight.add_done_callback(remove_finished)
         return flight
 
-    async def close(self) -> None:
-        """Cancels all work in progress and waits until it has ended."""
-        flights = set(self._by_name.values())
+    async def close(self) -> tuple[str, ...]:
+        """Cancels all work in progress, waits until it has ended and returns its names."""
+        names, flights = self.names, set(self._by_name.values())
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
+        return names
 
 
 def compute_task_id(key: TaskKey) -> str:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import Gone, InvalidRequest, NotFound
@@ -27,12 +27,18 @@ from app.store.group_rows import (
 )
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
+from app.store.part_tables import parts
 from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
 from app.store.rows import filter_storable, insert_rows
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
+
+_CLAIMED = exists().where(
+    parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
+)
+"""It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
 
 
 class SqlGroupStore(GroupStore):
@@ -69,6 +75,8 @@ class SqlGroupStore(GroupStore):
     async def list_unfinished(self, limit: int) -> list[Group]:
         # The second term names the partial index.
         pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
+        if self._database.postgres:
+            pending &= ~_CLAIMED
         return await self._database.read(lambda connection: load_groups(connection, pending, limit))
 
     async def check_key(self, key: IdempotencyKey) -> None:

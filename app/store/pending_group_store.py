@@ -76,6 +76,10 @@ class SqlPendingGroupStore(PendingGroupStore):
     async def claim_due(self, limit: int) -> list[Group]:
         return await self._database.write(lambda connection: _claim_due(connection, self._database, limit), "parts")
 
+    async def hand_over(self, group_ids: Collection[str]) -> None:
+        if group_ids and self._database.postgres:
+            await self._database.write(lambda connection: _hand_over(connection, self._database, group_ids), "parts")
+
     async def delete_old(self, seconds: float) -> int:
         return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
 
@@ -215,6 +219,42 @@ def _claim_due(connection: Connection, database: Database, limit: int) -> list[G
             connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
             taken += pending
     return taken
+
+
+def _hand_over(connection: Connection, database: Database, group_ids: Collection[str]) -> None:
+    now = database.read_lease_clock(connection)
+    pending = load_groups(connection, groups.c.group_id.in_(group_ids) & (groups.c.outcome == "pending"))
+    names = [group.group_id for group in pending]
+    known = set(connection.execute(select(parts.c.group_id).where(parts.c.group_id.in_(names))).scalars())
+    homes = _find_homes(connection, [group for group in pending if group.group_id not in known])
+    for group in pending:
+        if group.group_id not in known and group.group_id not in homes:  # it came whole
+            restore_group(connection, _describe_whole(group), group.group_id, now)
+    mine = parts.c.group_id.in_([*names, *homes.values()]), parts.c.state == "closed"
+    connection.execute(update(parts).where(*mine).values(due=now))
+
+
+def _find_homes(connection: Connection, groups: Sequence[Group]) -> dict[str, str]:
+    """Of those that came late for another group, the id of that one."""
+    late = [group.group_id for group in groups if "late" in group.flags]
+    here = select(part_members.c.own_group, part_members.c.group_id).where(part_members.c.own_group.in_(late))
+    return {own: home for own, home in connection.execute(here)} if late else {}
+
+
+def _describe_whole(group: Group) -> PendingGroup:
+    return PendingGroup(
+        scope=group.group_id,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        lease_id=group.lease_id,
+        policy=group.policy,
+        purpose=group.purpose,
+        key="",
+        size=len(group.rollouts),
+        hand_out_step=group.hand_out_step,
+        sender=group.sender,
+    )
 
 
 def _load_pending(connection: Connection, cohort_id: str) -> list[Group]:

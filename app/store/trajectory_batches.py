@@ -7,7 +7,7 @@ from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, sel
 from app.domain.trajectories import BatchFormer, BatchNotReady, BatchPart, BatchPlan, TrajectoryBatch
 from app.store.database import Database
 from app.store.rows import encode_json
-from app.store.trajectory_rows import NO_ENVIRONMENT_KEY, TrajectoryRunRow, load_backlog, match_undelivered
+from app.store.trajectory_rows import NO_ENVIRONMENT_KEY, SENT, TrajectoryRunRow, load_backlog, match_undelivered
 from app.store.trajectory_tables import batches, bodies, trajectory_groups, trajectory_runs
 
 
@@ -91,6 +91,16 @@ def _load_parts(connection: Connection, run: str, number: int) -> tuple[BatchPar
 def return_to_queue(connection: Connection, run: str, number: int) -> None:
     statement = update(batches).where(batches.c.run == run, batches.c.number == number)
     connection.execute(statement.values(holder=""))
+
+
+def mark_sent(connection: Connection, run: str, numbers: Collection[int]) -> None:
+    statement = update(batches).where(batches.c.run == run, batches.c.number.in_(sorted(numbers)))
+    connection.execute(statement.values(holder=SENT))
+
+
+def find_sent(connection: Connection, run: str) -> set[int]:
+    sent = select(batches.c.number).where(batches.c.run == run, batches.c.holder == SENT)
+    return set(connection.execute(sent).scalars())
 
 
 def delete_delivered(connection: Connection, run: str, numbers: Collection[int], known_since: int) -> None:

@@ -20,6 +20,9 @@ from app.store.database import Database
 from app.store.rows import from_micros
 from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
 
+SENT = "sent"
+"""The holder of a batch whose reply went out in full, whatever becomes of the process that sent it."""
+
 IN_TRANSIT_SECONDS = 60
 """On PostgreSQL: how long a batch handed out by another process counts as in transit."""
 
@@ -125,7 +128,7 @@ def load_lag(connection: Connection, run: str) -> QueueLag:
 
 def match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
     """Conditions for batches that must be handed out again."""
-    mine = (batches.c.run == run, batches.c.holder != life)
+    mine = (batches.c.run == run, batches.c.holder.not_in([life, SENT]))
     if not database.postgres:
         return mine
     arrived_by = database.read_clock() - IN_TRANSIT_SECONDS * 1_000_000

@@ -21,7 +21,7 @@ from app.ports.trajectories import TrajectoryQueue
 from app.store.database import Database, insert_new
 from app.store.prepared_statements import PreparedStatement
 from app.store.rows import Row, encode_json, filter_storable, from_micros, insert_rows
-from app.store.trajectory_batches import delete_delivered, hand_out_batch, return_to_queue
+from app.store.trajectory_batches import delete_delivered, find_sent, hand_out_batch, mark_sent, return_to_queue
 from app.store.trajectory_rows import load_backlog, load_lag, load_run, load_run_state, lock_run
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
 
@@ -89,10 +89,14 @@ class SqlTrajectoryQueue(TrajectoryQueue):
     ) -> TrajectoryBatch | BatchNotReady | None:
         def take_next(connection: Connection) -> TrajectoryBatch | BatchNotReady | None:
             row = lock_run(connection, self._database, run)
-            delete_delivered(connection, run, sent, self._database.read_clock() - DUPLICATE_WINDOW_SECONDS * 1_000_000)
+            known_since = self._database.read_clock() - DUPLICATE_WINDOW_SECONDS * 1_000_000
+            delete_delivered(connection, run, find_sent(connection, run).union(sent), known_since)
             return None if row is None else hand_out_batch(connection, self._database, row, life, form)
 
         return await self._database.write(take_next, _build_order_key(run))
+
+    async def record_sent(self, run: str, numbers: Collection[int]) -> None:
+        await self._database.write(lambda connection: mark_sent(connection, run, numbers), _build_order_key(run))
 
     async def return_batch(self, run: str, number: int) -> None:
         await self._database.write(lambda connection: return_to_queue(connection, run, number), _build_order_key(run))

@@ -76,7 +76,8 @@ class TrajectoryGroupTable(TableRecord, table=True):
 
 
 class TrajectoryBatchTable(TableRecord, table=True):
-    """A batch that was handed out and is not confirmed. `holder` identifies the process that handed it out."""
+    """A batch that was handed out and is not confirmed. `holder` identifies the process that handed it out,
+    or says that it was sent."""
 
     __tablename__ = "trajectory_batches"
     run: str = Field(primary_key=True)

@@ -3,9 +3,11 @@
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.support.serving import serving
@@ -27,3 +29,22 @@ def test_requests_under_way_have_as_long_as_the_setting_says(
             served.process.wait()
             taken = time.monotonic() - began
     assert shortest <= taken <= longest
+
+
+def test_what_a_stop_breaks_off_may_be_sent_again(tmp_path: Path) -> None:
+    """A sample that waits for its siblings."""
+    with serving(tmp_path, settings={"ATROPOS_ENVS_SHUTDOWN_SECONDS": "0"}) as served, ThreadPoolExecutor(1) as asking:
+        batch = httpx.post(f"{served.url}/envs/countdown/next-batch", json={"batch_size": 1}, timeout=60).json()
+        sample = {"prompt": "", "response": "1", "label": batch["tasks"][0]["task_id"]}
+        asked = asking.submit(
+            httpx.post, f"{served.url}/compat/slime/countdown?group_size=2&gather_seconds=90", json=sample, timeout=60
+        )
+        time.sleep(1)
+        served.process.send_signal(signal.SIGTERM)
+        answer = asked.result()
+    told = {name: answer.headers.get(name) for name in ("retry-after", "connection", "content-type")}
+    assert (answer.status_code, told, answer.json()["code"]) == (
+        503,
+        {"retry-after": "1", "connection": "close", "content-type": "application/problem+json"},
+        "unavailable",
+    )

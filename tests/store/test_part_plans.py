@@ -27,6 +27,8 @@ EXPECTED: Mapping[str, set[str]] = {
     "opened": {"pk_parts", "pk_part_members"},
     "look": {"uq_groups_group_id", "pk_groups", "ix_parts_due"},
     "take due": CLOSING | {"ix_parts_due", "ix_groups_open"},
+    "unfinished": {"ix_groups_open", "pk_groups", "pk_rollouts", "pk_parts", "SCAN ix_parts_due"},  # of few rows
+    "hand over": {"uq_groups_group_id", "ix_groups_open", "pk_rollouts", "pk_parts"},
     "clear": {"ix_parts_created_at", "pk_parts", "pk_part_members"},
 }
 
@@ -91,6 +93,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "opened": store.parts.load_open_groups([held.group_id]),
         "look": store.parts.get_status(["group_a", "none"]),
         "take due": store.parts.claim_due(5),
+        "unfinished": store.groups.list_unfinished(5),
+        "hand over": store.parts.hand_over([held.group_id, "none"]),
         "clear": store.parts.delete_old(0),
     }
     return await statements_made(calls)

@@ -17,7 +17,7 @@ from app.domain.values import utc_now
 from app.ports.store import GroupToStore
 from app.store.store import Store
 from tests.store.test_groups import refused
-from tests.support.store_cases import MovableClock, cycle, opened, record, stream, using
+from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
 
 T = TypeVar("T")
 
@@ -273,6 +273,32 @@ def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(store_ur
         return taken == [[groups[0]], []], look.ended == {groups[2].group_id}, look.due
 
     assert using(store_url, with_task(scenario), clock) == (True, True, False)
+
+
+def test_what_a_replica_hands_over_is_taken_up_at_once(store_url: str) -> None:
+    """By one that runs, which alone does: those that start leave what was gathered alone. A single service takes up
+    everything when it starts."""
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> object:
+        await arrive(store, 0, "a")
+        clock.forward(61)
+        late = await arrive(store, 1, "b")
+        gathered = (await take(store, "c", 1)).begun[0].group_id
+        await store.groups.add([group("whole", [Score.pending()]), group("done"), group("other", [Score.pending()])])
+        assert isinstance(late, GroupSlot)
+        names = {"group_a": "partial", late.group_id: "late", gathered: "gathered", "whole": "whole", "other": "other"}
+        found = [names[one.group_id] for one in await store.groups.list_unfinished(9)]
+        await store.parts.hand_over([late.group_id, gathered, "whole", "done", "never stored"])
+        taken = {names[one.group_id] for one in await store.parts.claim_due(9)}
+        return found, taken, await store.parts.claim_due(9)
+
+    everything = ["partial", "late", "gathered", "whole", "other"]
+    expected = (["late", "whole", "other"], {"partial", "late", "gathered", "whole"})
+    assert using(store_url, with_task(scenario), clock) == (
+        *(expected if store_url.startswith("postgres") else (everything, set())),
+        [],
+    )
 
 
 def test_two_replicas_never_take_up_the_same(store_url: str) -> None:

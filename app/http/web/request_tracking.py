@@ -1,5 +1,6 @@
 """Every request has an id, is counted and timed by its route, and is answered even when the service fails."""
 
+import asyncio
 import random
 import re
 import traceback
@@ -115,7 +116,8 @@ _LOGGED = ("request_id", "key", "environment", "run")
 
 
 class UnexpectedFailures:
-    """Answers unhandled exceptions with 500 without details, and logs the traceback."""
+    """Answers unhandled exceptions with 500 without details, and logs the traceback. Answers 503 to requests that a
+    stop breaks off, which the server would answer with 500: clients try the one again, and give up at the other."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -145,6 +147,11 @@ class UnexpectedFailures:
                 scope, 500, "Internal error. The service's log has the details under this request id."
             )
             await response(scope, receive, send)
+        except asyncio.CancelledError:
+            if not started:
+                detail = "The service is stopping. Send the request again."
+                await build_problem_response(scope, 503, detail, headers={"Retry-After": "1"})(scope, receive, send)
+            raise
 
 
 def _find_route_template(scope: Scope) -> str:

@@ -1,13 +1,15 @@
 """The queue between Atropos environments and trainers: the routes' operations on the stored queue."""
 
 import asyncio
+import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
+from app.domain.errors import GatewayError
 from app.domain.trajectories import BatchNotReady, PackedGroup, TrajectoryBatch, TrajectoryRun, TrajectoryRunStatus
 from app.http.compat.atropos.batch_encoding import build_batch_text
 from app.http.compat.atropos.batching import form_batch
@@ -17,8 +19,13 @@ from app.http.compat.atropos.status import explain_run
 from app.ports.runtime import Clock
 from app.ports.trajectories import TrajectoryQueue
 
+log = logging.getLogger(__name__)
+
 HEARTBEAT_SECONDS = 5.0
 """Minimum time between two stored heartbeats of an environment."""
+
+RECORD_SECONDS = 10.0
+"""How long after it was sent a batch is recorded as sent. Its last bytes may die with the process until then."""
 
 MAX_HEARTBEATS = 10_000
 
@@ -36,7 +43,8 @@ class QueueObserver(Protocol):
 
 
 class AtroposQueue:
-    """One per process. It knows which batches were sent in full; they count as delivered at the next request."""
+    """One per process. It knows which batches were sent in full; they count as delivered at the next request, soon and
+    after a stop also at that of another process."""
 
     def __init__(self, queue: TrajectoryQueue, observer: QueueObserver, clock: Clock) -> None:
         self.queue = queue
@@ -47,6 +55,14 @@ class AtroposQueue:
         self._owed: defaultdict[str, set[int]] = defaultdict(set)
         self._intake = GroupIngest(self._store_groups)
         self._heard: dict[tuple[str, int], float] = {}
+        self._recording: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """When all connections are closed: whoever is asked next need not send again what was sent here."""
+        for task in self._recording:
+            task.cancel()
+        for run, numbers in self._sent.items():
+            await self._record_sent(run, numbers)
 
     async def add_groups(self, run: str, read: ReadGroups, size: int) -> int:
         """Stores the groups that `read` returns and returns their number. `size` is the post's length in bytes."""
@@ -88,6 +104,21 @@ class AtroposQueue:
 
     def mark_sent(self, run: str, number: int) -> None:
         self._sent[run].add(number)
+        task = asyncio.ensure_future(self._record_later(run, number))
+        self._recording.add(task)
+        task.add_done_callback(self._recording.discard)
+
+    async def _record_later(self, run: str, number: int) -> None:
+        """The trainer may ask another process next."""
+        await asyncio.sleep(RECORD_SECONDS)
+        await self._record_sent(run, self._sent[run] & {number})
+
+    async def _record_sent(self, run: str, numbers: Collection[int]) -> None:
+        try:
+            if numbers:
+                await self.queue.record_sent(run, numbers)
+        except GatewayError as error:
+            log.warning("batches of %s that were sent may be sent again: %s", run, error.detail)
 
     async def read_run(self, run: str) -> TrajectoryRun:
         return await self.queue.get_run(run, self._life)

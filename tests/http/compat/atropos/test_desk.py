@@ -1,7 +1,10 @@
-"""A batch that did not reach its trainer is given back, at the next poll where the store fails first."""
+"""A batch that did not reach its trainer is given back, at the next poll where the store fails first. One that did is
+known to others when its process has stopped."""
 
 import asyncio
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,15 +33,46 @@ class Stumbling(SqlTrajectoryQueue):
         await super().return_batch(run, number)
 
 
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{folder / 'queue.db'}"
+    migrate(url, MIGRATIONS)
+    database = Database(url, readers=1, clock=None, committed=None)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def fill(desk: AtroposQueue, names: str) -> None:
+    await desk.queue.register("run", TRAINER)
+    await desk.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names)])
+
+
+def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(tmp_path: Path) -> None:
+    async def scenario() -> tuple[bool, bool]:
+        async with opened(tmp_path) as database:
+            stopped, next_one = (
+                AtroposQueue(SqlTrajectoryQueue(database), PrometheusObserver(), lambda: START) for _ in range(2)
+            )
+            await fill(stopped, "abcd")
+            sent = await stopped.take_batch("run")
+            assert isinstance(sent, OutgoingBatch)
+            await sent.settle(True)
+            await stopped.close()
+            new = await next_one.take_batch("run")
+            return isinstance(new, OutgoingBatch) and new.text != sent.text, isinstance(
+                await next_one.take_batch("run"), OutgoingBatch
+            )
+
+    assert asyncio.run(scenario()) == (True, False)
+
+
 def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> None:
     async def scenario() -> tuple[bool, bool]:
-        url = f"sqlite:///{tmp_path / 'queue.db'}"
-        migrate(url, MIGRATIONS)
-        database = Database(url, readers=1, clock=None, committed=None)
-        try:
+        async with opened(tmp_path) as database:
             desk = AtroposQueue(Stumbling(database), PrometheusObserver(), lambda: START)
-            await desk.queue.register("run", TRAINER)
-            await desk.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in "ab")])
+            await fill(desk, "ab")
             lost = await desk.take_batch("run")
             assert isinstance(lost, OutgoingBatch)
             with pytest.raises(StoreUnavailable):
@@ -47,7 +81,5 @@ def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> Non
             return isinstance(again, OutgoingBatch) and again.text == lost.text, isinstance(
                 await desk.take_batch("run"), OutgoingBatch
             )
-        finally:
-            await database.close()
 
     assert asyncio.run(scenario()) == (True, False)

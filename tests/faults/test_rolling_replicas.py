@@ -1,0 +1,319 @@
+"""Replicas are replaced and taken away while trainers ask for rewards with the requests that they make: OpenRLHF's,
+slime's and Atropos' as `tests/support` states them, and TRL's by the page that users copy. Nobody notices."""
+
+import asyncio
+import logging
+import os
+import runpy
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+
+from tests.support.atropos import ENVIRONMENT, TRAINER, group, numbers
+from tests.support.chat_server import ChatServer
+from tests.support.chat_server import serving as judge_serving
+from tests.support.databases import Postgres
+from tests.support.preferring import FEWER
+from tests.support.reward_trainers import Judge, OpenRlhf, Slime, write_judge
+from tests.support.rolling import Replicas, Training, rolling, training
+from tests.support.serving import ROOT, serving
+
+pytestmark = pytest.mark.slow
+
+log = logging.getLogger(__name__)
+
+JUDGE_SECONDS = float(os.environ.get("ROLLING_JUDGE_SECONDS", "3"))
+SHUTDOWN_SECONDS = 175
+LEAVING_SECONDS = min(10.0, JUDGE_SECONDS / 2)
+PATIENCE_SECONDS = 120 + 10 * JUDGE_SECONDS
+REPLICAS = 4
+GROUPS_A_STEP = 2
+PROMPT = "<|im_start|>user\nMay I?<|im_end|>\n<|im_start|>assistant\n"
+ANSWERS = ("yes.", "yes, of course.", "yes, of course, why not?", "yes, of course, why not, if you like it so much?")
+
+Told = dict[tuple[str, str], float | None]
+"""Rewards by task and text."""
+Change = Callable[[Replicas, Sequence[Training]], None]
+
+
+def tasks_of(url: str, count: int = 256) -> list[str]:
+    ask = {"batch_size": count, "cursor": 0, "params": {"preference": FEWER}}
+    batch = httpx.post(f"{url}/envs/rlaif/next-batch", json=ask, timeout=60).raise_for_status().json()
+    return [task["task_id"] for task in batch["tasks"]]
+
+
+def samples_of(name: str, tasks: Sequence[str], step: int) -> list[tuple[str, str]]:
+    """Tasks with texts. No two trainers say the same, so that no judgement is known already."""
+    own = tasks[step * GROUPS_A_STEP : (step + 1) * GROUPS_A_STEP]
+    return [(task, f"{name}: {answer}") for task in own for answer in ANSWERS]
+
+
+class OpenRlhfSteps:
+    """Its rollouts end one after the other, and each asks for itself."""
+
+    def __init__(self, url: str, tasks: Sequence[str]) -> None:
+        self._client = OpenRlhf(f"{url}/compat/openrlhf/rlaif/get_reward?run=openrlhf&group_size={len(ANSWERS)}")
+        self._tasks = tasks
+        self.failures = self._client.failures
+
+    def __call__(self, step: int) -> Told:
+        samples = samples_of("openrlhf", self._tasks, step)
+
+        async def ask(place: int, task: str, text: str) -> Any:
+            await asyncio.sleep(place * JUDGE_SECONDS / 10)
+            return await self._client.rewards([PROMPT + text], [PROMPT], [task])
+
+        async def ask_all() -> list[Any]:
+            return await asyncio.gather(*(ask(place, *sample) for place, sample in enumerate(samples)))
+
+        return dict(zip(samples, (one["rewards"][0] for one in asyncio.run(ask_all())), strict=True))
+
+
+class SlimeSteps:
+    """One pool of connections for as long as it trains."""
+
+    def __init__(self, url: str, tasks: Sequence[str]) -> None:
+        self._client = Slime(f"{url}/compat/slime/rlaif?run=slime&group_size={len(ANSWERS)}")
+        self._tasks = tasks
+        self.failures = self._client.failures
+        self._runner = asyncio.Runner()
+        self._session = self._runner.run(self._open())
+
+    async def _open(self) -> aiohttp.ClientSession:
+        return self._client.session()
+
+    def close(self) -> None:
+        self._runner.run(self._session.close())
+        self._runner.close()
+
+    def __call__(self, step: int) -> Told:
+        samples = samples_of("slime", self._tasks, step)
+        asked = self._client.ask(self._session, [(text, {"task_id": task}) for task, text in samples])
+        return dict(zip(samples, self._runner.run(asked), strict=True))
+
+
+class TrlSteps:
+    """The page's reward function. What else the trainer does reaches no gateway."""
+
+    def __init__(self, url: str, tasks: Sequence[str], page: dict[str, Any]) -> None:
+        self.failures: list[str] = []
+        self._tasks = tasks
+        self.gateway: httpx.Client = page["connect"](url)
+        self.gateway.event_hooks = {"request": [self._note_request], "response": [self._note_response]}
+        self._reward = page["gateway_reward"](self.gateway, "rlaif", "trl", "policy")
+
+    def _note_request(self, _: httpx.Request) -> None:
+        self.failures.append("no answer")
+
+    def _note_response(self, response: httpx.Response) -> None:
+        self.failures[-1:] = [] if response.status_code == 200 else [str(response.status_code)]
+
+    def __call__(self, step: int) -> Told:
+        samples = samples_of("trl", self._tasks, step)
+        rewards = self._reward(
+            completions=[text for _, text in samples],
+            completion_ids=[[] for _ in samples],
+            task_id=[task for task, _ in samples],
+            purpose=["train"] * len(samples),
+            trainer_state=SimpleNamespace(global_step=step),
+            log_extra=lambda name, values: None,
+            log_metric=lambda name, value: None,
+        )
+        return dict(zip(samples, rewards, strict=True))
+
+
+class AtroposSteps:
+    """An environment and a trainer of Atropos 0.4.0: a connection for each request, and at least three tries."""
+
+    def __init__(self, url: str) -> None:
+        self.failures: list[str] = []
+        self._url = f"{url}/compat/atropos/rolled"
+        self._ask("POST", "/register", TRAINER)
+        self._ask("GET", "/batch")
+        self._env_id = self._ask("POST", "/register-env", ENVIRONMENT)["env_id"]
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        while True:
+            try:
+                return httpx.request(method, self._url + path, json=body, timeout=10).raise_for_status().json()
+            except httpx.HTTPError as error:
+                self.failures.append(type(error).__name__)
+                if len(self.failures) == 3:
+                    raise
+
+    def __call__(self, step: int) -> list[int]:
+        """The groups of the step's batch."""
+        for number in (2 * step + 1, 2 * step + 2):
+            self._ask("POST", "/scored_data", group(number, env_id=self._env_id))
+            self._ask("GET", "/status-env", {"env_id": self._env_id})
+        while not (batch := numbers(self._ask("GET", "/batch"))):
+            time.sleep(0.1)
+        time.sleep(JUDGE_SECONDS / 10)
+        return batch
+
+
+@contextmanager
+def asking(url: str, page: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    tasks = tasks_of(url)
+    slime, trl = SlimeSteps(url, tasks), TrlSteps(url, tasks, page)
+    try:
+        yield {"openrlhf": OpenRlhfSteps(url, tasks), "slime": slime, "trl": trl, "atropos": AtroposSteps(url)}
+    finally:
+        slime.close()
+        trl.gateway.close()
+
+
+@contextmanager
+def judged_slowly(folder: Path, postgres: Postgres, shutdown_seconds: int) -> Iterator[tuple[Replicas, ChatServer]]:
+    with judge_serving(Judge(seconds=JUDGE_SECONDS)) as server:
+        settings = {
+            "ATROPOS_ENVS_DATABASE_URL": postgres.migrated(),
+            "ATROPOS_ENVS_SHUTDOWN_SECONDS": str(shutdown_seconds),
+            "ATROPOS_ENVS_SETTINGS": str(write_judge(folder, server.url, deadline_seconds=4 * JUDGE_SECONDS + 20)),
+        }
+        grace = shutdown_seconds + 15.0
+        with rolling(folder, settings, REPLICAS, leaving_seconds=LEAVING_SECONDS, grace_seconds=grace) as replicas:
+            yield replicas, server
+
+
+def score_still(folder: Path, told: Told) -> Told:
+    """What one service pays whose judge answers at once and that nobody stops."""
+    samples: dict[str, list[str]] = {}
+    for task, text in told:
+        samples.setdefault(f"{text.partition(':')[0]} {task}", []).append(text)
+    with judge_serving(Judge()) as server:
+        settings = {"ATROPOS_ENVS_SETTINGS": str(write_judge(folder, server.url))}
+        with serving(folder, settings=settings) as gateway:
+            tasks_of(gateway.url)
+            groups: list[dict[str, Any]] = [
+                {"task_id": name.partition(" ")[2], "completions": [{"text": text} for text in texts]}
+                for name, texts in samples.items()
+            ]
+            asked = {"groups": groups, "run": "still"}
+            reply = httpx.post(f"{gateway.url}/score", json=asked, timeout=300).raise_for_status().json()
+    rewards = [reward for scored in reply["groups"] for reward in scored["rewards"]]
+    ids = [(one["task_id"], sample["text"]) for one in groups for sample in one["completions"]]
+    return dict(zip(ids, rewards, strict=True))
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The example for TRL without TRL, which it names and which does not ask for rewards."""
+    trl: Any = ModuleType("trl")
+    trl.GRPOConfig = trl.GRPOTrainer = object
+    monkeypatch.setitem(sys.modules, "trl", trl)
+    return runpy.run_path(str(ROOT / "examples" / "trl_grpo.py"))
+
+
+def roll(replicas: Replicas, trainings: Sequence[Training]) -> None:
+    for _ in range(REPLICAS):
+        replicas.start()
+        replicas.stop_oldest()
+        for one in trainings:
+            one.go_on(1, PATIENCE_SECONDS)
+
+
+def scale_in(replicas: Replicas, trainings: Sequence[Training]) -> None:
+    for leaving in (2, 1):
+        for _ in range(leaving):
+            replicas.stop_oldest()
+        for one in trainings:
+            one.go_on(2, PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Seen:
+    errors: list[BaseException | None]
+    retries: dict[str, Counter[str]]
+    """By trainer."""
+    told: Told
+    batches: list[list[int]]
+    """Of Atropos' trainer."""
+    stored: Counter[tuple[str, tuple[str, ...], int]]
+    asked: int
+    """How often the judge was."""
+    killed: list[bool]
+    """Of each replica that was stopped, whether its grace was over."""
+
+    @property
+    def groups(self) -> int:
+        return len(self.told) // len(ANSWERS)
+
+
+def watch(change: Change, folder: Path, postgres: Postgres, page: dict[str, Any], shutdown_seconds: int) -> Seen:
+    """Trainers ask while the replicas change."""
+    with (
+        judged_slowly(folder, postgres, shutdown_seconds) as (replicas, judge),
+        asking(replicas.balancer.url, page) as trainers,
+    ):
+        trainings = [Training(name, step) for name, step in trainers.items()]
+        with training(*trainings):
+            for one in trainings:
+                one.go_on(1, PATIENCE_SECONDS)
+            change(replicas, trainings)
+        stored = read_groups(replicas.urls[0])
+    *rewarding, atropos = trainings
+    retries = {name: Counter(trainer.failures) for name, trainer in trainers.items()}
+    steps = {one.name: len(one.steps) for one in trainings}
+    log.info("judge %s s, steps %s, retries %s, stops %s", JUDGE_SECONDS, steps, retries, replicas.stops)
+    return Seen(
+        errors=[one.error for one in trainings],
+        retries=retries,
+        told={sample: reward for one in rewarding for step in one.steps for sample, reward in step.items()},
+        batches=atropos.steps,
+        stored=stored,
+        asked=len(judge.received),
+        killed=[stop.killed for stop in replicas.stops],
+    )
+
+
+@pytest.mark.parametrize("change", [roll, scale_in])
+def test_no_trainer_notices_that_replicas_leave(
+    change: Change, tmp_path: Path, postgres: Postgres, page: dict[str, Any]
+) -> None:
+    seen = watch(change, tmp_path, postgres, page, SHUTDOWN_SECONDS)
+    assert (set(seen.errors), set(seen.killed)) == ({None}, {False})
+    assert seen.told == score_still(tmp_path, seen.told)
+    assert [number for batch in seen.batches for number in batch] == [*range(1, 2 * len(seen.batches) + 1)]
+    assert (seen.stored, seen.asked) == (Counter({("scored", (), len(ANSWERS)): seen.groups}), 2 * seen.groups)
+
+
+def test_requests_that_a_stop_breaks_off_are_tried_again_and_earn_the_same(
+    tmp_path: Path, postgres: Postgres, page: dict[str, Any]
+) -> None:
+    """Where `shutdown_seconds` is shorter than the judge takes."""
+    seen = watch(roll, tmp_path, postgres, page, 1)
+    assert (set(seen.errors), set(seen.killed)) == ({None}, {False})
+    assert seen.told == score_still(tmp_path, seen.told)
+    assert seen.stored == Counter({("scored", (), len(ANSWERS)): seen.groups})
+    assert sum(retries.total() for retries in seen.retries.values()) > 0
+
+
+def test_what_a_stopped_replica_promised_is_scored_by_another(tmp_path: Path, postgres: Postgres) -> None:
+    """Nobody waits at the one that stops, so it does not wait for the judge."""
+    with judged_slowly(tmp_path, postgres, SHUTDOWN_SECONDS) as (replicas, _):
+        leaving, other, *_ = replicas.urls
+        task, *_ = tasks_of(leaving, 1)
+        group = {"task_id": task, "completions": [{"text": text} for text in ANSWERS]}
+        body = {"groups": [group], "run": "promised", "wait_seconds": 0}
+        told = httpx.post(f"{leaving}/score", json=body, timeout=60).raise_for_status().json()["groups"][0]
+        replicas.stop_oldest()
+        wanted = {"id": told["group_id"], "wait": PATIENCE_SECONDS / 6}
+        found = httpx.get(f"{other}/groups", params=wanted, timeout=PATIENCE_SECONDS).raise_for_status().json()
+    assert (told["outcome"], [one["outcome"] for one in found["groups"]]) == ("pending", ["scored"])
+
+
+def read_groups(url: str) -> Counter[tuple[str, tuple[str, ...], int]]:
+    """How many are stored of each outcome, flags and size."""
+    listed = httpx.get(f"{url}/groups", params={"limit": 500}, timeout=60).raise_for_status().json()["groups"]
+    return Counter((one["outcome"], tuple(one["flags"]), len(one["rewards"])) for one in listed)
