@@ -103,7 +103,6 @@ def tune_garbage_collection() -> None:
 def migrate() -> None:
     """Bring the database to the newest schema and stop. `serve` does it too."""
     settings = _read_settings()
-    configure_logging(settings.log_level, settings.log_format)
     try:
         say_store(settings)
         migrate_database(settings.database_url, find_packaged_folder("migrations"))

@@ -240,17 +240,16 @@ def test_starting_on_a_database_that_is_up_to_date_does_not_load_alembic(migrate
 
 @pytest.mark.slow
 def test_ten_processes_that_start_together_migrate_once(empty_url: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    """Whoever migrated a second time would find the tables there, and fail."""
     environment = {**plain_environment(), "ATROPOS_ENVS_DATABASE_URL": empty_url}
-    processes = [ForkedProgram("app.cli", ["migrate"], tmp_path, environment, log) for _ in range(10)]
+    processes = [ForkedProgram("app.cli", ["migrate"], tmp_path, environment, tmp_path / "log") for _ in range(10)]
     codes = [process.wait(120) for process in processes]
     newest = find_newest_revision(MIGRATIONS)
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         differences = compare_metadata(context, metadata)
         revisions_written = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
-    migrated = log.read_text().count("Running upgrade  -> 0001,")
-    assert (codes, differences, revisions_written, migrated) == ([0] * 10, [], [newest], 1)
+    assert (codes, differences, revisions_written) == ([0] * 10, [], [newest])
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: Path) -> None:
