@@ -50,7 +50,7 @@ def parse_url(url: str) -> URL:
     that may hold a password."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number, among them two hosts with a port each
         raise ValueError("not a database URL: use sqlite:///path or postgresql://user@host/name") from None
     kind = parsed.drivername.partition("+")[0]
     if kind == "sqlite" and parsed.database and parsed.database != ":memory:":

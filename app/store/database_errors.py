@@ -24,6 +24,9 @@ DISK_FULL = "the disk of the database cannot be written to: no space left"
 _DISK_FULL_STATE = "53100"
 """PostgreSQL's disk_full."""
 
+_READ_ONLY_STATE = "25006"
+"""PostgreSQL's read_only_sql_transaction: the server is a standby that was not promoted."""
+
 
 def is_transient(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
@@ -58,6 +61,8 @@ def as_gateway_error(error: Exception) -> Exception:
         )
     if is_disk_full(error):
         return StoreUnavailable(DISK_FULL)
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _READ_ONLY_STATE:
+        return StoreUnavailable("the server of the database takes no writes: it is a standby, or set to be read only")
     if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
         return StoreUnavailable("the store cannot be reached or written to; retry later")
     return error

@@ -4,7 +4,6 @@ import itertools
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from app.store.database import open_for_migration
 from app.store.migration import find_newest_revision, migrate, require_servable
 from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS
+from tests.support.forked_programs import ForkedProgram, plain_environment
 
 Value = str | int | float | bool | bytes
 
@@ -238,21 +238,18 @@ def test_starting_on_a_database_that_is_up_to_date_does_not_load_alembic(migrate
     assert (ran.stdout, ran.stderr) == ("False\n", "")
 
 
-def test_replicas_that_start_together_migrate_once(empty_url: str) -> None:
-    errors: list[Exception] = []
-
-    def start() -> None:
-        try:
-            migrate(empty_url, MIGRATIONS)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (errors, tables_of(empty_url)) == ([], {"alembic_version", *metadata.tables})
+@pytest.mark.slow
+def test_ten_processes_that_start_together_migrate_once(empty_url: str, tmp_path: Path) -> None:
+    """Whoever migrated a second time would find the tables there, and fail."""
+    environment = {**plain_environment(), "ATROPOS_ENVS_DATABASE_URL": empty_url}
+    processes = [ForkedProgram("app.cli", ["migrate"], tmp_path, environment, tmp_path / "log") for _ in range(10)]
+    codes = [process.wait(120) for process in processes]
+    newest = find_newest_revision(MIGRATIONS)
+    with connected(empty_url) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        differences = compare_metadata(context, metadata)
+        revisions_written = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
+    assert (codes, differences, revisions_written) == ([0] * 10, [], [newest])
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: Path) -> None:
@@ -271,7 +268,17 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u:secret@h/d", "postgres", "http://h/d"]
+    "url",
+    [
+        "",
+        "nonsense",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://u:secret@h/d",
+        "postgres",
+        "http://h/d",
+        "postgresql://u:secret@a:1,b:2/d",
+    ],
 )
 def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="database URL") as caught:

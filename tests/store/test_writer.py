@@ -263,6 +263,16 @@ def test_connections_that_the_server_ends_are_replaced_unnoticed(postgres: Postg
     assert with_database(url, scenario) == (["b", "c"], {"a", "b", "c"})
 
 
+def test_a_server_that_takes_no_writes_is_unavailable(postgres: Postgres) -> None:
+    """As a standby is, where a URL leads to one."""
+    url = postgres.migrated()
+    name = url.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+    with pytest.raises(StoreUnavailable, match="takes no writes"):
+        with_database(url, lambda database: database.write(put("a")))
+
+
 def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> None:
     url = postgres.migrated()
     met = threading.Barrier(2)
