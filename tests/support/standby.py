@@ -54,6 +54,7 @@ class Server:
         for pid in (first, *(int(pid) for pid, parent in rows if int(parent) == first)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        written.unlink()  # the number may become another program's
 
 
 @dataclass(frozen=True)
