@@ -25,6 +25,7 @@ from app.ports.labelling import LabelQueue
 from app.store.database import Database
 from app.store.label_rows import draw_sequences, load_candidates, parse_lease
 from app.store.label_tables import label_leases, labels
+from app.store.reduced_parts import has_text
 from app.store.rollup_tables import rollups
 from app.store.rows import encode, filter_storable, insert_rows
 from app.store.tables import groups
@@ -136,6 +137,7 @@ def _match_stratum(stratum: QueueStratum) -> list[ColumnElement[bool]]:
         groups.c.environment == stratum.environment,
         groups.c.run.is_(None) if stratum.run is None else groups.c.run == stratum.run,
         groups.c.outcome == "scored",
+        has_text(),
     ]
 
 
