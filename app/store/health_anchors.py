@@ -48,7 +48,8 @@ def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
 
 def add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
     """All that the run has then."""
-    for sequence in chosen:
+    still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
+    for sequence in sorted(connection.execute(still).scalars()):
         row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
         connection.execute(database.insert_new(run_anchors), row)
     return load_anchors(connection, run)

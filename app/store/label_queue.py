@@ -262,6 +262,13 @@ def lock_group(connection: Connection, group_id: str) -> None:
     connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id).with_for_update()).all()
 
 
+def _is_reduced(connection: Connection, group_id: str) -> bool:
+    return (
+        connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id, ~has_text())).first()
+        is not None
+    )
+
+
 def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
     """Whether the item is held or labelled by others since it was chosen."""
     here = label_leases.c.group_id == lease.group_id
@@ -276,7 +283,7 @@ def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
 def _claim_item(connection: Connection, database: Database, lease: LabelLease, seconds: float) -> LabelLease | None:
     lock_group(connection, lease.group_id)
     now = database.read_lease_clock(connection)
-    if is_taken(connection, lease, now):
+    if is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
         return None
     stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
     connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))

@@ -12,6 +12,7 @@ from sqlalchemy import insert
 from app.domain.digests import canonical_json
 from app.domain.groups import Group, GroupDetail
 from app.domain.keeping import KeepRule, PartDigest, ReducedCompletion, ReducedReading, digest_text, is_sampled
+from app.domain.labels import LabelLease, QueueDraw
 from app.domain.parts import Member, Mismatch, PendingGroup
 from app.domain.retention import KeptGroups, Reduced, ReduceRule
 from app.domain.rollups import RollupFilter, Series
@@ -269,6 +270,38 @@ def test_what_somebody_waits_for_or_reads_again_stays_whole(store_url: str) -> N
         tuple(KeptGroups.model_validate({"because": name, "groups": count}) for name, count in counts.items()),
         [6],
     )
+
+
+def test_what_has_no_text_is_not_given_to_people_or_judges(store_url: str) -> None:
+    async def look(store: Store) -> tuple[int, int, bool]:
+        (stratum,) = await store.label_queue.list_strata(("gsm8k",), None, "ann")
+        drawn = await store.label_queue.draw_candidates(stratum, "ann", 9)
+        unread = await store.run_health.find_shadow_group("run")
+        return len(drawn), len(await store.run_health.freeze_anchors("run", 2)), unread is not None
+
+    async def scenario(store: Store) -> list[object]:
+        await store.runs.create(Run(name="run", seed=1, created_at=START))
+        await fill(store, [stored(n) for n in range(4)])
+        await reduce(store, TOKENS)
+        whole = await store.label_queue.draw_candidates(
+            (await store.label_queue.list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
+        )
+        shadowed = await store.run_health.find_shadow_group("run")
+        await reduce(store)
+        lease = LabelLease(
+            lease_id="item",
+            labeller="ann",
+            group_id=whole[0].group_id,
+            environment="gsm8k",
+            run="run",
+            draw=QueueDraw(lease_id="item", arm="random", probability=1.0, other_probability=1.0, population=4),
+            wanted=1,
+            state="live",
+            expires_at=START,
+        )
+        return [len(whole), shadowed is not None, await store.label_queue.claim(lease, 60.0), await look(store)]
+
+    assert using(store_url, scenario, MovableClock()) == [4, True, None, (0, 0, False)]
 
 
 def test_the_choice_of_a_run_goes_before_the_rule(store_url: str) -> None:
