@@ -1,7 +1,8 @@
-"""`atropos-envs prune`: removes stored groups, a few at a time, beside a service that goes on."""
+"""`atropos-envs prune`: removes or reduces stored groups, a few at a time, beside a service that goes on."""
 
 import asyncio
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -10,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.cli.consoles import errors, stop_on_errors
 from app.cli.judge_setup import open_configured_store
-from app.domain.retention import KEPT_BECAUSE, Pruned, PrunePlan, PruneRule
+from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
 from app.service.pruner import Pruner
 from app.settings import Settings, read_settings
@@ -32,6 +33,14 @@ def prune(
     to_size: Annotated[
         str, typer.Option(metavar="50GB", help="The oldest groups go until those left come to about this size.")
     ] = "",
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="tokens=digest,logprobs=digest",
+            help="Reduce groups in place of removing them: each part `full`, `sample` or `digest`, `share=0.05` for "
+            "samples. Parts: text, thought, tokens, logprobs, judge_prompts.",
+        ),
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -40,8 +49,16 @@ def prune(
     Statistics and curves stay as they are, and so do tasks: prompts that were handed out long ago still score. Groups
     with labels, anchors of run health, evaluations and what is not scored yet stay too. With `--older-than` leases that
     ended, idempotency keys and cached judgements of that age go as well. A service may go on meanwhile. An interrupted
-    command loses nothing: call it again."""
+    command loses nothing: call it again.
+
+    With `--keep` groups stay, and some of their parts are replaced by digests. What a run says of itself goes first."""
     with stop_on_errors():
+        if keep:
+            if to_size or purpose:
+                raise ValueError("--keep goes with --older-than and --run alone: training groups are reduced")
+            reducing = build_reduce_rule(keep, older_than, run)
+            asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
+            return
         if not (older_than or to_size or run):
             raise ValueError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
         rule = PruneRule.model_validate(
@@ -53,6 +70,13 @@ def prune(
             }
         )
         asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
+
+
+def build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> ReduceRule:
+    pairs = [one.partition("=") for one in keep.split(",")]
+    chosen = {name.strip(): value.strip() for name, _, value in pairs}
+    before = utc_now() - (parse_age(older_than) if older_than else timedelta())
+    return ReduceRule.model_validate({"before": before, "keep": chosen, "runs": runs or ()})
 
 
 def parse_age(text: str) -> timedelta:
@@ -86,14 +110,48 @@ def _print_plan(plan: PrunePlan) -> None:
         place = f"{each.run or 'without a run'}, {each.environment}, {each.purpose}"
         counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
         typer.echo(f"{place}: {counts}")
-    for kept in plan.kept:
-        typer.echo(f"kept: {kept.groups:,} groups {KEPT_BECAUSE[kept.because]}")
+    _print_kept(plan.kept)
     limited = "" if plan.excess_bytes is None else ", the oldest first"
     most = "at most " if plan.excess_bytes is not None else ""
     counts = f"{plan.groups:,} groups, {plan.rollouts:,} rollouts, about {format_bytes(plan.bytes)}"
     typer.echo(f"to remove: {most}{counts}{limited}")
     if plan.rule.leftovers:
         typer.echo("and of the same age: " + ", ".join(kind.replace("_", " ") for kind in plan.rule.leftovers))
+
+
+def _print_kept(kept: Sequence[KeptGroups]) -> None:
+    for each in kept:
+        typer.echo(f"kept: {each.groups:,} groups {KEPT_BECAUSE[each.because]}")
+
+
+async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool) -> None:
+    async with open_configured_store(settings) as store:
+        pruner = Pruner(store.retention)
+        plan = await pruner.plan_reduction(rule)
+        _print_reduction(plan)
+        if dry_run or not plan.groups:
+            return
+        if ask and not await asyncio.to_thread(typer.confirm, "Replace these parts by digests for good?", err=True):
+            raise typer.Exit(1)
+        with Progress(*_COLUMNS, console=errors) as progress:
+            bar = progress.add_task("groups", total=plan.groups)
+            done = await pruner.reduce(plan, lambda batch: progress.advance(bar, batch.groups))
+    typer.echo(_describe_reduced(done))
+
+
+def _print_reduction(plan: ReducePlan) -> None:
+    for each in plan.reducible:
+        counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
+        typer.echo(f"{each.run or 'without a run'}, {each.environment}: {counts}")
+    for part, size in plan.parts.items():
+        typer.echo(f"{part.replace('_', ' ')}: about {format_bytes(size)}")
+    _print_kept(plan.kept)
+    typer.echo(f"to reduce: {plan.groups:,} groups, about {format_bytes(plan.bytes)}")
+
+
+def _describe_reduced(done: Reduced) -> str:
+    prompts = f", removed {done.prompts:,} prompts" if done.prompts else ""
+    return f"reduced {done.groups:,} groups, {done.rollouts:,} rollouts{prompts}, about {format_bytes(done.bytes)}"
 
 
 async def _prune_with_progress(pruner: Pruner, plan: PrunePlan) -> Pruned:

@@ -7,6 +7,7 @@ GatewayError                     500  unexpected fault of the service
 │   ├── Forbidden                403  names the missing scope or the bound
 │   ├── NotFound                 404
 │   ├── Gone                     410  it was pruned
+│   │   └── PartsGone                 a part of it that this needs is not kept
 │   ├── Conflict                 409  a pinned run, another scoring
 │   │   └── RunHeld                   an alarm holds the run: it hands out no tasks
 │   ├── TooLarge                 413
@@ -67,6 +68,10 @@ class NotFound(RequestRefused):
 class Gone(RequestRefused):
     status = 410
     code = "pruned"
+
+
+class PartsGone(Gone):
+    code = "reduced"
 
 
 class Conflict(RequestRefused):

@@ -90,6 +90,7 @@ LeftOut = Literal[
     "no_pair",
     "duplicate",
     "no_answer",
+    "reduced",
 ]
 
 
@@ -103,7 +104,8 @@ class ExportSummary(Frozen):
     `undecided`: the judges' readings contradict each other. `below_threshold`: the value is too low. `not_best`: more
     than `top_k` are better. `no_pair`: no other completion of the group is better or worse by the margin, or `pairs` is
     reached; of `labels`, the label orders nothing. `duplicate`: an equal row is there already. For `judgements`
-    readings are counted in place of completions; `no_answer`: the reading failed, or its judge is asked in no words."""
+    readings are counted in place of completions; `no_answer`: the reading failed, or its judge is asked in no words.
+    `reduced`: a part that the row needs is not kept any more."""
 
 
 class StoredReading(Frozen):

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.domain.judging import Judgement, Mode
+from app.domain.keeping import ReducedCompletion
 from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
@@ -45,6 +46,8 @@ class Rollout(Frozen):
     rollout_id: str
     completion: Completion
     score: Score
+    reduced: Annotated[ReducedCompletion | None, Field(exclude_if=is_absent)] = None
+    """What of the completion is not kept. Where that is its text, `completion.text` says so in its place."""
 
     @classmethod
     def begin(cls, group_id: str, place: int, completion: Completion) -> "Rollout":
@@ -87,6 +90,11 @@ class Group(Frozen):
     def is_final(self) -> bool:
         """Whether asking again gives the same scores."""
         return all(score.is_final for score in self.scores)
+
+    @property
+    def lacks_text(self) -> bool:
+        """Whether what its completions said is not kept."""
+        return any(one.reduced is not None and one.reduced.text is not None for one in self.rollouts)
 
     @property
     def scores(self) -> tuple[Score, ...]:

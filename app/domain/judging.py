@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, SkipValidation
 
 from app.domain.calibration import ReferenceKind
+from app.domain.keeping import ReducedReading
 from app.domain.rubrics import Bound as Bound
 from app.domain.rubrics import ClaimRule as ClaimRule
 from app.domain.rubrics import DefectRule as DefectRule
@@ -173,6 +174,9 @@ class Judgement(Frozen):
     """The server's name for what ran behind the model; empty where it does not say."""
     instead_of: tuple["Judgement", ...] = ()
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
+
+    reduced: Annotated[ReducedReading | None, Field(exclude_if=_is_none)] = None
+    """What is not kept of `prompt` and `raw`."""
 
     @property
     def attempts(self) -> tuple["Judgement", ...]:

@@ -31,6 +31,12 @@ class GroupPart(Frozen):
 class Member(Frozen):
     place: int
     completion: Completion
+    known_as: str = ""
+    """The digest of what it said, where the completion is reduced."""
+
+    @property
+    def said(self) -> str:
+        return self.known_as or self.completion.identity_digest
 
 
 class PendingGroup(Frozen):

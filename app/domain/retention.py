@@ -5,17 +5,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from app.domain.keeping import KeepRule, KeptPart
 from app.domain.runs import Purpose
 from app.domain.values import Frozen
 
 RunPattern = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\*?$|^\*$")]
 """A run's name, or the beginning of names with `*` after it."""
 
-KeptReason = Literal["purpose", "pending", "uncounted", "labelled", "anchor", "in_pieces"]
+KeptReason = Literal["purpose", "pending", "unscored", "uncounted", "labelled", "anchor", "in_pieces"]
 
 KEPT_BECAUSE: dict[KeptReason, str] = {
     "purpose": "of another purpose, such as evaluations",
     "pending": "not scored yet",
+    "unscored": "without some score, which may be asked for again",
     "uncounted": "not in the statistics yet",
     "labelled": "labelled by people, or about to be",
     "anchor": "anchors of run health",
@@ -58,6 +60,10 @@ class GroupsOfRun(Frozen):
     rollouts: int
     bytes: int
 
+    def __add__(self, other: "GroupsOfRun") -> "GroupsOfRun":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("groups", "rollouts", "bytes")}
+        return self.model_copy(update=sums)
+
 
 class KeptGroups(Frozen):
     because: KeptReason
@@ -87,6 +93,58 @@ class PrunePlan(Frozen):
         """About so many go."""
         found = sum(each.bytes for each in self.removable)
         return found if self.excess_bytes is None else min(found, self.excess_bytes)
+
+
+class ReduceRule(Frozen):
+    """Which scored training groups are reduced to what `keep` says, or what their run says in place of it."""
+
+    before: datetime
+    """Only what was stored earlier."""
+    keep: KeepRule = KeepRule()
+    runs: tuple[RunPattern, ...] = ()
+
+
+class ReducePlan(Frozen):
+    """What reducing by the rule would do. `last` is the newest group's place in the store."""
+
+    rule: ReduceRule
+    of_runs: dict[str, KeepRule] = {}
+    """The choices of runs that have one."""
+    reducible: tuple[GroupsOfRun, ...] = ()
+    """With the bytes that they would lose. A few of them are drawn to be kept whole, where a part says `sample`."""
+    parts: dict[KeptPart, int] = {}
+    """The same bytes by part."""
+    kept: tuple[KeptGroups, ...] = ()
+    last: int = 0
+
+    @property
+    def groups(self) -> int:
+        return sum(each.groups for each in self.reducible)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.reducible)
+
+    def find_rule(self, run: str | None) -> KeepRule:
+        return self.rule.keep if run is None else self.of_runs.get(run, self.rule.keep)
+
+
+class Reduced(Frozen):
+    """What has been reduced. `seen` counts groups that were drawn to be kept whole, too."""
+
+    seen: int = 0
+    groups: int = 0
+    rollouts: int = 0
+    prompts: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Reduced") -> "Reduced":
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Reduced(**{name: mine[name] + theirs[name] for name in mine})
+
+
+def describe_missing_text_of(group_id: str) -> str:
+    return f"group {group_id} is reduced: its scores are stored, but no longer what its completions said"
 
 
 class Pruned(Frozen):

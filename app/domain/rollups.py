@@ -4,7 +4,6 @@ A new measure is a line in `list_measures`: rollups hold measures by name, so no
 before lack it until the statistics are rebuilt.
 """
 
-import json
 import math
 from bisect import bisect_right
 from collections import Counter
@@ -13,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
+from app.domain.completion_sizes import measure_completions
 from app.domain.digests import digest
-from app.domain.groups import Group
+from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
 from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.runs import Purpose
 from app.domain.scores import Score
-from app.domain.tasks import Completion
 
 GROUPS_PER_BUCKET: Final = 10
 """A bucket is this many groups that follow each other in the store, so at most this many of one run."""
@@ -147,7 +146,7 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
     scored = [score for score in scores if score.outcome == "scored"]
     columns = _Columns(*zip(*map(_read_fields, scored), strict=True))
     measures: MeasureMap = {"groups": 1, "rollouts": len(scores)}
-    measures.update(_measure_completions([rollout.completion for rollout in rollouts]))
+    measures.update(_measure_completions(rollouts))
     if scored:
         measures.update(_measure_scored(columns))
     if len(scored) < len(scores) and (reasons := [score.reason for score in scores if score.outcome == "unscored"]):
@@ -173,26 +172,14 @@ def list_criteria(group: Group) -> MeasureMap:
     return measures
 
 
-def _measure_completions(completions: Sequence[Completion]) -> MeasureMap:
-    texts = [completion.text for completion in completions if completion.text is not None]
-    lengths = [len(text) for text in texts]
-    different = len(set(texts))
-    if len(texts) < len(completions):
-        others = [completion for completion in completions if completion.text is None]
-        lengths += [_count_characters(completion) for completion in others]
-        different += len({json.dumps(completion.identity) for completion in others})
-    measures: MeasureMap = {"length": add_up_whole(lengths)}
-    tokens = [len(ids) for completion in completions if (ids := completion.token_ids) is not None]
-    if tokens:
-        measures["tokens"] = add_up_whole(tokens)
-    if duplicates := len(completions) - different:
+def _measure_completions(rollouts: Sequence[Rollout]) -> MeasureMap:
+    sizes = measure_completions(rollouts)
+    measures: MeasureMap = {"length": add_up_whole(sizes.lengths)}
+    if sizes.tokens:
+        measures["tokens"] = add_up_whole(sizes.tokens)
+    if duplicates := len(rollouts) - sizes.different:
         measures["duplicates"] = duplicates
     return measures
-
-
-def _count_characters(completion: Completion) -> int:
-    """Of what the model wrote."""
-    return sum(len(message.content or "") for message in completion.messages or () if message.role == "assistant")
 
 
 def _measure_scored(scored: _Columns) -> MeasureMap:

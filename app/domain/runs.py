@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode, Rubric
+from app.domain.keeping import KeepRule
 from app.domain.rubrics import OwnRubric
 from app.domain.run_costs import BudgetUsd
 from app.domain.run_health import HealthOptions, Hold
@@ -119,6 +120,8 @@ class Run(Frozen):
     would become stale. It may change at any time."""
     min_agreement: MinAgreement | None = None
     """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
+    keep: KeepRule | None = None
+    """What stays of its scored groups; null for what the settings say. It may change at any time."""
     pins: tuple[Pin, ...] = ()
     health: HealthOptions = HealthOptions()
     """How its health is followed. It may change at any time and affects no reward."""

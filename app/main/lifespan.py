@@ -20,7 +20,7 @@ from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
-from app.service.pruner import Pruner, PruneSchedule
+from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
 from app.settings import Settings
 from app.store.store import Store
 
@@ -95,8 +95,8 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups(), self._prune()
-            await asyncio.gather(self._take_up(trying, configured), *lasting)
+            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
+            await asyncio.gather(self._take_up(trying, configured), *lasting, self._prune(), self._reduce())
         finally:
             trying.cancel()
             configured.cancel()
@@ -132,6 +132,13 @@ class ServiceLifespan:
                 purposes=chosen.purposes,
             )
             await Pruner(self.store.retention).prune_by_schedule(schedule)
+
+    async def _reduce(self) -> None:
+        chosen = self.settings.retention.keep
+        schedule = ReduceSchedule(
+            keep=chosen, older_than_seconds=chosen.after_hours * 3600, every_seconds=chosen.every_hours * 3600
+        )
+        await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.retention import LeftoverKind, Pruned, PrunePlan, PruneRule
+from app.domain.retention import LeftoverKind, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 
 
 @dataclass(frozen=True)
@@ -11,6 +11,12 @@ class PrunedBatch:
     """`after` is where the next batch begins; None at the end."""
 
     pruned: Pruned
+    after: int | None
+
+
+@dataclass(frozen=True)
+class ReducedBatch:
+    reduced: Reduced
     after: int | None
 
 
@@ -32,6 +38,15 @@ class RetentionStore(Protocol):
 
     async def sweep(self, rule: PruneRule, kind: LeftoverKind, after: str, limit: int) -> SweptBatch:
         """Removes leftovers behind the key `after`."""
+
+    async def has_keep_rules(self) -> bool:
+        """Whether a run says what stays of its groups."""
+
+    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
+        """Which groups would lose which parts. A run's own choice goes before the rule's."""
+
+    async def reduce_groups(self, plan: ReducePlan, after: int, limit: int) -> ReducedBatch:
+        """Reduces the oldest groups of the plan behind `after`. Groups that have changed meanwhile stay as they are."""
 
     async def take_turn(self, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
         """Whether it is time for the job, and nobody else has it. The holder has it for `seconds`; asking again

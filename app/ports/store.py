@@ -11,6 +11,7 @@ from app.domain.groups import (
     TaskRecord,
 )
 from app.domain.judging import Judgement
+from app.domain.keeping import KeepRule
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
 from app.domain.run_costs import BudgetAnswer, RunLedger
@@ -237,6 +238,9 @@ class RunStore(Protocol):
 
     async def set_health(self, name: str, options: HealthOptions) -> Run: ...
     async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        """NotFound when there is no such run."""
+
+    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
         """NotFound when there is no such run."""
 
     async def get_ledger(self, name: str) -> RunLedger:

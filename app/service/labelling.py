@@ -2,17 +2,18 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
 from app.domain.digests import digest
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Rubric
 from app.domain.labels import (
     Arm,
     GroupLabelRequest,
     ImportRequest,
+    ItemCandidate,
     Label,
     LabelLease,
     LabelRequest,
@@ -20,6 +21,7 @@ from app.domain.labels import (
     ReplyLabel,
     ReplyLabelRequest,
 )
+from app.domain.retention import describe_missing_text_of
 from app.domain.rubrics import RubricLabel
 from app.domain.suggestions import suggest
 from app.ports.judges import Panels
@@ -161,12 +163,10 @@ class LabelService:
                 update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
             )
         strata = await self._queue.list_strata(environments, request.run, labeller)
-        stratum = choose_stratum(strata, self._chance)
-        if stratum is None:
+        found = await self._find_candidates(strata, labeller)
+        if found is None:
             return None
-        candidates = await self._queue.draw_candidates(stratum, labeller, POOL)
-        if not candidates:
-            return None
+        stratum, candidates = found
         share = compute_random_share(_add_up(strata))
         drawn = draw_item(candidates, stratum, share, _make_lease_id(), self._chance)
         return LabelLease(
@@ -180,6 +180,17 @@ class LabelService:
             state="live",
             expires_at=self._clock(),
         )
+
+    async def _find_candidates(
+        self, strata: Sequence[QueueStratum], labeller: str
+    ) -> tuple[QueueStratum, list[ItemCandidate]] | None:
+        """Strata count groups, too, that were pruned or reduced, so one may turn out to have nothing left."""
+        left = list(strata)
+        while (stratum := choose_stratum(left, self._chance)) is not None:
+            if candidates := await self._queue.draw_candidates(stratum, labeller, POOL):
+                return stratum, candidates
+            left.remove(stratum)
+        return None
 
     async def _show(self, lease: LabelLease) -> LabelItem:
         group = await self._require_group(lease.group_id)
@@ -206,6 +217,8 @@ class LabelService:
         group = (await self._groups.find([group_id])).get(group_id)
         if group is None:
             raise NotFound(f"there is no group {group_id}")
+        if group.lacks_text:
+            raise PartsGone(describe_missing_text_of(group_id))
         return group
 
     async def _find_rubric(self, group: Group) -> Rubric | None:

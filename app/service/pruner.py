@@ -1,15 +1,16 @@
-"""Prunes in small batches with pauses, so that whoever scores meanwhile waits for none of them long."""
+"""Prunes and reduces in small batches with pauses, so that whoever scores meanwhile waits for none of them long."""
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
-from app.domain.retention import Pruned, PrunePlan, PruneRule, RunPattern
+from app.domain.keeping import KeepRule
+from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
 from app.ports.retention import RetentionStore
@@ -27,10 +28,14 @@ LOOK_SECONDS: Final = 300.0
 """How often a replica asks whether it is its turn."""
 TURN_SECONDS: Final = 120.0
 """The turn of a replica that has died is free after so long."""
-_JOB: Final = "prune"
+_PRUNING: Final = "prune"
+_REDUCING: Final = "reduce"
 
 Report = Callable[[Pruned], None]
 """Called with what each batch has removed."""
+ReduceReport = Callable[[Reduced], None]
+
+WorkT = TypeVar("WorkT")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,13 @@ class PruneSchedule:
     every_seconds: float
     runs: tuple[RunPattern, ...] = ()
     purposes: tuple[Purpose, ...] = ("train",)
+
+
+@dataclass(frozen=True)
+class ReduceSchedule:
+    keep: KeepRule
+    older_than_seconds: float
+    every_seconds: float
 
 
 class Pruner:
@@ -63,42 +75,75 @@ class Pruner:
             await self._pause(began)
         return total + await self._sweep(plan.rule, report)
 
+    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
+        return await self._store.plan_reduction(rule)
+
+    async def reduce(self, plan: ReducePlan, report: ReduceReport) -> Reduced:
+        """Until no group of the plan is left. It may be cancelled at any time: what is reported is reduced."""
+        total = Reduced()
+        after: int | None = 0 if plan.groups else None
+        while after is not None:
+            began = time.monotonic()
+            batch = await self._store.reduce_groups(plan, after, GROUPS_AT_ONCE)
+            after = batch.after
+            total += batch.reduced
+            report(batch.reduced)
+            await self._pause(began)
+        return total
+
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
         """For ever, by one replica at a time. One that dies is followed by another."""
         holder = secrets.token_hex(8)
-        while True:
-            try:
-                await self.prune_if_due(schedule, holder)
-            except Exception:
-                log.exception("old groups could not be removed; this is tried again")
-            await asyncio.sleep(min(LOOK_SECONDS, schedule.every_seconds))
+        await _repeat(lambda: self.prune_if_due(schedule, holder), schedule.every_seconds)
+
+    async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
+        """As `prune_by_schedule`. Runs may say what they keep at any time."""
+        holder = secrets.token_hex(8)
+        await _repeat(lambda: self.reduce_if_due(schedule, holder), schedule.every_seconds)
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
+        return await self._work_in_turn(_PRUNING, schedule.every_seconds, holder, lambda: self._prune_by_rule(schedule))
 
+    async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
+        """None also where neither the schedule nor a run says that anything goes."""
+        if not schedule.keep.reducible and not await self._store.has_keep_rules():
+            return None
+        every = schedule.every_seconds
+        return await self._work_in_turn(_REDUCING, every, holder, lambda: self._reduce_by_rule(schedule))
+
+    async def _work_in_turn(
+        self, job: str, every_seconds: float, holder: str, work: Callable[[], Awaitable[WorkT]]
+    ) -> WorkT | None:
         async def take_turn() -> bool:
-            every = schedule.every_seconds
-            return await self._store.take_turn(_JOB, holder, every_seconds=every, seconds=TURN_SECONDS)
+            return await self._store.take_turn(job, holder, every_seconds=every_seconds, seconds=TURN_SECONDS)
 
         if not await take_turn():
             return None
-        pruning = asyncio.ensure_future(self._prune_by_rule(schedule))
+        working = asyncio.ensure_future(work())
         try:
-            while not (await asyncio.wait({pruning}, timeout=TURN_SECONDS / 3))[0]:
+            while not (await asyncio.wait({working}, timeout=TURN_SECONDS / 3))[0]:
                 await take_turn()
         finally:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
-        await self._store.end_turn(_JOB, holder)
-        return pruning.result()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        await self._store.end_turn(job, holder)
+        return working.result()
 
     async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:
         before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
         rule = PruneRule(before=before, runs=schedule.runs, purposes=schedule.purposes)
-        pruned = await self.prune(await self.plan(rule), lambda _: None)
+        pruned = await self.prune(await self.plan(rule), _ignore)
         if pruned != Pruned():
             log.info("removed what was stored before %s: %s", f"{before:%Y-%m-%d %H:%M}", pruned)
         return pruned
+
+    async def _reduce_by_rule(self, schedule: ReduceSchedule) -> Reduced:
+        before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
+        reduced = await self.reduce(await self.plan_reduction(ReduceRule(before=before, keep=schedule.keep)), _ignore)
+        if reduced.groups:
+            log.info("reduced what was stored before %s: %s", f"{before:%Y-%m-%d %H:%M}", reduced)
+        return reduced
 
     async def _sweep(self, rule: PruneRule, report: Report) -> Pruned:
         total = Pruned()
@@ -116,3 +161,16 @@ class Pruner:
 
     async def _pause(self, began: float) -> None:
         await asyncio.sleep(max(LEAST_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))
+
+
+def _ignore(_: object) -> None:
+    """For work that nobody watches."""
+
+
+async def _repeat(work: Callable[[], Awaitable[object]], every_seconds: float) -> None:
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("old groups could not be removed or reduced; this is tried again")
+        await asyncio.sleep(min(LOOK_SECONDS, every_seconds))

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from app.domain.calibration import LEVELS, ReferencePlan, is_drawn
 from app.domain.digests import digest
-from app.domain.errors import InvalidRequest, NotFound
+from app.domain.errors import InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Case, Judgement, Mode
+from app.domain.retention import describe_missing_text_of
 from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import OwnRubric, RubricLabel
 from app.domain.runs import Readings, ScoringOptions, Votes
@@ -144,7 +145,8 @@ class Rescorer:
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
-        for an unknown group, InvalidRequest naming `options.judges` for an unknown judge."""
+        for an unknown group, InvalidRequest naming `options.judges` for an unknown judge,
+        PartsGone where what there is to score is no longer stored."""
         group = await self._require_group(group_id)
         planned = await self._plan(group, request)
         name = planned.blank.scoring_id
@@ -159,6 +161,7 @@ class Rescorer:
         stored = (await self._scorings.find([name])).get(name)
         if stored is not None and stored.outcome == "scored":
             return RescoreEstimate(stored=True)
+        _require_text(planned.group)
         hosted, options = planned.hosted, planned.blank.options
         panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
         if panel is None or task is None:
@@ -229,6 +232,7 @@ class Rescorer:
         stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)
         if stored is not None and stored.outcome == "scored":
             return RescoreResult(stored)
+        _require_text(planned.group)
         before = planned.blank if stored is None else stored
         flags, judged = await self._score_missing(planned, before)
         self._observer.record_judgements(judged.judgements)
@@ -266,6 +270,11 @@ class Rescorer:
         return flags, await self._scorer.score(
             planned.record, completions, options, group.policy, group=group, remade=remade
         )
+
+
+def _require_text(group: Group) -> None:
+    if group.lacks_text:
+        raise PartsGone(describe_missing_text_of(group.group_id))
 
 
 def _list_given_options(request: RescoreRequest) -> dict[str, object]:

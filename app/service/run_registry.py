@@ -10,6 +10,7 @@ from pydantic import Field
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld
 from app.domain.groups import Group, RunActivity
+from app.domain.keeping import KeepRule
 from app.domain.model_names import find_same_model
 from app.domain.run_costs import BudgetUsd, RunCost, build_run_cost
 from app.domain.run_health import Alarm, HealthOptions
@@ -58,6 +59,9 @@ class RunSettings(Frozen):
     """How far the run's judges must agree with people: the lower bound of the interval of their pair accuracy, from
     .5. A judge that is known to agree less raises an alarm in the run's report, and a strict run hands out no tasks
     (409). It may change at any time; left out, it stays as it is, and null removes it."""
+    keep: KeepRule | None = None
+    """What stays of the run's scored groups after a time, part by part, in place of what the settings say. It may
+    change at any time; left out, it stays as it is, and null removes it. What is gone does not come back."""
 
 
 class RunReport(Frozen):
@@ -85,7 +89,7 @@ class RunRegistry:
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
         """Conflict naming the field when the run exists with other settings: only its budget, its health,
-        `min_agreement` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without
+        `min_agreement`, `keep` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without
         prices, or a policy without a limit."""
         if settings.options.rubric is not None:
             self._panels.check_rubric(settings.options.rubric, "options.rubric")
@@ -107,7 +111,11 @@ class RunRegistry:
             run = await self._runs.set_health(name, settings.health)
         if "min_agreement" in settings.model_fields_set and run.min_agreement != settings.min_agreement:
             run = await self._runs.set_min_agreement(name, settings.min_agreement)
-        return self.remember(run)
+        return self.remember(await self._set_keep(run, settings))
+
+    async def _set_keep(self, run: Run, settings: RunSettings) -> Run:
+        given = "keep" in settings.model_fields_set and run.keep != settings.keep
+        return await self._runs.set_keep(run.name, settings.keep) if given else run
 
     async def _check_shadow(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
         """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
@@ -251,6 +259,7 @@ class RunRegistry:
             lag_policy=settings.lag_policy,
             health=settings.health or HealthOptions(),
             min_agreement=settings.min_agreement,
+            keep=settings.keep,
             created_at=self._clock(),
         )
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, mode
 
 from app.domain.access import Scopes
 from app.domain.judging import Mode
+from app.domain.keeping import KeepRule
 from app.domain.parts import PartRules, RetryWindows
 from app.domain.retention import RunPattern
 from app.domain.runs import Purpose, ScoringOptions
@@ -127,6 +128,15 @@ class HealthSettings(Frozen):
     """Seconds that one attempt may take."""
 
 
+class KeepSettings(KeepRule):
+    """As KeepRule, and when. Runs may say something else."""
+
+    after_hours: Annotated[float, Field(ge=0, le=24 * 365)] = 24.0
+    """Scored training groups are whole for so long. Give exports, labels and whoever looks at groups time."""
+    every_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 1.0
+    """How often one of the replicas looks for older ones."""
+
+
 class RetentionSettings(Frozen):
     older_than_days: Positive | None = None
     """Groups that are older are removed, with their rollouts and judgements, and so are leases that ended, idempotency
@@ -138,6 +148,10 @@ class RetentionSettings(Frozen):
     """Only groups of these runs, or of all that begin `so*`; all by default."""
     purposes: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("train",)
     """Only groups of these purposes: `train`, `eval`."""
+    keep: KeepSettings = KeepSettings()
+    """What stays of scored training groups after a time, each part `full` (all of it), `sample` (in a share of the
+    groups) or `digest` (a digest and a size alone). Runs may choose for themselves (`PUT /runs/{run}`). See
+    `docs/retention.md`."""
 
 
 class SignInSettings(Frozen):

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select
 from app.domain.digests import digest_of_text
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
+from app.domain.keeping import ReducedCompletion
 from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
 from app.domain.runs import Policy
 from app.domain.scores import Score
@@ -94,6 +95,7 @@ def build_rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[st
         "position": position,
         "rollout_id": rollout.rollout_id,
         "completion": encode_completion(rollout.completion),
+        "reduced": None if rollout.reduced is None else encode(rollout.reduced),
         **build_score_columns(rollout.score),
     }
 
@@ -170,7 +172,8 @@ def _build_judgement_row(
         "judge": judgement.judge,
         "failed": judgement.error is not None,
         "prompt_digest": prompt_digest,
-        "answer": encode(judgement, exclude={"prompt", "purpose"}),
+        "answer": encode(judgement, exclude={"prompt", "purpose", "reduced"}),
+        "reduced": None,
         "purpose": None if judgement.purpose == "score" else judgement.purpose,
         "input_tokens": judgement.input_tokens,
         "output_tokens": judgement.output_tokens,
@@ -191,15 +194,17 @@ def load_groups(connection: Connection, statement_filter: ColumnElement[bool], l
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:
+        read = (rollouts.c[name] for name in ("group_sequence", "rollout_id", "completion", "score", "reduced"))
         members = (
-            select(rollouts.c.group_sequence, rollouts.c.rollout_id, rollouts.c.completion, rollouts.c.score, *_BESIDE)
+            select(*read, *_BESIDE)
             .where(rollouts.c.group_sequence.in_([row["sequence"] for row in heads]))
             .order_by(rollouts.c.group_sequence, rollouts.c.position)
         )
         for row in connection.execute(members).mappings():
             completion = decode(Completion, row["completion"])
+            reduced = None if row["reduced"] is None else decode(ReducedCompletion, row["reduced"])
             by_group[row["group_sequence"]].append(
-                Rollout(rollout_id=row["rollout_id"], completion=completion, score=decode_score(row))
+                Rollout(rollout_id=row["rollout_id"], completion=completion, score=decode_score(row), reduced=reduced)
             )
     return [_parse_group(row, by_group[row["sequence"]]) for row in heads]
 

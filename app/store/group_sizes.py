@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, Executable, LargeBinary, Table, cast, func, literal, select
@@ -52,9 +53,9 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
     )
     return [
         count(groups, groups.c.sequence, "head"),
-        count(rollouts, rollouts.c.group_sequence, "completion", "score"),
+        count(rollouts, rollouts.c.group_sequence, "completion", "score", "reduced"),
         count(scores, scores.c.group_sequence),
-        count(judgements, judgements.c.group_sequence, "answer"),
+        count(judgements, judgements.c.group_sequence, "answer", "reduced"),
         rescored,
         prompted,
     ]
@@ -62,20 +63,40 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
 
 def _measure_bytes(connection: Connection, column: ColumnElement[str]) -> ColumnElement[int]:
     if connection.dialect.name == "postgresql":
-        return func.octet_length(column)
-    return func.length(cast(column, LargeBinary))
+        return func.coalesce(func.octet_length(column), 0)
+    return func.coalesce(func.length(cast(column, LargeBinary)), 0)
 
 
-def estimate_group_bytes(connection: Connection, run: str | None, environment: str, purpose: str) -> float:
-    """The mean of some groups of the run; 0 where there are none."""
-    here = (
-        groups.c.run.is_not_distinct_from(run),
-        groups.c.environment == environment,
-        groups.c.purpose == purpose,
-    )
+@dataclass(frozen=True)
+class GroupKind:
+    """Groups that are alike in size: of one run, environment and purpose, with the same parts missing."""
+
+    run: str | None
+    environment: str
+    purpose: str
+    reduced: int | None
+
+
+def match_kind(kind: GroupKind) -> list[ColumnElement[bool]]:
+    return [
+        groups.c.run.is_not_distinct_from(kind.run),
+        groups.c.environment == kind.environment,
+        groups.c.purpose == kind.purpose,
+        groups.c.reduced.is_not_distinct_from(kind.reduced),
+    ]
+
+
+def draw_groups(connection: Connection, kind: GroupKind, *where: ColumnElement[bool]) -> list[int]:
+    """The sequences of some groups of a kind."""
+    here = (*match_kind(kind), *where)
     sequences: set[int] = set()
     for order in (groups.c.sequence, groups.c.sequence.desc()):
         found = select(groups.c.sequence).where(*here).order_by(order).limit(SAMPLES // 2)
         sequences.update(connection.execute(found).scalars())
-    sizes = measure_groups(connection, sorted(sequences)).values()
+    return sorted(sequences)
+
+
+def estimate_group_bytes(connection: Connection, kind: GroupKind) -> float:
+    """The mean of some groups of the kind; 0 where there are none."""
+    sizes = measure_groups(connection, draw_groups(connection, kind)).values()
     return sum(sizes) / len(sizes) if sizes else 0.0

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, literal_column, select
 
 from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
-from app.domain.judging import Judgement, JudgingPurpose
+from app.domain.judging import Judgement
+from app.domain.keeping import ReducedReading
 from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.views import GroupViews
 from app.store.database import Database
@@ -123,10 +125,13 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     )
 
 
+_ANSWERS: Final = (judgements.c.answer, judgements.c.purpose, judgements.c.reduced)
+
+
 def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str, list[StoredReading]]:
     """By group, in the order in which they were stored."""
     made = (
-        select(groups.c.group_id, judgements.c.answer, judgements.c.purpose, prompts.c.body, scorings.c.scoring_id)
+        select(groups.c.group_id, prompts.c.body, scorings.c.scoring_id, *_ANSWERS)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
@@ -134,17 +139,21 @@ def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str,
         .order_by(judgements.c.sequence)
     )
     found: defaultdict[str, list[StoredReading]] = defaultdict(list)
-    for group_id, answer, purpose, prompt, scoring_id in connection.execute(made):
-        judgement = _parse_judgement(answer, purpose, prompt)
-        found[group_id].append(StoredReading(judgement=judgement, scoring_id=scoring_id or ""))
+    for row in connection.execute(made).mappings():
+        reading = StoredReading(judgement=_parse_judgement(row), scoring_id=row["scoring_id"] or "")
+        found[row["group_id"]].append(reading)
     return found
 
 
-def _parse_judgement(answer: str, purpose: JudgingPurpose | None, prompt: str | None) -> Judgement:
-    judgement = decode(Judgement, answer)
-    if purpose is not None:
-        judgement = judgement.model_copy(update={"purpose": purpose})
-    return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
+def _parse_judgement(row: RowMapping) -> Judgement:
+    beside: dict[str, object] = {}
+    if row["purpose"] is not None:
+        beside["purpose"] = row["purpose"]
+    if row["body"] is not None:
+        beside["prompt"] = decode_json(row["body"])
+    if row["reduced"] is not None:
+        beside["reduced"] = decode(ReducedReading, row["reduced"])
+    return decode(Judgement, row["answer"]).model_copy(update=beside)
 
 
 def _build_statistics_row(rollup: Rollup) -> StatisticsRow:

@@ -11,6 +11,7 @@ from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.health_tables import health_readings, run_anchors
 from app.store.judge_tables import judgements
+from app.store.reduced_parts import has_text
 from app.store.tables import groups, tasks
 
 FIRST_GROUPS: Final = 64
@@ -36,7 +37,7 @@ def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
         select(groups.c.sequence, groups.c.environment, tasks.c.label)
         .join(tasks, tasks.c.task_id == groups.c.task_id)
         .where(groups.c.sequence.in_(early), groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
-        .where(groups.c.size > 1, groups.c.absolute_sum > 0)
+        .where(groups.c.size > 1, groups.c.absolute_sum > 0, has_text())
         .order_by(groups.c.sequence)
         .limit(FIRST_GROUPS)
     )
@@ -47,7 +48,8 @@ def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
 
 def add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
     """All that the run has then."""
-    for sequence in chosen:
+    still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
+    for sequence in sorted(connection.execute(still).scalars()):
         row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
         connection.execute(database.insert_new(run_anchors), row)
     return load_anchors(connection, run)
@@ -73,7 +75,7 @@ def find_unread_group(connection: Connection, run: str) -> Group | None:
     newest = (
         select(groups.c.sequence)
         .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored")
-        .where(groups.c.absolute_sum > 0, ~read.where(health_readings.c.kind == "shadow").exists())
+        .where(groups.c.absolute_sum > 0, has_text(), ~read.where(health_readings.c.kind == "shadow").exists())
         .order_by(groups.c.sequence.desc())
         .limit(1)
     )

@@ -38,6 +38,8 @@ class JudgementTable(TableRecord, table=True):
     """Digest of the request, as in `judge_cache`."""
     purpose: str | None = None
     """What it was for, if not for a score."""
+    reduced: str | None = Field(default=None, sa_type=Text)
+    """What stands for a prompt and an answer that are not kept."""
 
 
 class JudgeCacheTable(TableRecord, table=True):

@@ -25,6 +25,7 @@ from app.ports.labelling import LabelQueue
 from app.store.database import Database
 from app.store.label_rows import draw_sequences, load_candidates, parse_lease
 from app.store.label_tables import label_leases, labels
+from app.store.reduced_parts import has_text
 from app.store.rollup_tables import rollups
 from app.store.rows import encode, filter_storable, insert_rows
 from app.store.tables import groups
@@ -136,6 +137,7 @@ def _match_stratum(stratum: QueueStratum) -> list[ColumnElement[bool]]:
         groups.c.environment == stratum.environment,
         groups.c.run.is_(None) if stratum.run is None else groups.c.run == stratum.run,
         groups.c.outcome == "scored",
+        has_text(),
     ]
 
 
@@ -260,6 +262,13 @@ def lock_group(connection: Connection, group_id: str) -> None:
     connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id).with_for_update()).all()
 
 
+def _is_reduced(connection: Connection, group_id: str) -> bool:
+    return (
+        connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id, ~has_text())).first()
+        is not None
+    )
+
+
 def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
     """Whether the item is held or labelled by others since it was chosen."""
     here = label_leases.c.group_id == lease.group_id
@@ -274,7 +283,7 @@ def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
 def _claim_item(connection: Connection, database: Database, lease: LabelLease, seconds: float) -> LabelLease | None:
     lock_group(connection, lease.group_id)
     now = database.read_lease_clock(connection)
-    if is_taken(connection, lease, now):
+    if is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
         return None
     stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
     connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))

@@ -116,7 +116,7 @@ def insert_members(
             "group_id": row["group_id"],
             "place": member.place,
             "scope": row["scope"],
-            "said": member.completion.identity_digest,
+            "said": member.said,
             "completion": None if own_group else encode_completion(member.completion),
             "own_group": own_group,
             "state": "answered" if held_until is None else "held",
@@ -177,7 +177,14 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
     if group is None:
         return None
     row = open_group(connection, cohort, group_id, 0, now, 0.0)
-    members = [Member(place=rollout.place, completion=rollout.completion) for rollout in group.rollouts]
+    members = [
+        Member(
+            place=rollout.place,
+            completion=rollout.completion,
+            known_as="" if rollout.reduced is None else rollout.reduced.identity,
+        )
+        for rollout in group.rollouts
+    ]
     insert_members(connection, row, members, now)
     closed = {"state": "closed", "missing": cohort.size - len(members), "closed_at": now, "due": None}
     connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))

@@ -1,15 +1,16 @@
 """Which groups may go, and how a few of them go."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, or_, select
 
-from app.domain.retention import GroupsOfRun, KeptGroups, Pruned, PrunePlan, PruneRule
+from app.domain.retention import GroupsOfRun, KeptGroups, Pruned, PrunePlan, PruneRule, ReduceRule
 from app.domain.rollups import CountedGroup
+from app.domain.runs import Purpose
 from app.store.database import Database
-from app.store.group_sizes import estimate_group_bytes, measure_groups
+from app.store.group_sizes import GroupKind, estimate_group_bytes, measure_groups
 from app.store.health_tables import run_anchors
 from app.store.judge_tables import judgements
 from app.store.label_tables import label_leases, labels
@@ -21,7 +22,7 @@ from app.store.rows import insert_rows, match_names, to_micros
 from app.store.sealed_rollups import lock_sealed, seal
 from app.store.tables import groups, prompts, rescores, rollouts, scores, scorings, tasks
 
-_ALL: Final = (groups.c.run, groups.c.environment, groups.c.purpose)
+GROUP_KIND: Final = (groups.c.run, groups.c.environment, groups.c.purpose, groups.c.reduced)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PreparedBatch:
     bytes: dict[int, int]
 
 
-def _choose_groups(rule: PruneRule) -> list[ColumnElement[bool]]:
+def choose_groups(rule: PruneRule | ReduceRule) -> list[ColumnElement[bool]]:
     """Those that the rule is about, whether they are kept or not."""
     chosen: list[ColumnElement[bool]] = []
     if rule.before is not None:
@@ -45,14 +46,14 @@ def _choose_groups(rule: PruneRule) -> list[ColumnElement[bool]]:
     return chosen
 
 
-def _build_reason(rule: PruneRule) -> ColumnElement[str | None]:
+def build_reason(purposes: Sequence[Purpose]) -> ColumnElement[str | None]:
     """Why a group stays; null if it may go."""
     is_labelled = or_(
         exists().where(labels.c.group_id == groups.c.group_id),
         exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
     )
     return case(
-        (groups.c.purpose.not_in(rule.purposes), "purpose"),
+        (groups.c.purpose.not_in(purposes), "purpose"),
         (groups.c.outcome == "pending", "pending"),
         (groups.c.counted != 1, "uncounted"),
         (is_labelled, "labelled"),
@@ -66,9 +67,9 @@ def _build_reason(rule: PruneRule) -> ColumnElement[str | None]:
 
 
 def plan_pruning(connection: Connection, rule: PruneRule) -> PrunePlan:
-    reason = _build_reason(rule).label("reason")
-    marked = select(*_ALL, groups.c.size, groups.c.sequence, reason).where(*_choose_groups(rule)).subquery()
-    place = (marked.c.run, marked.c.environment, marked.c.purpose)
+    reason = build_reason(rule.purposes).label("reason")
+    marked = select(*GROUP_KIND, groups.c.size, groups.c.sequence, reason).where(*choose_groups(rule)).subquery()
+    place = (marked.c.run, marked.c.environment, marked.c.purpose, marked.c.reduced)
     counts = (
         select(*place, marked.c.reason, func.count(), func.sum(marked.c.size), func.max(marked.c.sequence))
         .group_by(*place, marked.c.reason)
@@ -77,25 +78,15 @@ def plan_pruning(connection: Connection, rule: PruneRule) -> PrunePlan:
     removable: list[GroupsOfRun] = []
     kept: dict[Any, int] = {}
     last = 0
-    for run, environment, purpose, because, count, size, newest in connection.execute(counts):
+    for *kind, because, count, size, newest in connection.execute(counts):
         if because is not None:
             kept[because] = kept.get(because, 0) + count
             continue
         last = max(last, newest)
-        mean = estimate_group_bytes(connection, run, environment, purpose)
-        removable.append(
-            GroupsOfRun(
-                run=run,
-                environment=environment,
-                purpose=purpose,
-                groups=count,
-                rollouts=size,
-                bytes=round(count * mean),
-            )
-        )
+        removable.append(_size_groups(connection, GroupKind(*kind), count, size))
     return PrunePlan(
         rule=rule,
-        removable=tuple(removable),
+        removable=tuple(add_up_runs(removable)),
         kept=tuple(KeptGroups(because=because, groups=count) for because, count in sorted(kept.items())),
         last=last,
         excess_bytes=None if rule.keep_bytes is None else max(0, _estimate_all(connection) - rule.keep_bytes),
@@ -104,18 +95,31 @@ def plan_pruning(connection: Connection, rule: PruneRule) -> PrunePlan:
 
 def load_run_sizes(connection: Connection, *where: ColumnElement[bool]) -> list[GroupsOfRun]:
     """All stored groups by run, with their bytes as some of them have."""
-    counts = select(*_ALL, func.count(), func.sum(groups.c.size)).where(*where).group_by(*_ALL).order_by(*_ALL)
-    return [
-        GroupsOfRun(
-            run=run,
-            environment=environment,
-            purpose=purpose,
-            groups=count,
-            rollouts=size,
-            bytes=round(count * estimate_group_bytes(connection, run, environment, purpose)),
-        )
-        for run, environment, purpose, count, size in connection.execute(counts)
-    ]
+    counts = (
+        select(*GROUP_KIND, func.count(), func.sum(groups.c.size))
+        .where(*where)
+        .group_by(*GROUP_KIND)
+        .order_by(*GROUP_KIND)
+    )
+    return add_up_runs(
+        _size_groups(connection, GroupKind(*kind), count, size) for *kind, count, size in connection.execute(counts)
+    )
+
+
+def _size_groups(connection: Connection, kind: GroupKind, count: int, size: int) -> GroupsOfRun:
+    return GroupsOfRun.model_validate(
+        {"run": kind.run, "environment": kind.environment, "purpose": kind.purpose, "groups": count, "rollouts": size}
+        | {"bytes": round(count * estimate_group_bytes(connection, kind))}
+    )
+
+
+def add_up_runs(kinds: Iterable[GroupsOfRun]) -> list[GroupsOfRun]:
+    """Whatever is missing of them, groups of one run, environment and purpose count together."""
+    found: dict[tuple[str | None, str, str], GroupsOfRun] = {}
+    for each in kinds:
+        key = (each.run, each.environment, each.purpose)
+        found[key] = each if key not in found else found[key] + each
+    return list(found.values())
 
 
 def _estimate_all(connection: Connection) -> int:
@@ -126,7 +130,7 @@ def prepare_batch(connection: Connection, plan: PrunePlan, after: int, limit: in
     """Reads alone, since all that takes long is done here. A group that cannot be read is left where it is."""
     wanted = (
         select(groups.c.sequence, groups.c.group_id)
-        .where(*_choose_groups(plan.rule), _build_reason(plan.rule).is_(None))
+        .where(*choose_groups(plan.rule), build_reason(plan.rule.purposes).is_(None))
         .where(groups.c.sequence > after, groups.c.sequence <= plan.last)
         .order_by(groups.c.sequence)
         .limit(limit)
@@ -144,15 +148,22 @@ def prepare_batch(connection: Connection, plan: PrunePlan, after: int, limit: in
         rule=plan.rule,
         after=max(sequences.values()) if full else None,
         addends=addends,
-        states=_load_states(connection, list(addends)),
+        states=load_states(connection, list(addends)),
         bytes=measure_groups(connection, list(addends)),
     )
 
 
-def _load_states(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[Any, ...]]:
-    """What differs once a group was scored further. The scores of a rollout never change."""
+def load_states(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[Any, ...]]:
+    """What differs once a group was scored further or reduced. The scores of a rollout never change."""
     made = select(func.max(judgements.c.sequence)).where(judgements.c.group_sequence == groups.c.sequence)
-    state = (groups.c.outcome, groups.c.scored, groups.c.unscored, groups.c.head, made.scalar_subquery())
+    state = (
+        groups.c.outcome,
+        groups.c.scored,
+        groups.c.unscored,
+        groups.c.head,
+        groups.c.reduced,
+        made.scalar_subquery(),
+    )
     found = select(groups.c.sequence, *state).where(groups.c.sequence.in_(sequences))
     return {sequence: tuple(rest) for sequence, *rest in connection.execute(found)}
 
@@ -170,10 +181,10 @@ def remove_batch(connection: Connection, database: Database, batch: PreparedBatc
     )
     rows = {sequence: (group_id, size) for sequence, group_id, size in connection.execute(held)}
     may_go = select(groups.c.sequence).where(
-        and_(*_choose_groups(batch.rule), _build_reason(batch.rule).is_(None)), groups.c.sequence.in_(rows)
+        and_(*choose_groups(batch.rule), build_reason(batch.rule.purposes).is_(None)), groups.c.sequence.in_(rows)
     )
     free = set(connection.execute(may_go).scalars())
-    states = _load_states(connection, free)
+    states = load_states(connection, free)
     going = [sequence for sequence in sorted(free) if states[sequence] == batch.states[sequence]]
     if not going:
         return Pruned()
@@ -200,6 +211,11 @@ def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
     for table in (scorings, scores, rollouts):
         connection.execute(delete(table).where(table.c.group_sequence.in_(sequences)))
     connection.execute(delete(groups).where(groups.c.sequence.in_(sequences)))
+    return delete_unused_prompts(connection, digests)
+
+
+def delete_unused_prompts(connection: Connection, digests: Collection[str]) -> int:
+    """Those of them that no judgement and no task uses."""
     if not digests:
         return 0
     unused = [~exists().where(table.c.prompt_digest == prompts.c.digest) for table in (judgements, tasks)]

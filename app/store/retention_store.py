@@ -5,14 +5,16 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, select, update
 
-from app.domain.retention import LeftoverKind, PrunePlan, PruneRule
-from app.ports.retention import PrunedBatch, RetentionStore, SweptBatch
+from app.domain.retention import LeftoverKind, PrunePlan, PruneRule, ReducePlan, ReduceRule
+from app.ports.retention import PrunedBatch, ReducedBatch, RetentionStore, SweptBatch
 from app.store.database import Database
 from app.store.judge_tables import judge_cache
 from app.store.lease_tables import leases
 from app.store.pruning import plan_pruning, prepare_batch, remove_batch
+from app.store.reduction import prepare_reduction, reduce_batch
+from app.store.reduction_plans import load_keep_rules, plan_reduction
 from app.store.retention_tables import job_turns, pruned_groups
-from app.store.rows import match_names, to_micros
+from app.store.rows import from_micros, match_names, to_micros
 from app.store.tables import idempotency_keys
 
 _MICROSECONDS: Final = 1_000_000
@@ -48,6 +50,18 @@ class SqlRetentionStore(RetentionStore):
         if keys:
             removed = await self._database.write(lambda connection: _delete(connection, table, key, keys, old), kind)
         return SweptBatch(removed, str(keys[-1]) if len(keys) == limit else None)
+
+    async def has_keep_rules(self) -> bool:
+        return bool(await self._database.read(load_keep_rules))
+
+    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
+        return await self._database.read(lambda connection: plan_reduction(connection, rule))
+
+    async def reduce_groups(self, plan: ReducePlan, after: int, limit: int) -> ReducedBatch:
+        at = from_micros(self._database.read_clock())
+        batch = await self._database.read(lambda connection: prepare_reduction(connection, plan, after, limit, at))
+        reduced = await self._database.write(lambda connection: reduce_batch(connection, batch), "groups")
+        return ReducedBatch(reduced, batch.after)
 
     async def take_turn(self, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
         return await self._database.write(

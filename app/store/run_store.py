@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, Select, func, literal_column, sel
 from app.domain.digests import canonical_json
 from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
+from app.domain.keeping import KeepRule
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions, Hold
@@ -64,6 +65,10 @@ class SqlRunStore(RunStore):
         values = {"min_agreement": min_agreement}
         return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
 
+    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
+        values = {"keep": None if keep is None else encode(keep)}
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
     async def get_ledger(self, name: str) -> RunLedger:
         return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
 
@@ -114,6 +119,7 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
         "health": None if run.health == HealthOptions() else encode(run.health),
         "held": None,
         "min_agreement": run.min_agreement,
+        "keep": None if run.keep is None else encode(run.keep),
         "created_at": to_micros(run.created_at),
     }
     added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
@@ -166,6 +172,7 @@ def load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             max_lag=row["max_lag"],
             lag_policy=row["lag_policy"],
             min_agreement=row["min_agreement"],
+            keep=None if row["keep"] is None else decode(KeepRule, row["keep"]),
             pins=tuple(pinned[row["name"]]),
             health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
             held=None if row["held"] is None else decode(Hold, row["held"]),

@@ -20,6 +20,7 @@ from app.ports.store import ScoringStore
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, build_score_columns, decode_score
 from app.store.group_store import insert_judgements
+from app.store.reduced_parts import ALL_BITS, PART_BITS
 from app.store.rows import decode, encode, filter_storable, from_micros, insert_rows, to_micros
 from app.store.tables import groups, rescores, scorings
 
@@ -105,6 +106,10 @@ def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -
         insert_rows(connection, rescores, rows)
     made = [(group_sequence, judgement) for judgement in scoring.judgements]
     insert_judgements(connection, database, made, sequence)
+    if made:  # whose prompts are here again
+        whole = groups.c.reduced.bitwise_and(ALL_BITS - PART_BITS["judge_prompts"])
+        here = (groups.c.sequence == group_sequence, groups.c.reduced.is_not(None))
+        connection.execute(update(groups).where(*here).values(reduced=whole))
     return stored
 
 

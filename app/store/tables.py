@@ -64,6 +64,8 @@ class RunTable(TableRecord, table=True):
     health: str | None = Field(default=None, sa_type=Text)
     held: str | None = Field(default=None, sa_type=Text)
     min_agreement: float | None = None
+    keep: str | None = Field(default=None, sa_type=Text)
+    """What stays of its scored groups, if it says so."""
 
 
 class PinTable(TableRecord, table=True):
@@ -117,6 +119,8 @@ class GroupTable(TableRecord, table=True):
     lag: int | None = Field(default=None, sa_type=BigInteger)
     stale: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if the group is flagged `stale`."""
+    reduced: int | None = None
+    """The bits of parts that are not kept, as in `reduced_parts`; null where all are."""
 
 
 class RolloutTable(TableRecord, table=True):
@@ -135,6 +139,8 @@ class RolloutTable(TableRecord, table=True):
     uncalibrated: str | None = None
     score: str = Field(sa_type=Text)
     completion: str = Field(sa_type=Text)
+    reduced: str | None = Field(default=None, sa_type=Text)
+    """What stands for parts of the completion that are not kept."""
 
 
 class ScoreTable(TableRecord, table=True):

@@ -73,6 +73,28 @@ def test_what_was_said_goes_and_nothing_else(url: str) -> None:
     )
 
 
+def read_reduced(url: str) -> list[str]:
+    async def read() -> list[str]:
+        async with opened(url) as store:
+            found = await store.groups.find([*(f"g{n}" for n in range(30)), "eval"])
+            return sorted(name for name, group in found.items() if group.lacks_text)
+
+    return asyncio.run(read())
+
+
+def test_parts_are_replaced_by_digests_after_a_dry_run_said_which(url: str) -> None:
+    asked = ("prune", "--keep", "text=digest,thought=digest", "--older-than", "2h", "--run", "tw*")
+    dry, none = ended(*asked, "--dry-run"), read_reduced(url)
+    done, again = ended(*asked, "--yes"), ended(*asked, "--yes")
+    assert (list_lines(dry), none, list_lines(done)[-1], list_lines(again), len(read_reduced(url))) == (
+        ["twig, gsm8k: 10 groups, 20 rollouts", "two, gsm8k: 10 groups, 20 rollouts", "to reduce: 20 groups"],
+        [],
+        "reduced 20 groups, 40 rollouts",
+        ["to reduce: 0 groups"],
+        20,
+    )
+
+
 def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
     done = ended("prune", "--older-than", "30d")  # there is nobody to say yes
     assert (done.returncode, len(read_groups(url))) == (1, 31)
@@ -85,6 +107,12 @@ def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
         (("--older-than", "soon"), "--older-than must be a number with h, d or w, such as 30d: 'soon'"),
         (("--to-size", "-1"), "--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: '-1'"),
         (("--run", "No Run"), "runs.0: String should match pattern"),
+        (("--keep", "tokens=digest"), "keep: Value error, logprobs cannot be 'full' where tokens is 'digest'"),
+        (("--keep", "everything"), "keep.everything: Extra inputs are not permitted"),
+        (
+            ("--keep", "text=digest,thought=digest", "--purpose", "eval"),
+            "--keep goes with --older-than and --run alone",
+        ),
         (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
     ],
 )
@@ -109,3 +137,13 @@ def test_a_service_removes_what_is_old_where_that_is_set(url: str) -> None:
         while len(left := service.get("/groups").json()["groups"]) > 11 and time.monotonic() < until:
             time.sleep(0.01)
     assert sorted({each["run"] for each in left}) == ["one", "run"]
+
+
+def test_a_service_reduces_what_is_old_where_that_is_set(url: str) -> None:
+    keep = {"text": "digest", "thought": "digest", "after_hours": 2}
+    settings = Settings.model_validate({"database_url": url, "retention": {"keep": keep}})
+    with TestClient(create_app(settings, environments={}), base_url="http://127.0.0.1"):
+        until = time.monotonic() + 20
+        while len(reduced := read_reduced(url)) < 30 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert reduced == sorted(f"g{n}" for n in range(30))

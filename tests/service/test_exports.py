@@ -161,6 +161,7 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
         "flags": [],
         "judges": ["sage"],
         "scoring_digest": "",
+        "not_kept": [],
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, RunActivity
+from app.domain.keeping import KeepRule
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
 from app.domain.runs import LagLimitChange, Pin, Run
@@ -98,6 +99,9 @@ class FaultyRuns(RunStore):
 
     async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
         return await self.inner.set_min_agreement(name, min_agreement)
+
+    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
+        return await self.inner.set_keep(name, keep)
 
     async def get_ledger(self, name: str) -> RunLedger:
         return await self.inner.get_ledger(name)

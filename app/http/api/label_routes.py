@@ -97,7 +97,7 @@ SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "l
 
 def create_label_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 503)
 
     @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
     async def next_item(

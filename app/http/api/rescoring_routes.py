@@ -21,7 +21,7 @@ EXAMPLES = {
 
 def create_rescoring_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 408, 413, 415, 422, 429, 503)
+    refusals = document_problems(400, 401, 404, 408, 410, 413, 415, 422, 429, 503)
 
     @router.post(
         "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals

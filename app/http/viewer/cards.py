@@ -6,6 +6,7 @@ from typing import Final
 
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, JudgingPurpose, Verdict
+from app.domain.keeping import PartDigest, ReducedCompletion, ReducedReading
 from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Message
@@ -78,6 +79,8 @@ class CompletionCard:
     tokens: int | None
     text: Excerpt | None
     lines: tuple[MessageLine, ...]
+    not_kept: tuple[str, ...]
+    """A line for each part that is not kept."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class JudgeReadingView:
     verdicts: tuple[tuple[PresentedCandidate, Verdict, tuple[CriterionChip, ...]], ...]
     prompt: Excerpt | None
     raw: Excerpt | None
+    not_kept: tuple[str, ...]
 
 
 def build_cards(group: Group) -> tuple[CompletionCard, ...]:
@@ -152,7 +156,25 @@ def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None)
         tokens=None if completion.token_ids is None else len(completion.token_ids),
         text=None if completion.text is None else cut_excerpt(completion.text),
         lines=build_lines(completion.messages or ()),
+        not_kept=_describe_missing(rollout.reduced, ("text", "thought", "tokens", "logprobs")),
     )
+
+
+def _describe_missing(reduced: ReducedCompletion | ReducedReading | None, names: Sequence[str]) -> tuple[str, ...]:
+    if reduced is None:
+        return ()
+    who = "the run keeps" if reduced.by == "run" else "the settings keep"
+    digests: list[tuple[str, PartDigest | None]] = [(name, getattr(reduced, name)) for name in names]
+    return tuple(
+        f"{name}: {who} a digest alone since {reduced.at:%Y-%m-%d %H:%M} UTC"
+        f" ({_describe_size(digest)}, sha256 {digest.sha256[:16]}…)"
+        for name, digest in digests
+        if digest is not None
+    )
+
+
+def _describe_size(digest: PartDigest) -> str:
+    return f"{digest.count:,} numbers" if digest.characters is None else f"{digest.characters:,} characters"
 
 
 def _write_sum(score: Score) -> str:
@@ -239,6 +261,7 @@ def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> 
         ),
         prompt=cut_excerpt(judgement.prompt, 4000) if judgement.prompt else None,
         raw=cut_excerpt(judgement.raw, 4000) if judgement.raw else None,
+        not_kept=_describe_missing(judgement.reduced, ("prompt", "raw")),
     )
 
 

@@ -26,7 +26,7 @@ _MEANINGS = {
     404: "Not found.",
     408: "The body did not arrive in time.",
     409: "Conflicts with what is stored: a run's pinned options, an existing event, a world's parent, a closed world.",
-    410: "The group was pruned: it is in the statistics, but no longer stored.",
+    410: "The group was pruned, or a part of it that this needs is not kept: it is in the statistics alone.",
     413: "The body is too large.",
     415: "The body is not `application/json`, or is compressed.",
     422: "The request is invalid; `errors` names each field.",

@@ -93,6 +93,9 @@ class LabelRows:
         group = stored.get(label.group_id or "")
         if group is None:
             return
+        if group.group.lacks_text:
+            self.left_out["reduced"] += 1
+            return
         rows = [*_build_group_rows(label, group)]
         self.left_out["no_pair"] += not rows
         yield from rows

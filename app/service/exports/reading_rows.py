@@ -69,6 +69,8 @@ class ReadingFilter:
             return "offline_judge"
         if self._wanted.judge not in (None, judgement.judge):
             return "other_judge"
+        if judgement.reduced is not None:
+            return "reduced"
         if (
             judgement.purpose == "references"
             or judgement.error is not None

@@ -73,6 +73,8 @@ class RolloutRow(RowOrigin):
     flags: tuple[str, ...]
     judges: tuple[str, ...]
     scoring_digest: str
+    not_kept: tuple[str, ...]
+    """Parts of the completion that it was sent with and that are not kept: `thought`, `tokens`, `logprobs`."""
 
 
 class PrivateRow(RolloutRow):
@@ -176,6 +178,7 @@ def build_rollout_row(stored: StoredGroup, index: int, rollout: Rollout, *, priv
         flags=(*stored.group.flags, *score.flags),
         judges=score.judges,
         scoring_digest=score.scoring_digest,
+        not_kept=() if rollout.reduced is None else rollout.reduced.missing,
     )
     return _build_private_row(row, stored, rollout) if private else row
 

@@ -115,6 +115,8 @@ class RowFilter:
 
     def __init__(self, wanted: ExportRequest, not_for_training: Collection[str]) -> None:
         self._wanted = wanted
+        self._needed = frozenset({"text"} if wanted.shape == "rollouts" else {"text", "thought"})
+        """The parts without which there is no row."""
         self._not_for_training = (
             frozenset() if wanted.offline_judge else frozenset(not_for_training) - {wanted.judge or ""}
         )
@@ -146,6 +148,8 @@ class RowFilter:
         return admitted
 
     def _find_refusal(self, rollout: Rollout) -> LeftOut | None:
+        if rollout.reduced is not None and not self._needed.isdisjoint(rollout.reduced.missing):
+            return "reduced"
         if not self._not_for_training.isdisjoint(rollout.score.judges):
             return "offline_judge"
         return None if self._wanted.judge in (None, *rollout.score.judges) else "other_judge"

@@ -1,0 +1,149 @@
+"""What is reduced says so wherever it is read; a repeat gets its scores, and what needs the text is refused."""
+
+import asyncio
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import JsonValue
+from sqlalchemy import delete
+
+from app.domain.keeping import KeepRule
+from app.domain.retention import ReduceRule
+from app.service.pruner import Pruner
+from app.service.request_models import TaskBatch
+from app.store.database import open_writer
+from app.store.part_tables import part_members, parts
+from tests.support.playground import World, gateway
+from tests.support.store_cases import opened
+
+AFTER = datetime(2040, 1, 1, tzinfo=UTC)  # of all that the gateway's clock says
+TOKENS: dict[str, JsonValue] = {"token_ids": [1, 2, 3], "logprobs": [-0.5, -0.25, 0.0]}
+WITHOUT_TEXT = KeepRule(text="digest", thought="digest")
+WITHOUT_TOKENS = KeepRule(tokens="digest", logprobs="digest")
+SHAPES = ("rollouts", "sft", "dpo", "kto")
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
+async def reduce(database: Path, keep: KeepRule = WITHOUT_TEXT) -> int:
+    async with opened(f"sqlite:///{database}") as store:
+        pruner = Pruner(store.retention, pauses=0.0)
+        plan = await pruner.plan_reduction(ReduceRule(before=AFTER, keep=keep))
+        return (await pruner.reduce(plan, lambda _: None)).groups
+
+
+async def take(client: httpx.AsyncClient) -> dict[str, Any]:
+    looked = await client.post("/envs/toy/next-batch", json={"run": "a", "batch_size": 1, "cursor": 7})
+    (task,) = TaskBatch.model_validate_json(looked.content).tasks
+    return {"task_id": task.task_id, "completions": [{"text": text} | TOKENS for text in ("0.9", "0.2")]}
+
+
+async def score(client: httpx.AsyncClient, group: dict[str, Any]) -> dict[str, Any]:
+    reply: dict[str, Any] = (await client.post("/score", json={"run": "a", "groups": [group]})).json()["groups"][0]
+    return reply
+
+
+async def export(client: httpx.AsyncClient, shape: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    wanted: dict[str, str] = {"shape": shape, "threshold": "0.1"} if shape in {"sft", "kto"} else {"shape": shape}
+    rows = (await client.get("/export", params=wanted)).text.splitlines()
+    counted = (await client.get("/export/summary", params=wanted)).json()
+    return [json.loads(row) for row in rows], counted["left_out"]
+
+
+def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(database: Path) -> None:
+    world = World()
+
+    async def scenario() -> tuple[list[object], ...]:
+        async with gateway(world, database) as client:
+            sent = await take(client)
+            first = await score(client, sent)
+            there = f"/groups/{first['group_id']}"
+            rescored = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
+            reduced, scorings = await reduce(database), Counter(world.scorings)
+            same = [await score(client, sent) == first, world.scorings == scorings]
+            known = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
+            asked = [
+                await client.post(f"{there}/rescore", json={"on_truncated": "score"}),
+                await client.post(f"{there}/rescore/estimate", json={"on_truncated": "score"}),
+                await client.post(
+                    f"{there}/labels", json={"labeller": "ann", "replies": {f"{first['group_id']}-0": {"defect": True}}}
+                ),
+                await client.post(f"/rollouts/{first['group_id']}-0/labels", json={"labeller": "ann", "defect": True}),
+            ]
+            refused = [(one.status_code, one.json()["code"]) for one in asked]
+            exported = [await export(client, shape) for shape in SHAPES]
+            return [reduced, *same, known["scores"] == rescored["scores"]], [*refused], [*exported]
+
+    assert asyncio.run(scenario()) == (
+        [1, True, True, True],
+        [(410, "reduced")] * 4,
+        [([], {"reduced": 2})] * 4,
+    )
+
+
+def test_readers_see_digests_in_place_of_parts(database: Path) -> None:
+    async def scenario() -> tuple[dict[str, Any], list[bool], list[Any]]:
+        async with gateway(World(), database) as client:
+            keep = {"tokens": "digest", "logprobs": "digest"}
+            put = (await client.put("/runs/a", json={"keep": keep})).json()["keep"]
+            sent = await take(client)
+            group_id = (await score(client, sent))["group_id"]
+            await reduce(database, KeepRule())  # the run's own choice is enough
+            seen = (await client.get(f"/groups/{group_id}")).json()["group"]["rollouts"][0]
+            page = (await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})).text
+            rows, _ = await export(client, "rollouts")
+            shown = ["tokens: the run keeps a digest alone since" in page, "3 numbers, sha256 a615eeaee21de517" in page]
+            return seen, shown, [put["tokens"], rows[0]["not_kept"], rows[0]["token_ids"], len(rows)]
+
+    seen, shown, rest = asyncio.run(scenario())
+    mark = seen["reduced"]
+    assert (mark.pop("at") > "2", mark, seen["completion"]["text"], shown, rest) == (
+        True,
+        {
+            "by": "run",
+            "tokens": {"sha256": "a615eeaee21de5179de080de8c3052c8da901138406ba71c38c032845f7d54f4", "count": 3},
+            "logprobs": {"sha256": mark["logprobs"]["sha256"], "count": 3},
+        },
+        "0.9",
+        [True, True],
+        ["digest", ["tokens", "logprobs"], [], 2],
+    )
+
+
+def test_a_piece_of_a_reduced_group_gets_its_scores_again(database: Path) -> None:
+    world = World()
+
+    async def scenario() -> list[object]:
+        async with gateway(world, database) as client:
+            part = await take(client) | {"part": {"key": "k", "index": 0, "size": 2}}
+            first = await score(client, part)
+            engine = open_writer(f"sqlite:///{database}")
+            with engine.begin() as connection:  # as the service does after a day
+                connection.execute(delete(part_members))
+                connection.execute(delete(parts))
+            engine.dispose()
+            reduced, scorings = await reduce(database), Counter(world.scorings)
+            again = await score(client, part)
+            return [reduced, again["rewards"] == first["rewards"], world.scorings == scorings]
+
+    assert asyncio.run(scenario()) == [1, True, True]
+
+
+@pytest.mark.parametrize("keep", [{"tokens": "digest"}, {"text": "none"}, {"all": "digest"}, {"share": 2}])
+def test_a_choice_that_cannot_be_is_refused(database: Path, keep: dict[str, JsonValue]) -> None:
+    async def scenario() -> tuple[int, str]:
+        async with gateway(World(), database) as client:
+            told = await client.put("/runs/a", json={"keep": keep})
+            return told.status_code, ".".join(told.json()["errors"][0]["field"].split(".")[:2])
+
+    assert asyncio.run(scenario()) == (422, "body.keep")
