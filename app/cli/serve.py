@@ -24,6 +24,11 @@ from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
 
 
+KEEP_ALIVE_SECONDS = 75
+"""Of a connection without requests. Longer than proxies keep theirs, which is a minute for most: whoever closes first
+must be the proxy, or it sends a request into a closed connection and answers 502."""
+
+
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
@@ -53,6 +58,7 @@ def serve(
         server_header=False,
         proxy_headers=False,  # `keep_peers` does it
         timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         ws="websockets-sansio",
         ws_max_size=settings.max_body_bytes,
         ws_per_message_deflate=False,  # as request bodies: a few kilobytes could become gigabytes
