@@ -38,7 +38,7 @@ test: $(VENV)/.installed-dev ## install what the tests need and run every suite 
 	$(PYTEST) -m "not slow" --hypothesis-profile=quick
 
 test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more examples what it had few of
-	$(PYTEST) -m "slow or deep or hypothesis" --hypothesis-profile=all
+	$(PYTEST) -m "(slow or deep or hypothesis) and not faults" --hypothesis-profile=all
 
 test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, database and judge for MINUTES (10) under mixed load, and print an audit
 	ATROPOS_TEST_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -ra --hypothesis-profile=thorough tests/faults tests/http/api/test_stateful_training.py

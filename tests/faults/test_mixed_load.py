@@ -1,7 +1,5 @@
-"""Trainers of all wires at once over three replicas on one PostgreSQL, while everything that can fail does.
-
-`make test-faults` runs it for minutes and prints what an auditor asks for; the suite, for as long as each fault once.
-"""
+"""Trainers of all wires at once over replicas on one PostgreSQL, while everything that can fail does: for minutes, with
+what an auditor asks for at the end."""
 
 import asyncio
 import contextlib
@@ -32,11 +30,11 @@ from tests.support.mixed_load import JUDGED_RUN, SAMPLE, WORLD, MixedLoad, Repli
 from tests.support.preferring import preferring
 from tests.support.serving import Served, free_port, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 MINUTES = float(os.environ.get("ATROPOS_TEST_FAULT_MINUTES", "0"))
 """How long faults go on beyond the first of each kind."""
-REPLICAS = 3 if MINUTES else 2
+REPLICAS = 3
 PRICE = 0.0001
 """Dollars a call of the judge costs: 100 tokens read at one dollar a million, and 20 written at none."""
 BUDGET_USD = PRICE * (40 + 100 * MINUTES)
@@ -131,7 +129,7 @@ class House:
             await asyncio.sleep(2)
 
     async def do_harm(self, seconds: float) -> None:
-        """Each fault once, in any order, and so on until the time is over."""
+        """Each fault once, in any order, and again until the time is over."""
         chance = random.Random(11)
         faults: list[Callable[[random.Random], Awaitable[None]]] = [
             self.kill_a_replica,

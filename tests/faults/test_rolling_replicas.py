@@ -174,7 +174,9 @@ def asking(url: str, page: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def judged_slowly(folder: Path, postgres: Postgres, shutdown_seconds: int) -> Iterator[tuple[Replicas, ChatServer]]:
+def judged_slowly(
+    folder: Path, postgres: Postgres, shutdown_seconds: int, count: int
+) -> Iterator[tuple[Replicas, ChatServer]]:
     with judge_serving(Judge(seconds=JUDGE_SECONDS)) as server:
         settings = {
             "ATROPOS_ENVS_DATABASE_URL": postgres.migrated(),
@@ -182,7 +184,7 @@ def judged_slowly(folder: Path, postgres: Postgres, shutdown_seconds: int) -> It
             "ATROPOS_ENVS_SETTINGS": str(write_judge(folder, server.url, deadline_seconds=4 * JUDGE_SECONDS + 20)),
         }
         grace = shutdown_seconds + 15.0
-        with rolling(folder, settings, REPLICAS, leaving_seconds=LEAVING_SECONDS, grace_seconds=grace) as replicas:
+        with rolling(folder, settings, count, leaving_seconds=LEAVING_SECONDS, grace_seconds=grace) as replicas:
             yield replicas, server
 
 
@@ -215,12 +217,16 @@ def page(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "examples" / "trl_grpo.py"))
 
 
+def replace_one(replicas: Replicas, trainings: Sequence[Training]) -> None:
+    replicas.start()
+    replicas.stop_oldest()
+    for one in trainings:
+        one.go_on(1, PATIENCE_SECONDS)
+
+
 def roll(replicas: Replicas, trainings: Sequence[Training]) -> None:
     for _ in range(REPLICAS):
-        replicas.start()
-        replicas.stop_oldest()
-        for one in trainings:
-            one.go_on(1, PATIENCE_SECONDS)
+        replace_one(replicas, trainings)
 
 
 def scale_in(replicas: Replicas, trainings: Sequence[Training]) -> None:
@@ -250,10 +256,12 @@ class Seen:
         return len(self.told) // len(ANSWERS)
 
 
-def watch(change: Change, folder: Path, postgres: Postgres, page: dict[str, Any], shutdown_seconds: int) -> Seen:
+def watch(
+    change: Change, folder: Path, postgres: Postgres, page: dict[str, Any], shutdown_seconds: int, count: int
+) -> Seen:
     """Trainers ask while the replicas change."""
     with (
-        judged_slowly(folder, postgres, shutdown_seconds) as (replicas, judge),
+        judged_slowly(folder, postgres, shutdown_seconds, count) as (replicas, judge),
         asking(replicas.balancer.url, page) as trainers,
     ):
         trainings = [Training(name, step) for name, step in trainers.items()]
@@ -277,11 +285,12 @@ def watch(change: Change, folder: Path, postgres: Postgres, page: dict[str, Any]
     )
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("change", [roll, scale_in])
 def test_no_trainer_notices_that_replicas_leave(
     change: Change, tmp_path: Path, postgres: Postgres, page: dict[str, Any]
 ) -> None:
-    seen = watch(change, tmp_path, postgres, page, SHUTDOWN_SECONDS)
+    seen = watch(change, tmp_path, postgres, page, SHUTDOWN_SECONDS, REPLICAS)
     assert (set(seen.errors), set(seen.killed)) == ({None}, {False})
     assert seen.told == score_still(tmp_path, seen.told)
     assert [number for batch in seen.batches for number in batch] == [*range(1, 2 * len(seen.batches) + 1)]
@@ -292,7 +301,7 @@ def test_requests_that_a_stop_breaks_off_are_tried_again_and_earn_the_same(
     tmp_path: Path, postgres: Postgres, page: dict[str, Any]
 ) -> None:
     """Where `shutdown_seconds` is shorter than the judge takes."""
-    seen = watch(roll, tmp_path, postgres, page, 1)
+    seen = watch(replace_one, tmp_path, postgres, page, 1, 2)
     assert (set(seen.errors), set(seen.killed)) == ({None}, {False})
     assert seen.told == score_still(tmp_path, seen.told)
     assert seen.stored == Counter({("scored", (), len(ANSWERS)): seen.groups})
@@ -301,7 +310,7 @@ def test_requests_that_a_stop_breaks_off_are_tried_again_and_earn_the_same(
 
 def test_what_a_stopped_replica_promised_is_scored_by_another(tmp_path: Path, postgres: Postgres) -> None:
     """Nobody waits at the one that stops, so it does not wait for the judge."""
-    with judged_slowly(tmp_path, postgres, SHUTDOWN_SECONDS) as (replicas, _):
+    with judged_slowly(tmp_path, postgres, SHUTDOWN_SECONDS, 2) as (replicas, _):
         leaving, other, *_ = replicas.urls
         task, *_ = tasks_of(leaving, 1)
         group = {"task_id": task, "completions": [{"text": text} for text in ANSWERS]}

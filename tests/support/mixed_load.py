@@ -187,7 +187,7 @@ class MixedLoad:
     async def _ask_samples(self, client: httpx.AsyncClient) -> None:
         """As slime does: each answer of a group in a request of its own."""
         task = await self._look(client)
-        path = f"/compat/slime/gsm8k?run={RUN}&group_size=2&gather_seconds=20&reply=object"
+        path = f"/compat/slime/gsm8k?run={RUN}&group_size=2&gather_seconds=8&reply=object"
         number = next(self._numbers)
 
         async def ask(place: int) -> None:
@@ -200,7 +200,7 @@ class MixedLoad:
     async def _ask_rewards(self, client: httpx.AsyncClient) -> None:
         """As OpenRLHF does."""
         task = await self._look(client)
-        path = f"/compat/openrlhf/gsm8k/get_reward?run={RUN}&group_size=2&gather_seconds=20"
+        path = f"/compat/openrlhf/gsm8k/get_reward?run={RUN}&group_size=2&gather_seconds=8"
         number = next(self._numbers)
 
         async def ask(place: int) -> None:

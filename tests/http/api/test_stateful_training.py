@@ -323,6 +323,6 @@ def replicas(url: str) -> Iterator[type[Training]]:
 @pytest.mark.slow
 def test_whatever_trainers_and_labellers_do_holds_what_they_were_told(store_url: str) -> None:
     phases = (Phase.generate, Phase.shrink) if is_thorough() else (Phase.generate,)  # to shrink takes minutes
-    few = settings(max_examples=examples(100, fewest=10), stateful_step_count=40, deadline=None, phases=phases)
+    few = settings(max_examples=examples(60, fewest=10), stateful_step_count=40, deadline=None, phases=phases)
     with replicas(store_url) as machine:
         run_state_machine_as_test(machine, settings=settings(few, suppress_health_check=list(HealthCheck)))
