@@ -121,6 +121,13 @@ class Gathering:
     opened: datetime | None = None
     sent: dict[int, str] = field(default_factory=dict)
     """Group ids, by piece."""
+    closed: bool = False
+    """Its time was over before it was whole."""
+
+    def is_over(self, now: datetime) -> bool:
+        if self.opened is None or self.closed or len(self.sent) == len(self.texts):
+            return False
+        return now >= self.opened + timedelta(seconds=GATHER_SECONDS)
 
 
 class Training(RuleBasedStateMachine):
@@ -193,7 +200,7 @@ class Training(RuleBasedStateMachine):
         """A first or a repeated one. Pieces that came in time are one group; the last of them is told its reward."""
         whole = self.gathering[which % len(self.gathering)]
         index = piece % len(whole.texts)
-        if whole.opened is not None and self._now >= whole.opened + timedelta(seconds=GATHER_SECONDS):
+        if whole.closed:
             return
         whole.opened = whole.opened or self._now
         told = self._send(place, whole, index)
@@ -204,8 +211,10 @@ class Training(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((1, 20, 61, -15)))
     def move_clock(self, seconds: int) -> None:
-        """Also back, as a clock that is set right does."""
+        """Also back, as a clock that is set right does. A group whose time is over is scored before anything else is
+        asked: what its lease is worth afterwards would be a race otherwise."""
         self.service.world.moment += timedelta(seconds=seconds)
+        self._close_pieces()
 
     @rule(place=PLACES)
     def restart(self, place: int) -> None:
@@ -251,6 +260,7 @@ class Training(RuleBasedStateMachine):
         """Every replica has exactly what was told, and counts it as that."""
         if not self.run:
             return
+        self.service.world.moment += timedelta(hours=1)  # more than clocks were set back
         self._close_pieces()
         for place in range(self.service.count):
             listed = self._do(self.service.get(place, "/groups", run=self.run, limit=500))["groups"]
@@ -262,10 +272,10 @@ class Training(RuleBasedStateMachine):
 
     def _close_pieces(self) -> None:
         """What was begun and is not whole is scored as it is once its time is over."""
-        self.service.world.moment += timedelta(hours=1)  # more than clocks were set back
         for whole in self.gathering:
-            if whole.opened is not None and len(whole.sent) < len(whole.texts):
+            if whole.is_over(self._now):
                 self._finish(0, whole)
+                whole.closed = True
 
     def _finish(self, place: int, whole: Gathering) -> None:
         (group_id,) = set(whole.sent.values())
