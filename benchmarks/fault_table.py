@@ -57,8 +57,8 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "cli/prompt_export.py",
-        "while written < count:",
-        "while written <= count:",
+        "while fetched < count:",
+        "while fetched <= count:",
         "cli/test_tasks.py::test_rows_are_tasks_in_the_trainers_columns",
     ),
     (

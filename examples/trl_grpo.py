@@ -20,6 +20,13 @@ from trl import GRPOConfig, GRPOTrainer
 PATIENCE_SECONDS = 900
 GROUPS_A_REQUEST = 256
 """The most that the gateway takes in one request."""
+UNSCORED: dict[str, Any] = {
+    "reward": None,
+    "rationale": "the gateway was away",
+    "flags": [],
+    "criteria": [],
+    "page": "",
+}
 
 
 def connect(url: str) -> httpx.Client:
@@ -27,12 +34,12 @@ def connect(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=600, headers={"Authorization": f"Bearer {key}"} if key else {})
 
 
-def send(gateway: httpx.Client, path: str, body: dict[str, Any]) -> Any:
+def send(gateway: httpx.Client, path: str, body: dict[str, Any] | None = None) -> Any:
     """Again while the gateway is away: what is sent twice is scored once. An error that stays is raised."""
     for attempt in itertools.count():
         pause = min(2.0**attempt, 30.0)
         try:
-            answer = gateway.post(path, json=body)
+            answer = gateway.get(path) if body is None else gateway.post(path, json=body)
             if answer.status_code not in {429, 502, 503, 504} or attempt * 30 > PATIENCE_SECONDS:
                 return answer.raise_for_status().json()
         except httpx.TransportError:
@@ -62,6 +69,8 @@ def gateway_reward(
     without a score, which TRL leaves out of the group's mean. With `ends`, the ids of the tokens that end a reply, the
     gateway knows which replies were cut off, and pays nothing for those."""
 
+    seen: dict[str, float] = {}
+
     def reward(
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
@@ -77,41 +86,76 @@ def gateway_reward(
         if ends:
             for sample, ids in zip(samples, completion_ids, strict=True):
                 sample["finish_reason"] = "stop" if ids and ids[-1] in ends else "length"
-        groups = [
-            {"task_id": task, "completions": [sample for _, sample in members]}
-            for task, members in itertools.groupby(zip(task_id, samples, strict=True), key=lambda pair: pair[0])
-        ]
-        policy = {"model": model, "step": trainer_state.global_step}
-        scored = []
-        for first in range(0, len(groups), GROUPS_A_REQUEST):
-            some = groups[first : first + GROUPS_A_REQUEST]
-            body = {"run": run, "policy": policy, "purpose": purpose[0], "groups": some}
-            scored += send(gateway, f"/envs/{environment}/score", body)["groups"]
-        scores = [score for group, sent in zip(scored, groups, strict=True) for score in scores_of(group, sent)]
-        log_extra("rationale", [score["rationale"] for score in scores])
-        log_metric("unscored", sum(score["reward"] is None for score in scores) / len(scores))
-        for name, value in criteria(scores):
-            log_metric(f"criteria/{name}", value)
-        return [score["reward"] for score in scores]
+        about = {"run": run, "policy": {"model": model, "step": trainer_state.global_step}, "purpose": purpose[0]}
+        scores = score(gateway, f"/envs/{environment}/score", about, list(zip(task_id, samples, strict=True)))
+        log_columns(scores, log_extra)
+        log_figures({**figures(scores), **dollars(gateway, run, scores)}, seen, log_metric)
+        return [one["reward"] for one in scores]
 
     reward.__name__ = environment
     return reward
 
 
-def scores_of(group: dict[str, Any], sent: dict[str, Any]) -> list[dict[str, Any]]:
-    """A group that could not be taken (its `detail` says why) has no scores; the others of its request have theirs."""
-    if "scores" in group:
-        return list(group["scores"])
-    return [{"reward": None, "rationale": group["detail"], "criteria": []} for _ in sent["completions"]]
+def score(
+    gateway: httpx.Client, path: str, about: dict[str, Any], samples: Sequence[tuple[str, dict[str, Any] | None]]
+) -> list[dict[str, Any]]:
+    """The scores of samples and their tasks. Those of one task that follow one another are a group. What is None was
+    broken off, not by the model: it is not sent."""
+    groups = [
+        {"task_id": task, "completions": [sample for _, sample in members]}
+        for task, members in itertools.groupby((one for one in samples if one[1] is not None), lambda one: one[0])
+    ]
+    scores = []
+    for first in range(0, len(groups), GROUPS_A_REQUEST):
+        some = groups[first : first + GROUPS_A_REQUEST]
+        scored = send(gateway, path, {**about, "groups": some})["groups"]
+        for group, sent in zip(scored, some, strict=True):
+            scores += scores_of(gateway, group, sent)
+    answers = iter(scores)
+    return [UNSCORED if sample is None else next(answers) for _, sample in samples]
 
 
-def criteria(scores: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
-    """The mean of each."""
+def scores_of(gateway: httpx.Client, group: dict[str, Any], sent: dict[str, Any]) -> list[dict[str, Any]]:
+    """With the address of the group's page. A group that could not be taken (its `detail` says why) has no scores; the
+    others of its request have theirs."""
+    if "scores" not in group:
+        return [{**UNSCORED, "rationale": group["detail"]} for _ in sent["completions"]]
+    page = f"{str(gateway.base_url).rstrip('/')}/view/groups/{group['group_id']}"
+    return [{**one, "page": page} for one in group["scores"]]
+
+
+def log_columns(scores: Sequence[dict[str, Any]], log_extra: Callable[[str, list[Any]], None]) -> None:
+    """Of the table of completions."""
+    log_extra("rationale", [one["rationale"] for one in scores])
+    log_extra("flags", [" ".join(one["flags"]) for one in scores])
+    log_extra("group", [one["page"] for one in scores])
+
+
+def figures(scores: Sequence[dict[str, Any]], of: str = "") -> dict[str, float]:
+    """The share without a score and with each flag, and the mean of each criterion."""
+    flags = {flag for one in scores for flag in one["flags"]}
     values: dict[str, list[float]] = {}
-    for criterion in itertools.chain.from_iterable(score["criteria"] for score in scores):
+    for criterion in itertools.chain.from_iterable(one["criteria"] for one in scores):
         if criterion["value"] is not None:
             values.setdefault(criterion["name"], []).append(criterion["value"])
-    return [(name, sum(found) / len(found)) for name, found in values.items()]
+    return {
+        f"{of}unscored": sum(one["reward"] is None for one in scores) / len(scores),
+        **{f"{of}flags/{flag}": sum(flag in one["flags"] for one in scores) / len(scores) for flag in flags},
+        **{f"{of}criteria/{name}": sum(found) / len(found) for name, found in values.items()},
+    }
+
+
+def dollars(gateway: httpx.Client, run: str, scores: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """What the run's judges have cost so far; nothing where they have no prices."""
+    spent = send(gateway, f"/runs/{run}")["judging"]["usd"] if any(one["page"] for one in scores) else None
+    return {} if spent is None else {"judge_usd": spent}
+
+
+def log_figures(found: dict[str, float], seen: dict[str, float], log_metric: Callable[[str, float], None]) -> None:
+    """A flag that was seen once stays in the log, as 0 where nothing has it."""
+    for name, value in {**seen, **found}.items():
+        log_metric(name, value)
+    seen.update(dict.fromkeys((name for name in found if "flags/" in name), 0.0))
 
 
 def main(url: str, environment: str, model: str, run: str = "trl") -> None:

@@ -41,7 +41,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "Score stored groups by another rule, and report which pairs, best replies and advantages change.",
         ),
         "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
-        "tasks": CommandPlace("app.cli.prompt_export", "Export an environment's tasks as a prompt data set."),
+        "tasks": CommandPlace("app.cli.prompt_export", "Export environments' tasks as a prompt data set."),
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
         "prune": CommandPlace(
             "app.cli.prune", "Remove old groups from the configured store, with their rollouts and judgements."

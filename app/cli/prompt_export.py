@@ -1,6 +1,7 @@
-"""`atropos-envs tasks`: exports an environment's tasks as a prompt data set file."""
+"""`atropos-envs tasks`: exports environments' tasks as a prompt data set file."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,7 +18,7 @@ from app.cli.gateway_client import GatewayClient
 from app.cli.process.plan import parse_params
 from app.domain.errors import GatewayError
 from app.domain.values import Frozen, Split
-from app.service.exports.prompt_rows import PROMPT_ROW_TYPES, Trainer, build_prompt_row
+from app.service.exports.prompt_rows import PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.service.exports.stream import RowEncoder, build_encoder
 
 ENDLESS: Final = 1_000
@@ -29,13 +30,13 @@ A_BATCH: Final = 256
 
 def tasks(
     file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
-    env: Annotated[str, typer.Option(help="Environment name.")],
+    env: Annotated[list[str], typer.Option(help="Environment name; repeatable.")],
     trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
     split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
     params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of rows.", show_default="the whole split; 1,000 if it is endless"),
+        typer.Option(min=1, help="Rows of each environment.", show_default="the whole split; 1,000 if it is endless"),
     ] = None,
     first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
     run: Annotated[str | None, typer.Option(help="Run whose retrieved contexts to use.")] = None,
@@ -44,7 +45,7 @@ def tasks(
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Export an environment's tasks as a prompt data set.
+    """Export environments' tasks as a prompt data set.
 
     Each row has the task id to score answers under.
     Nothing is leased, and the same command writes the same file.
@@ -53,7 +54,8 @@ def tasks(
     if file.exists() and not force:
         stop(f"{file} already exists; use --force to overwrite it", 1)
     try:
-        wanted = PromptExportSpec(trainer, env, split, parse_params(params), run, first, count)
+        parsed = parse_params(params)
+        wanted = [PromptExportSpec(trainer, name, split, parsed, run, first, count) for name in env]
         with use_partial_file(file) as part:
             encoder = build_encoder(form, PROMPT_ROW_TYPES[trainer])
             rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
@@ -65,16 +67,16 @@ def tasks(
     except OSError as error:
         stop(f"cannot write {file}: {error.strerror}", 1)
     if as_json:
-        print_json(PromptExportReport(file=str(file), environment=env, rows=rows))
+        print_json(PromptExportReport(file=str(file), environments=tuple(env), rows=rows))
         return
-    errors.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
+    errors.print(f"{file}: {rows:,} tasks of {', '.join(env)}", highlight=False, markup=False, soft_wrap=True)
 
 
 class PromptExportReport(Frozen):
     """What `tasks --json` prints."""
 
     file: str
-    environment: str
+    environments: tuple[str, ...]
     rows: int
 
 
@@ -94,32 +96,38 @@ class PromptExportSpec:
         return {**said, "batch_size": batch_size, "cursor": cursor}
 
 
-async def _write_rows(part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: PromptExportSpec) -> int:
+async def _write_rows(
+    part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: Sequence[PromptExportSpec]
+) -> int:
     """Returns the number of rows."""
     headers = build_gateway_headers(api_key)
     columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    written = 0
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         gateway = GatewayClient(client)
-        count = await _count_rows(gateway, wanted)
+        counts = [await _count_rows(gateway, each) for each in wanted]
         with part.open("wb") as file, Progress(*columns, console=errors, transient=True) as progress:
-            bar = progress.add_task("", total=count)
-            written = 0
-            while written < count:
-                cursor = wanted.first + written
-                ask = wanted.build_request(min(A_BATCH, count - written), cursor)
-                batch = await gateway.fetch_next_batch(ask, wanted.environment)
-                places = enumerate(batch.tasks, start=cursor)
-                file.write(
-                    encoder.encode_rows(
-                        [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
-                    )
-                )
-                written += len(batch.tasks)
-                progress.update(bar, completed=written)
-                if batch.exhausted or not batch.tasks:
-                    break
+            bar = progress.add_task("", total=sum(counts))
+            for each, count in zip(wanted, counts, strict=True):
+                async for rows in _fetch_rows(gateway, each, count):
+                    file.write(encoder.encode_rows(rows))
+                    written += len(rows)
+                    progress.update(bar, completed=written)
             file.write(encoder.finish())
     return written
+
+
+async def _fetch_rows(gateway: GatewayClient, wanted: PromptExportSpec, count: int) -> AsyncIterator[list[PromptRow]]:
+    fetched = 0
+    while fetched < count:
+        cursor = wanted.first + fetched
+        ask = wanted.build_request(min(A_BATCH, count - fetched), cursor)
+        batch = await gateway.fetch_next_batch(ask, wanted.environment)
+        places = enumerate(batch.tasks, start=cursor)
+        yield [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
+        fetched += len(batch.tasks)
+        if batch.exhausted or not batch.tasks:
+            break
 
 
 async def _count_rows(gateway: GatewayClient, wanted: PromptExportSpec) -> int:

@@ -73,6 +73,16 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
+def test_several_environments_are_in_one_file(gateway: Served, tmp_path: Path) -> None:
+    file, names = tmp_path / "rows.jsonl", ("countdown", "mastermind")
+    options = [part for name in names for part in ("--env", name)]
+    done = command(file, *options, "--first", "2", "--count", "3", "--json", url=gateway.url)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    tasks = [task for name in names for task in handed_out(gateway.url, name, batch_size=3, cursor=2)]
+    report = {"file": str(file), "environments": [*names], "rows": 6}
+    assert (json.loads(done.stdout), rows) == (report, [columns("trl", task, "train", 0) for task in tasks])
+
+
 def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = command(file, "--for", "slime", "--env", "tool_calling", "--count", "3", url=gateway.url)

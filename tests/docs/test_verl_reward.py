@@ -45,7 +45,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(url: str, folder: Path, environment: str, split: Split = "train") -> list[dict[str, Any]]:
     file = folder / "rows.jsonl"
-    write_tasks(file, env=environment, trainer="verl", split=split, count=2, url=url, api_key=KEY)
+    write_tasks(file, env=[environment], trainer="verl", split=split, count=2, url=url, api_key=KEY)
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

@@ -1,10 +1,11 @@
 """A client of OpenEnv's web socket that shows every frame."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -68,10 +69,10 @@ def _solver() -> Catalogue:
     return catalogue
 
 
-def right_actions(name: str, seed: int) -> list[dict[str, Any]]:
+def right_actions(name: str, seed: int, params: Mapping[str, object] = MappingProxyType({})) -> list[dict[str, Any]]:
     """What earns 1 with that seed, step by step; nothing where no win is sure."""
     environment = _solver().get_environment_or_current(name).environment
-    gold = environment.gold(environment.task("train", seed, environment.Params.model_validate({})))
+    gold = environment.gold(environment.task("train", seed, environment.Params.model_validate(dict(params))))
     if gold is None:
         return []
     return [

@@ -163,7 +163,14 @@ def judged_gateway(folder: Path, **settings: str) -> Iterator[Judged]:
 
 def write_judge(folder: Path, url: str, deadline_seconds: float = 20) -> Path:
     """A settings file by which the judge there scores `rlaif`."""
-    judge = {"base_url": url, "model": "counter", "deadline_seconds": deadline_seconds, "breaker_failures": 1000}
+    judge = {
+        "base_url": url,
+        "model": "counter",
+        "deadline_seconds": deadline_seconds,
+        "breaker_failures": 1000,
+        "input_price_per_million": 1.0,
+        "output_price_per_million": 2.0,
+    }
     config = {"judges": {"counting": judge}, "environments": {"rlaif": {"judges": ["counting"]}}}
     path = folder / "gateway.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")

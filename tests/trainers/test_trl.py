@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.commands import ended
+from tests.support.openenv import right_actions
+from tests.support.reward_trainers import judged_gateway
 from tests.support.serving import ROOT, Served, free_port, serving
 from tests.trainers.installed import PROGRAMS, TUNERS, TUNING, running, wait_until, written
 
@@ -118,14 +121,138 @@ def test_replies_that_were_cut_off_are_known_as_such(odd: Served, tmp_path: Path
     assert {("truncated" in row["flags"]) for row in stored} == {True}
 
 
-def test_games_of_several_turns_are_played_and_scored_in_groups(odd: Served, tmp_path: Path) -> None:
-    with running(tmp_path, "playing.py", odd.url, "games", installed=TUNERS) as trainer:
+def write_rows(url: str, file: Path, environments: Sequence[str], count: int, params: str = "{}") -> None:
+    named = [part for name in environments for part in ("--env", name)]
+    done = ended("tasks", file, *named, "--count", str(count), "--params", params, "--url", url)
+    assert done.returncode == 0, done.stderr
+
+
+def play(
+    served: Served, folder: Path, run: str, files: Sequence[Path], lost: int = 0, broken: int = 0
+) -> list[dict[str, Any]]:
+    """The steps of a training, in which the policy is given what is right for each task and not always says it."""
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    gold = {}
+    for row in rows:
+        task = httpx.get(f"{served.url}/tasks/{row['task_id']}").raise_for_status().json()
+        gold[row["prompt"][-1]["content"]] = right_actions(row["environment"], task["index"])
+    job = {
+        "url": served.url,
+        "run": run,
+        "files": [str(file) for file in files],
+        "gold": gold,
+        "lost": lost,
+        "broken": broken,
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    record = folder / "steps.jsonl"
+    with running(folder, "playing.py", folder / "job.json", record, installed=TUNERS) as trainer:
         trainer.finish(MINUTES)
-    stored = rollouts(odd.url, "games")
-    sizes = {row["group_id"]: sum(one["group_id"] == row["group_id"] for one in stored) for row in stored}
-    turns = [[message["role"] for message in row["completion"]] for row in stored]
-    assert [*sizes.values()] == [4, 4]
-    assert {row["outcome"] for row in stored} == {"scored"}
-    assert all("forged_observation" not in row["flags"] for row in stored)
-    assert max(map(len, turns)) >= 7
-    assert all(turn[:2] == ["assistant", "user"] for turn in turns if len(turn) > 1)
+    return written(record)
+
+
+def paid_natively(url: str, group: dict[str, Any]) -> list[float | None]:
+    """What the environment's own route pays for the same messages, in a run of their own."""
+    sent = [
+        {"messages": each["completion"]["messages"], "finish_reason": each["completion"]["finish_reason"]}
+        for each in group["rollouts"]
+    ]
+    body = {"run": "native", "groups": [{"task_id": group["task_id"], "completions": sent}]}
+    reply = httpx.post(f"{url}/envs/{group['environment']}/score", json=body, timeout=60).raise_for_status().json()
+    rewards: list[float | None] = reply["groups"][0]["rewards"]
+    return rewards
+
+
+def fresh(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_all_environments_in_one_run_pay_as_their_own_routes_though_replies_get_lost(
+    odd: Served, tmp_path: Path
+) -> None:
+    single, scenes = tmp_path / "rows.jsonl", tmp_path / "scenes.jsonl"
+    write_rows(odd.url, single, ("npc_arena", "tool_agent", "mastermind", "tool_calling", "letter_counting"), 35)
+    write_rows(odd.url, scenes, ("npc_arena",), 25, '{"turns": "multi"}')
+    steps = play(odd, tmp_path, "mixed", (single, scenes), lost=40)
+    pages = [page for step in steps for page in step["table"]["group"]]
+    found = [httpx.get(f"{odd.url}/groups/{page.rpartition('/')[2]}").json()["group"] for page in pages[::4]]
+    natively = [reward for group in found for reward in paid_natively(odd.url, group)]
+    activity = httpx.get(f"{odd.url}/runs/mixed").json()["activity"]
+    environments = {"npc_arena": 60, "tool_agent": 35, "mastermind": 35, "tool_calling": 35, "letter_counting": 35}
+    assert [reward for step in steps for reward in step["rewards"]] == pytest.approx(natively, abs=1e-6)
+    assert {page.rpartition("/")[0] for page in pages} == {f"{odd.url}/view/groups"}
+    assert (len(steps), len(pages), len({*pages})) == (50, 800, 200)
+    assert {each["environment"]: each["groups"] for each in activity} == environments
+    assert {name for name in environments if max(paid(found, name)) > 0} == {*environments}
+    assert {name for name, least in LONG.items() if max(map(len, transcripts(found, name))) >= least} == {*LONG}
+    assert not [flags for step in steps for flags in step["table"]["flags"] if "forged" in flags]
+    for step, groups in zip(steps, [found[first : first + 4] for first in range(0, 200, 4)], strict=True):
+        for name in {group["environment"] for group in groups}:
+            scores = [each["score"] for each in samples(groups, name)]
+            assert {key: step["logs"][key] for key in logged(name, scores)} == pytest.approx(
+                logged(name, scores), abs=1e-5
+            )
+
+
+LONG = {"npc_arena": 4, "tool_agent": 5, "mastermind": 4}
+"""The least number of messages in the longest episode."""
+
+
+def samples(groups: Sequence[dict[str, Any]], environment: str) -> list[dict[str, Any]]:
+    return [each for group in groups if group["environment"] == environment for each in group["rollouts"]]
+
+
+def paid(groups: Sequence[dict[str, Any]], environment: str) -> list[float]:
+    return [each["score"]["reward"] for each in samples(groups, environment)]
+
+
+def transcripts(groups: Sequence[dict[str, Any]], environment: str) -> list[list[Any]]:
+    return [each["completion"]["messages"] for each in samples(groups, environment)]
+
+
+def logged(name: str, scores: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """What TRL must log of an environment's scores."""
+    flags = {flag for score in scores for flag in score["flags"]}
+    values: dict[str, list[float]] = {}
+    for criterion in [each for score in scores for each in score["criteria"] if each["value"] is not None]:
+        values.setdefault(f"{name}/criteria/{criterion['name']}", []).append(criterion["value"])
+    rewards = [score["reward"] for score in scores if score["reward"] is not None]
+    return {
+        f"{name}/unscored": 1 - len(rewards) / len(scores),
+        **({f"{name}/reward": statistics.fmean(rewards)} if rewards else {}),
+        **{f"{name}/flags/{flag}": sum(flag in one["flags"] for one in scores) / len(scores) for flag in flags},
+        **{key: statistics.fmean(found) for key, found in values.items()},
+    }
+
+
+def test_an_episode_that_the_gateway_broke_off_is_not_scored(odd: Served, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    write_rows(odd.url, file, ("mastermind",), 8)
+    steps = play(odd, tmp_path, "broken", (file,), broken=5)
+    rewards = [reward for step in steps for reward in step["rewards"]]
+    unknown = [math.isnan(reward) for reward in rewards]
+    rationales = [said for step in steps for said in step["table"]["rationale"]]
+    shares = [statistics.fmean(unknown[first : first + 16]) for first in (0, 16)]
+    assert 2 < sum(unknown) < 30
+    assert [said == "the gateway was away" for said in rationales] == unknown
+    assert [step["logs"]["mastermind/unscored"] for step in steps] == pytest.approx(shares)
+    assert [reward for reward in rewards if not math.isnan(reward)] == pytest.approx(
+        [row["reward"] for row in rollouts(odd.url, "broken")]
+    )
+
+
+def test_a_judge_that_is_down_costs_its_groups_their_rewards_and_no_others(tmp_path: Path) -> None:
+    with judged_gateway(tmp_path) as judged:
+        served, file = judged.gateway, tmp_path / "rows.jsonl"
+        write_rows(served.url, file, ("rlaif", "letter_counting"), 6)
+        runs = {}
+        for run, refusals in (("down", math.inf), ("up", 0)):
+            judged.judge.refusals = refusals
+            steps = play(served, fresh(tmp_path / run), run, (file,))
+            stored = rollouts(served.url, run)
+            told = [None if math.isnan(one) else one for step in steps for one in step["rewards"]]
+            assert (told, len(stored)) == ([row["reward"] for row in stored], 48)
+            unscored = {row["environment"] for row in stored if row["reward"] is None}
+            runs[run] = (len({row["group_id"] for row in stored}), unscored, steps[-1]["logs"]["judge_usd"] > 0)
+    assert runs == {"down": (12, {"rlaif"}, False), "up": (12, set(), True)}
