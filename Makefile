@@ -6,6 +6,8 @@ TRAINERS := .cache/trainers
 TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
 TUNERS := .cache/tuners
 TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
+LOOPS := .cache/loops
+LOOPS_PIP := $(LOOPS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
@@ -48,7 +50,7 @@ test-all: test test-long ## everything but released trainers
 test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(LOOPS)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -78,6 +80,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
@@ -130,6 +133,16 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; nothing is trained"
 	@test ! -e $(TUNERS)/.installed -o ! -e $(TUNERS)/.torch || touch $@
+
+# The trainers' classes that play episodes, without what serves models and trains them.
+$(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock
+	rm -rf $(LOOPS)
+	$(PYTHON) -m venv $(LOOPS)
+	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/loops.lock && touch $(LOOPS)/.installed \
+	  || echo "NOT INSTALLED: verl 0.9.1; its agent loop plays nothing"
+	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(LOOPS)/.torch \
+	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; no agent loop of verl or slime plays"
+	@test ! -e $(LOOPS)/.installed -o ! -e $(LOOPS)/.torch || touch $@
 
 # Its code that asks for rewards needs aiohttp alone. The wheel says that it is for one Python and one system, and has no binaries.
 $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python

@@ -41,17 +41,30 @@ def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[
             return {"prompt": prompt, "label": text}
         case "slime":
             return {"prompt": prompt, "label": label, "tools": tools}
-    return {
+        case "openrlhf_agent":
+            return {"prompt": prompt, "label": json.dumps(episode(task, split), separators=(",", ":"))}
+        case "slime_agent":
+            return {"prompt": prompt, "tools": tools, "metadata": episode(task, split)}
+    row = {
         "data_source": task["environment"],
         "prompt": prompt,
         "ability": task["environment"],
         "reward_model": {"style": "rule", "ground_truth": text},
         "extra_info": {"split": split, "index": index, "environment": task["environment"]},
     }
+    turns = {"agent_name": "gateway", **label, "max_turns": task["max_turns"], "tools": tools}
+    return row if trainer == "verl" else row | turns
+
+
+def episode(task: dict[str, Any], split: str) -> dict[str, Any]:
+    """What the agent loops of the examples read."""
+    purpose = "eval" if split == "test" else "train"
+    known = {"task_id": task["task_id"], "environment": task["environment"], "purpose": purpose}
+    return {**known, "max_turns": task["max_turns"]}
 
 
 @pytest.mark.parametrize(("suffix", "split"), [("jsonl", "test"), ("parquet", "train")])
-@pytest.mark.parametrize("trainer", ["trl", "openrlhf", "slime", "verl"])
+@pytest.mark.parametrize("trainer", ["trl", "openrlhf", "slime", "verl", "openrlhf_agent", "slime_agent", "verl_agent"])
 def test_rows_are_tasks_in_the_trainers_columns(
     gateway: Served, tmp_path: Path, trainer: str, suffix: str, split: str
 ) -> None:
@@ -89,6 +102,15 @@ def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     tasks = handed_out(gateway.url, "tool_calling", batch_size=3, cursor=0)
     assert (done.returncode, rows) == (0, [columns("slime", task, "train", 0) for task in tasks])
+
+
+@pytest.mark.parametrize("trainer", ["slime_agent", "verl_agent"])
+def test_episodes_with_tools_are_for_agent_loops(gateway: Served, tmp_path: Path, trainer: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    done = command(file, "--for", trainer, "--env", "tool_agent", "--count", "2", url=gateway.url)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    tasks = handed_out(gateway.url, "tool_agent", batch_size=2, cursor=0)
+    assert (done.returncode, rows) == (0, [columns(trainer, task, "train", at) for at, task in enumerate(tasks)])
 
 
 @pytest.mark.parametrize(("count", "rows"), [((), 1000), (("--count", "2000"), 1000), (("--first", "990"), 10)])

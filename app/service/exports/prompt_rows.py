@@ -11,7 +11,7 @@ from app.domain.values import Frozen, Split
 from app.service.exports.chat_messages import ExportedMessage, encode_tools, export_messages
 from app.service.request_models import HandedOutTask
 
-Trainer = Literal["trl", "openrlhf", "slime", "verl"]
+Trainer = Literal["trl", "openrlhf", "slime", "verl", "openrlhf_agent", "slime_agent", "verl_agent"]
 
 
 class TrlPrompt(Frozen):
@@ -70,26 +70,65 @@ class VerlPrompt(Frozen):
     extra_info: VerlExtra
 
 
-PromptRow = TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt
+class Episode(Frozen):
+    """What an agent loop must know of a task besides its prompt."""
+
+    task_id: str
+    environment: str
+    purpose: str
+    max_turns: int
+
+
+class OpenRlhfEpisode(Frozen):
+    """For the options of `OpenRlhfPrompt`, with `examples/openrlhf_agent.py`."""
+
+    prompt: tuple[ExportedMessage, ...]
+    label: str
+    """`Episode` as JSON."""
+
+
+class SlimeEpisode(Frozen):
+    """For `--input-key prompt --tool-key tools --metadata-key metadata --apply-chat-template` with
+    `examples/slime_generate.py`."""
+
+    prompt: tuple[ExportedMessage, ...]
+    tools: str
+    metadata: Episode
+
+
+class VerlEpisode(VerlPrompt):
+    """The columns of verl's data format, and those that `examples/verl_agent_loop.py` reads."""
+
+    agent_name: str = "gateway"
+    task_id: str
+    purpose: str
+    max_turns: int
+    tools: str
+
+
+PromptRow = TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt | OpenRlhfEpisode | SlimeEpisode | VerlEpisode
 
 PROMPT_ROW_TYPES: Final[dict[Trainer, type[PromptRow]]] = {
     "trl": TrlPrompt,
     "openrlhf": OpenRlhfPrompt,
     "slime": SlimePrompt,
     "verl": VerlPrompt,
+    "openrlhf_agent": OpenRlhfEpisode,
+    "slime_agent": SlimeEpisode,
+    "verl_agent": VerlEpisode,
 }
 
 
-TRAINERS_WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime"})
+TRAINERS_WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime", "slime_agent", "verl_agent"})
 """Trainers whose rows can hold a task's tools."""
-MULTI_TURN_TRAINERS: Final[frozenset[Trainer]] = frozenset({"trl"})
+MULTI_TURN_TRAINERS: Final[frozenset[Trainer]] = frozenset({"trl", "openrlhf_agent", "slime_agent", "verl_agent"})
 """Trainers that support multi-turn tasks."""
 
 
 def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index: int) -> PromptRow:
     """The row of a task. InvalidRequest when the trainer cannot use the task."""
     if task.max_turns > 1 and trainer not in MULTI_TURN_TRAINERS:
-        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply")
+        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply; see {trainer}_agent")
     if task.tools and trainer not in TRAINERS_WITH_TOOLS:
         raise InvalidRequest(
             f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
@@ -106,13 +145,28 @@ def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index:
         case "slime":
             return SlimePrompt(prompt=prompt, label=label, tools=tools)
         case "verl":
-            return VerlPrompt(
-                data_source=task.environment,
-                prompt=prompt,
-                ability=task.environment,
-                reward_model=VerlReward(ground_truth=_format_label(label)),
-                extra_info=VerlExtra(split=split, index=index, environment=task.environment),
-            )
+            return _build_verl_prompt(task, label, split, index)
+        case "openrlhf_agent":
+            return OpenRlhfEpisode(prompt=prompt, label=_build_episode(task, label).model_dump_json())
+        case "slime_agent":
+            return SlimeEpisode(prompt=prompt, tools=tools, metadata=_build_episode(task, label))
+        case "verl_agent":
+            row = _build_verl_prompt(task, label, split, index)
+            return VerlEpisode(**dict(row), **dict(label), max_turns=task.max_turns, tools=tools)
+
+
+def _build_episode(task: HandedOutTask, label: TaskLabel) -> Episode:
+    return Episode(**dict(label), environment=task.environment, max_turns=task.max_turns)
+
+
+def _build_verl_prompt(task: HandedOutTask, label: TaskLabel, split: Split, index: int) -> VerlPrompt:
+    return VerlPrompt(
+        data_source=task.environment,
+        prompt=export_messages(task.messages),
+        ability=task.environment,
+        reward_model=VerlReward(ground_truth=_format_label(label)),
+        extra_info=VerlExtra(split=split, index=index, environment=task.environment),
+    )
 
 
 def _format_label(label: TaskLabel) -> str:

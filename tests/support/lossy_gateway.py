@@ -1,0 +1,65 @@
+"""A way to a gateway on which some replies are lost after the gateway has sent them."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+
+@dataclass
+class Lossy:
+    """Every `each`th reply of a path does not arrive."""
+
+    url: str
+    each: int
+    replies: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def loses(self, path: str) -> bool:
+        kind = path.rsplit("/", 1)[-1] if path.startswith("/envs") else "groups"
+        with self.lock:
+            self.replies[kind] = self.replies.get(kind, 0) + 1
+            lost = self.replies[kind] % self.each == 1
+            self.lost[kind] = self.lost.get(kind, 0) + lost
+        return lost
+
+
+@contextmanager
+def losing_replies(gateway: str, each: int) -> Iterator[Lossy]:
+    with httpx.Client(base_url=gateway, timeout=120) as client:
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                reply = client.request(
+                    self.command, self.path, content=body, headers={"content-type": "application/json"}
+                )
+                if lossy.loses(self.path):
+                    self.close_connection = True
+                    return
+                self.send_response(reply.status_code)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(reply.content)))
+                self.end_headers()
+                self.wfile.write(reply.content)
+
+            do_GET = do_POST = pass_on
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+        with Server(("127.0.0.1", 0), Handler) as server:
+            lossy = Lossy(f"http://127.0.0.1:{server.server_address[1]}", each)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield lossy
+            server.shutdown()
