@@ -47,7 +47,7 @@ test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, databas
 
 test-all: test test-long ## everything but released trainers
 
-test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## one released client for each wire, against a live gateway
+test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
 test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(LOOPS)/.tried ## drive all released trainers and their environments against a live gateway
@@ -150,9 +150,9 @@ $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
 	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
 
-# Its OpenEnv task set alone, without what trains and serves models.
+# Its task sets for OpenEnv and NeMo Gym alone, without what trains and serves models.
 $(VERIFIERS)/.installed: tests/trainers/verifiers.lock
 	rm -rf $(VERIFIERS)
 	$(PYTHON) -m venv $(VERIFIERS)
 	$(VERIFIERS_PIP) install --require-hashes --no-deps -r tests/trainers/verifiers.lock && touch $@ \
-	  || echo "NOT INSTALLED: verifiers 0.4.0; its OpenEnv task set plays nothing"
+	  || echo "NOT INSTALLED: verifiers 0.4.0; its task sets play nothing"

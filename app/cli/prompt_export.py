@@ -18,7 +18,13 @@ from app.cli.gateway_client import GatewayClient
 from app.cli.process.plan import parse_params
 from app.domain.errors import GatewayError
 from app.domain.values import Frozen, Split
-from app.service.exports.prompt_rows import PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
+from app.service.exports.prompt_rows import (
+    JSON_LINES_ONLY,
+    PROMPT_ROW_TYPES,
+    PromptRow,
+    Trainer,
+    build_prompt_row,
+)
 from app.service.exports.stream import RowEncoder, build_encoder
 
 ENDLESS: Final = 1_000
@@ -53,6 +59,8 @@ def tasks(
     form = infer_format(file)
     if file.exists() and not force:
         stop(f"{file} already exists; use --force to overwrite it", 1)
+    if form != "jsonl" and trainer in JSON_LINES_ONLY:
+        stop(f"rows for {trainer} are JSON lines: name a file that ends in .jsonl", 1)
     try:
         parsed = parse_params(params)
         wanted = [PromptExportSpec(trainer, name, split, parsed, run, first, count) for name in env]

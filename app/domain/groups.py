@@ -89,7 +89,12 @@ class Group(Frozen):
     @property
     def is_final(self) -> bool:
         """Whether asking again gives the same scores."""
-        return all(score.is_final for score in self.scores)
+        return self.is_masked or all(score.is_final for score in self.scores)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether a trainer was told that no member has a reward, which the others must be told too."""
+        return "masked" in self.flags
 
     @property
     def lacks_text(self) -> bool:

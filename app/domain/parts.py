@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -84,6 +84,20 @@ class RetryWindows:
     """How long after an incomplete group was closed further samples still count as its missing ones."""
     retry: float = 600.0
     """How long after a sender disconnected an equal sample takes over its place."""
+
+
+@dataclass(frozen=True)
+class SampleName:
+    """How a trainer tells one sample from others, beside what it says."""
+
+    place: int | None = None
+    """Its place in the group. If another sample has that place, the next group begins."""
+    fingerprint: str = ""
+    """Equal for a sample that is sent again, and for nothing else. Without one, samples are told apart by who has
+    left."""
+
+
+UNNAMED: Final = SampleName()
 
 
 @dataclass(frozen=True)

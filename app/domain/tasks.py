@@ -145,6 +145,22 @@ class Turn(Frozen):
     done: bool
 
 
+class KeptEpisode(Frozen):
+    """An episode so far, of a client that sends no history."""
+
+    task_id: str
+    messages: tuple[Message, ...] = ()
+    """All after the prompt, observations included."""
+    revision: int = 0
+    """Counted up with every change."""
+    last: str = ""
+    """Digest of the request that brought the model's last message."""
+    closed: bool = False
+
+    def change(self, **values: Any) -> "KeptEpisode":
+        return self.model_copy(update={**values, "revision": self.revision + 1})
+
+
 _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
     "oneOf": [
         {"required": ["text"], "properties": {"text": {"type": "string"}, "messages": {"type": "null"}}},

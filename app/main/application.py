@@ -30,6 +30,9 @@ from app.http.compat.atropos.group_posts import create_post_routes
 from app.http.compat.atropos.queue import AtroposQueue
 from app.http.compat.atropos.routes import create_atropos_router
 from app.http.compat.atropos.run_ports import RunPorts
+from app.http.compat.nemo_gym.path_options import OptionsInPath
+from app.http.compat.nemo_gym.resources_server import NemoGymServer
+from app.http.compat.nemo_gym.sessions import NemoGymSessions
 from app.http.compat.one_sample.reward_service import RewardService
 from app.http.compat.openenv.routes import create_openenv_router
 from app.http.compat.openenv.session_server import SessionServer
@@ -172,7 +175,7 @@ def create_app(
     roster = partial(list_judges, gateway.catalogue, panels)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
-    _add_trainer_routes(service, settings, gateway, observer)
+    _add_trainer_routes(service, settings, gateway, observer, store)
     characters = partial(list_characters, gateway)
     pages = WorldPages(gateway.worlds, characters)
     names = tuple(gateway.catalogue.classes)
@@ -202,18 +205,23 @@ def _add_routes(service: FastAPI, router: APIRouter) -> None:
     service.router.routes.extend(router.routes)
 
 
-def _add_trainer_routes(service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver) -> None:
+def _add_trainer_routes(
+    service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver, store: Store
+) -> None:
     rewards = RewardService(
         gateway.samples,
         gateway.catalogue,
         gateway.stepper,
         gateway.bounds,
         settings.compat.unscored_reward,
+        settings.compat.unscored == "neutral_group",
         partial(list_criteria, gateway),
         observer.record_unscored_answer,
     )
     _add_routes(service, create_openrlhf_router(rewards))
     _add_routes(service, create_slime_router(rewards))
+    rollouts = NemoGymSessions(store.episodes, gateway.stepper, gateway.task_cache)
+    _add_routes(service, NemoGymServer(rewards, rollouts).router)
     playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch("openenv_sessions", lambda: talks.open)
@@ -264,6 +272,7 @@ def _protect(
             tracer,
         ),
     )
+    service.add_middleware(OptionsInPath)
     if settings.atropos_listeners:
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
 

@@ -12,12 +12,21 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import KeepRule
-from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
+from app.domain.parts import (
+    UNNAMED,
+    GroupSlot,
+    Member,
+    Mismatch,
+    PendingGroup,
+    PendingGroupStatus,
+    RetryWindows,
+    SampleName,
+)
 from app.domain.pass_rates import TaskOutcome
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
 from app.domain.runs import HeldLease, LagLimitChange, Lease, Pin, Run, Slot, Stream
-from app.domain.tasks import Completion, Context, TaskKey
+from app.domain.tasks import Completion, Context, KeptEpisode, TaskKey
 
 StreamPlace = tuple[int, int]
 """(epoch, index) within a stream."""
@@ -150,6 +159,10 @@ class GroupStore(Protocol):
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """Writes the scores of pending or unscored rollouts. Scored rollouts never change."""
 
+    async def mask(self, group_id: str) -> Group:
+        """Flags a group that is unscored as `masked`: from then on its scores never change. Any other group is returned
+        as it is. NotFound when it was never added."""
+
     async def list_unfinished(self, limit: int) -> list[Group]:
         """Pending groups, oldest first, such as work that a restart interrupted. Where there may be replicas, without
         those that one of them has claimed (`PendingGroupStore.claim_due`)."""
@@ -169,14 +182,20 @@ class PendingGroupStore(Protocol):
         after it was closed get a group of their own, flagged `late`."""
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+        self,
+        cohort: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        windows: RetryWindows,
+        name: SampleName = UNNAMED,
     ) -> GroupSlot:
-        """Assigns a place to a completion that names none, by the first rule that applies:
+        """Assigns a place to a completion, by the first rule that applies:
 
-        1. the place of an equal completion whose sender disconnected (a retry);
-        2. the next place of the open group of this scope;
+        1. with a fingerprint, the place of the completion that came under it before; without one, that of an equal
+           completion whose sender disconnected (a retry);
+        2. the place that it names, or the next one, of the newest group of this scope, if that is open;
         3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
-        4. the first place of a new group.
+        4. a place of a new group.
 
         The place is held until it is settled, or until its heartbeat stops."""
 
@@ -255,6 +274,18 @@ class RunStore(Protocol):
 
     async def settle_cost(self, group_id: str, usd: float) -> None:
         """What is put aside for the group is what it cost, until its judgements are stored."""
+
+
+class EpisodeStore(Protocol):
+    """Episodes by the name of their session; kept for a day after their last change. Writes are durable on return."""
+
+    async def find(self, session: str) -> KeptEpisode | None: ...
+
+    async def begin(self, session: str, episode: KeptEpisode) -> KeptEpisode:
+        """The episode that has this name already, or else this one."""
+
+    async def change(self, session: str, before: KeptEpisode, after: KeptEpisode) -> bool:
+        """False if it has changed since `before`."""
 
 
 class HealthCheck(Protocol):

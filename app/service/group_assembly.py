@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.groups import Group
-from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup
+from app.domain.parts import UNNAMED, GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, SampleName
 from app.domain.tasks import Completion
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
@@ -76,10 +76,12 @@ class GroupAssembler:
             )
         return build_piece_reply(await self.wait_for_scores(seat, due), seat)
 
-    async def assign_slot(self, cohort: PendingGroup, completion: Completion, gather_seconds: float) -> GroupSlot:
-        """A place for a completion that names none, held until it is released. Whoever is cancelled meanwhile has
+    async def assign_slot(
+        self, cohort: PendingGroup, completion: Completion, gather_seconds: float, name: SampleName = UNNAMED
+    ) -> GroupSlot:
+        """A place for a completion that came by itself, held until it is released. Whoever is cancelled meanwhile has
         left."""
-        taking = asyncio.ensure_future(self._take(cohort, completion, gather_seconds))
+        taking = asyncio.ensure_future(self._take(cohort, completion, gather_seconds, name))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -176,10 +178,16 @@ class GroupAssembler:
             await self._begin(seat.begun)
         return seat
 
-    async def _take(self, cohort: PendingGroup, completion: Completion, gather_seconds: float) -> GroupSlot:
+    async def mask(self, seat: GroupSlot) -> Group:
+        """The group of a seat, which stays as it is from now on if it is unscored."""
+        return await self._groups.mask(seat.group_id)
+
+    async def _take(
+        self, cohort: PendingGroup, completion: Completion, gather_seconds: float, name: SampleName
+    ) -> GroupSlot:
         seat = await self._shelf.write_with_tasks(
             [cohort.task_id],
-            lambda: self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows),
+            lambda: self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows, name),
         )
         self._held.add(seat)
         await self._begin(seat.begun)

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group
-from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, GroupSlot, PendingGroup
+from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, PendingGroup, SampleName
 from app.domain.runs import Policy, Purpose
-from app.domain.scores import Score
+from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
 from app.ports.tracing import note_work
@@ -47,6 +47,9 @@ class SampleToScore:
     purpose: Purpose = "train"
     needs_reward: bool = False
     """The trainer takes a number and nothing else."""
+    masks_group: bool = False
+    """Without a reward for one member there is none for any: all are told so, and the group is never scored again."""
+    name: SampleName = UNNAMED
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,12 @@ class SampleReply:
     flags: tuple[str, ...]
     """Of the group."""
     advantage: float | None
+    outcome: Outcome
+    """Of the group."""
+
+    @property
+    def is_masked(self) -> bool:
+        return "masked" in self.flags
 
 
 class SampleService:
@@ -76,26 +85,26 @@ class SampleService:
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
         cohort = await self._validate_sample(sample)
-        seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
+        seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
         answered = False
         try:
-            reply = await self._await_reply(seat, due)
+            group = await self._gathering.wait_for_scores(seat, due)
             pause = FIRST_RETRY_SECONDS
-            while reply.score.reason in MAY_COME_BACK and asyncio.get_running_loop().time() + pause < due:
+            while _may_come_back(group, seat, sample) and asyncio.get_running_loop().time() + pause < due:
+                await self._gathering.release_slot(seat, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
-                reply = await self._await_reply(seat, due)
+                seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
+                group = await self._gathering.wait_for_scores(seat, due)
+            if sample.masks_group and group.outcome == "unscored":
+                group = await self._gathering.mask(seat)
+            reply = _reply(group, seat)
+            if not _is_answered(reply, sample):  # by now, since who is told so may be back at once
+                await self._gathering.release_slot(seat, answered=False)
             yield reply
             answered = True
         finally:
             await self._gathering.release_slot(seat, answered=answered)
-
-    async def _await_reply(self, seat: GroupSlot, due: float) -> SampleReply:
-        reply = _reply(await self._gathering.wait_for_scores(seat, due), seat)
-        if reply.score.outcome != "scored":  # by now, since who is told so may be back at once
-            await self._gathering.release_slot(seat, answered=False)
-        return reply
 
     async def _validate_sample(self, sample: SampleToScore) -> PendingGroup:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
@@ -120,7 +129,16 @@ class SampleService:
 
 def _reply(group: Group, seat: GroupSlot) -> SampleReply:
     mine = build_piece_reply(group, seat)
-    return SampleReply(mine.scores[0], group.group_id, group.flags, mine.advantages[0])
+    return SampleReply(mine.scores[0], group.group_id, group.flags, mine.advantages[0], group.outcome)
+
+
+def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
+    return reply.is_masked or (reply.outcome if sample.masks_group else reply.score.outcome) == "scored"
+
+
+def _may_come_back(group: Group, seat: GroupSlot, sample: SampleToScore) -> bool:
+    scores = group.scores if sample.masks_group else build_piece_reply(group, seat).scores
+    return not group.is_masked and any(score.reason in MAY_COME_BACK for score in scores)
 
 
 def _request(sample: SampleToScore) -> ScoreRequest:

@@ -174,6 +174,11 @@ class SignInSettings(Frozen):
 
 
 class CompatSettings(Frozen):
+    unscored: Literal["error", "neutral_group"] = "error"
+    """What OpenRLHF and slime are told where there is no score. `neutral_group`: if one member of a group has none,
+    every member gets the same number (`unscored_reward`, else 0), so that none has an advantage over the mean of its
+    group. Not for a trainer with a critic, which learns the number. NeMo Gym is told so in any case, as its contract
+    can mask them."""
     unscored_reward: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] | None = None
     """The number that trainers are told where there is no score and their contract has no word for that (OpenRLHF,
     slime). Without one they are answered 503 and ask again. A number is trained on as if it had been judged: each is

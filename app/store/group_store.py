@@ -72,6 +72,9 @@ class SqlGroupStore(GroupStore):
             lambda connection: _finish_groups(connection, self._database, groups), "groups"
         )
 
+    async def mask(self, group_id: str) -> Group:
+        return await self._database.write(lambda connection: _mask_group(connection, group_id), "groups")
+
     async def list_unfinished(self, limit: int) -> list[Group]:
         # The second term names the partial index.
         pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
@@ -242,8 +245,23 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
     return [finished[item.group.group_id] for item in items]
 
 
+def _mask_group(connection: Connection, group_id: str) -> Group:
+    here = groups.c.group_id == group_id
+    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
+    if sequence is None:
+        raise NotFound(f"there is no group {group_id}")
+    (stored,) = load_groups(connection, here)
+    if stored.outcome != "unscored" or stored.is_masked:
+        return stored
+    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
+    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
+    return masked
+
+
 def _merge_scores(stored: Group, given: Group) -> Group:
-    """`stored`, with the given scores for rollouts that had none."""
+    """`stored`, with the given scores for rollouts that had none, unless it is masked."""
+    if stored.is_masked:
+        return stored
     scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
     members = tuple(
         rollout

@@ -1,4 +1,4 @@
-"""Tables of pending groups, whose completions arrive in pieces."""
+"""Tables of pending groups, whose completions arrive in pieces, and of episodes whose messages do."""
 
 from sqlalchemy import BigInteger, Index, Text
 from sqlmodel import Field
@@ -60,5 +60,17 @@ class PartMemberTable(TableRecord, table=True):
     """While held, when the heartbeat is overdue; otherwise when the hold ended."""
 
 
+class KeptEpisodeTable(TableRecord, table=True):
+    """Episodes of clients that send no history. A change counts `revision` up."""
+
+    __tablename__ = "kept_episodes"
+    session: str = Field(primary_key=True)
+    task_id: str
+    revision: int
+    body: str = Field(sa_type=Text)
+    changed_at: int = Field(sa_type=BigInteger, index=True)
+
+
 parts = get_table(PartTable)
 part_members = get_table(PartMemberTable)
+kept_episodes = get_table(KeptEpisodeTable)

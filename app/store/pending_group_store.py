@@ -7,7 +7,16 @@ from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
 
 from app.domain.digests import digest
 from app.domain.groups import Group
-from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
+from app.domain.parts import (
+    UNNAMED,
+    GroupSlot,
+    Member,
+    Mismatch,
+    PendingGroup,
+    PendingGroupStatus,
+    RetryWindows,
+    SampleName,
+)
 from app.domain.tasks import Completion
 from app.ports.store import PendingGroupStore
 from app.store.database import Database
@@ -47,10 +56,15 @@ class SqlPendingGroupStore(PendingGroupStore):
         )
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+        self,
+        cohort: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        windows: RetryWindows,
+        name: SampleName = UNNAMED,
     ) -> GroupSlot:
         return await self._database.write(
-            lambda connection: assign_slot(connection, self._database, cohort, completion, seconds, windows),
+            lambda connection: assign_slot(connection, self._database, cohort, completion, seconds, windows, name),
             _build_order_key(cohort),
         )
 

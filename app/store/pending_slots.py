@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
 
 from app.domain.groups import Group
-from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows
+from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows, SampleName
 from app.domain.tasks import Completion
 from app.store.database import Database
 from app.store.part_tables import part_members, parts
@@ -33,26 +33,26 @@ def assign_slot(
     completion: Completion,
     seconds: float,
     windows: RetryWindows,
+    name: SampleName,
 ) -> GroupSlot:
     lock_scope(connection, database, cohort.scope)
     now = database.read_lease_clock(connection)
     held_until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
     newest, begun = _close_overdue(connection, database, _load_newest_group(connection, cohort), now)
-    left = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
-    if left is not None:
-        return _reassign_slot(connection, left, held_until, begun)
-    if (
-        newest is not None
-        and newest["state"] == "closed"
-        and _closed_group_awaits_completions(connection, newest, now, windows.late)
-    ):
-        return _assign_late_slot(connection, database, newest, completion, now, held_until, begun)
-    if newest is None or newest["state"] == "closed":
-        generation = 0 if newest is None else newest["generation"] + 1
-        place, newest = 0, open_group(connection, cohort, _create_group_id(), generation, now, seconds)
+    if name.fingerprint:
+        known = _find_named_member(connection, cohort, name.fingerprint)
     else:
-        place = _next_place(connection, newest)
-    return _take_place(connection, database, newest, Member(place=place, completion=completion), now, held_until, begun)
+        known = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
+    if known is not None:
+        return _reassign_slot(connection, known, held_until, begun)
+    place = None if newest is None else _find_free_place(connection, newest, name)
+    if newest is None or place is None or not _awaits_completions(connection, newest, now, windows.late):
+        generation = 0 if newest is None else newest["generation"] + 1
+        newest = open_group(connection, cohort, _create_group_id(), generation, now, seconds)
+        place = name.place or 0
+    member = Member(place=place, completion=completion, known_as=name.fingerprint)
+    assign = _take_place if newest["state"] == "open" else _assign_late_slot
+    return assign(connection, database, newest, member, now, held_until, begun)
 
 
 def _close_overdue(
@@ -69,13 +69,12 @@ def _assign_late_slot(
     connection: Connection,
     database: Database,
     row: RowMapping,
-    completion: Completion,
+    member: Member,
     now: int,
     held_until: int,
     begun: list[Group],
 ) -> GroupSlot:
     own = _create_group_id()
-    member = Member(place=_next_place(connection, row), completion=completion)
     begun.append(add_late_group(connection, database, row, [member], own, now))
     holder = insert_members(connection, row, [member], now, held_until=held_until, own_group=own)
     return GroupSlot(row["group_id"], own, (member.place,), open=False, holder=holder, begun=tuple(begun))
@@ -91,7 +90,7 @@ def _take_place(
     begun: list[Group],
 ) -> GroupSlot:
     holder = insert_members(connection, row, [member], now, held_until=held_until)
-    full = member.place + 1 == row["size"]
+    full = count_members(connection, row["group_id"]) == row["size"]
     if full:
         begun.append(close_group(connection, database, row, now))
     here = row["group_id"]
@@ -109,6 +108,18 @@ def _load_newest_group(connection: Connection, cohort: PendingGroup) -> RowMappi
         .order_by(parts.c.generation.desc())
         .limit(1)
         .with_for_update()
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _find_named_member(connection: Connection, cohort: PendingGroup, fingerprint: str) -> RowMapping | None:
+    """Also one that was answered: the answer may have been lost."""
+    statement = (
+        select(part_members)
+        .join(parts, parts.c.group_id == part_members.c.group_id)
+        .where(parts.c.scope == cohort.scope, part_members.c.said == fingerprint)
+        .order_by(parts.c.generation.desc())
+        .limit(1)
     )
     return connection.execute(statement).mappings().one_or_none()
 
@@ -151,15 +162,21 @@ def _match_member(member: RowMapping) -> tuple[Any, ...]:
     return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
 
 
-def _closed_group_awaits_completions(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
-    """Whether the closed group still waits for missing completions."""
+def _awaits_completions(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
+    """Whether the group is open, or closed and still waits for missing completions."""
+    if row["state"] == "open":
+        return True
     if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
         return False
     missing: int = row["missing"]
     return count_members(connection, row["group_id"], late=True) < missing
 
 
-def _next_place(connection: Connection, row: RowMapping) -> int:
-    last = select(func.max(part_members.c.place)).where(part_members.c.group_id == row["group_id"])
-    place = connection.execute(last).scalar()
-    return 0 if place is None else int(place) + 1
+def _find_free_place(connection: Connection, row: RowMapping, name: SampleName) -> int | None:
+    """The place that the sample names, or the next one; None if another has it."""
+    here = part_members.c.group_id == row["group_id"]
+    if name.place is None:
+        last = connection.execute(select(func.max(part_members.c.place)).where(here)).scalar()
+        return 0 if last is None else int(last) + 1
+    taken = connection.execute(select(part_members.c.place).where(here, part_members.c.place == name.place)).first()
+    return name.place if taken is None else None

@@ -20,6 +20,7 @@ from app.ports.retention import RetentionStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
 from app.ports.store import (
+    EpisodeStore,
     GroupStore,
     HealthCheck,
     OutcomeStore,
@@ -34,6 +35,7 @@ from app.ports.views import ExportStore, GroupViews, StatisticsStore
 from app.store.api_keys import SqlApiKeyStore
 from app.store.database import Database
 from app.store.database_errors import DISK_FULL, is_disk_full
+from app.store.episode_store import SqlEpisodeStore
 from app.store.event_store import SqlEventStore
 from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
@@ -105,6 +107,7 @@ class Store:
         self.lorebooks: LorebookStore = SqlLorebookStore(database)
         self.groups: GroupStore = SqlGroupStore(database)
         self.parts: PendingGroupStore = SqlPendingGroupStore(database)
+        self.episodes: EpisodeStore = SqlEpisodeStore(database)
         self.outcomes: OutcomeStore = SqlOutcomeStore(database)
         self.scorings: ScoringStore = SqlScoringStore(database)
         self.runs: RunStore = SqlRunStore(database)

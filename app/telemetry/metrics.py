@@ -218,8 +218,8 @@ class PrometheusObserver:
         self._trajectory_batches.labels(outcome).inc()
 
     def record_unscored_answer(self, contract: str, environment: str, reason: str, told: str) -> None:
-        """`reason` is one of `app.domain.scores.Reason` or `pending`; `told` is `error`, `number` or
-        `null`."""
+        """`reason` is one of `app.domain.scores.Reason`, `pending` or `masked`; `told` is `error`, `number`, `masked`
+        or `null`."""
         self._untold.labels(contract, self._limit_environment(environment), reason, told).inc()
 
     def record_request(self, route: str, method: str, status: int, seconds: float) -> None:

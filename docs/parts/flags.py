@@ -28,6 +28,8 @@ GROUP_FLAGS: Mapping[str, str] = {
     "piece that came when its group had been judged: judged alone",
     "partial_group": "the group came in pieces, and its time was up before all had come: judged without those that are "
     "missing",
+    "masked": "a trainer whose members must agree was told that the group has no reward, since one has none: it "
+    "is never scored again",
     "stale": "its lag was above its run's `max_lag` when it came",
     "older_policy": "its lag is negative: the policy at scoring is of an earlier step than at hand-out, as after a "
     "restart from an older checkpoint",

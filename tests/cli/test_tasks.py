@@ -45,6 +45,11 @@ def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[
             return {"prompt": prompt, "label": json.dumps(episode(task, split), separators=(",", ":"))}
         case "slime_agent":
             return {"prompt": prompt, "tools": tools, "metadata": episode(task, split)}
+        case "nemo_gym":
+            flat = [{"type": "function", "strict": False, **tool["function"]} for tool in task["tools"]]
+            agent = {"type": "responses_api_agents", "name": f"{task['environment']}_simple_agent"}
+            params = {"input": prompt, "tools": flat}
+            return {"responses_create_params": params, **label, "environment": task["environment"], "agent_ref": agent}
     row = {
         "data_source": task["environment"],
         "prompt": prompt,
@@ -96,12 +101,13 @@ def test_several_environments_are_in_one_file(gateway: Served, tmp_path: Path) -
     assert (json.loads(done.stdout), rows) == (report, [columns("trl", task, "train", 0) for task in tasks])
 
 
-def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainer", ["slime", "nemo_gym"])
+def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path, trainer: str) -> None:
     file = tmp_path / "rows.jsonl"
-    done = command(file, "--for", "slime", "--env", "tool_calling", "--count", "3", url=gateway.url)
+    done = command(file, "--for", trainer, "--env", "tool_calling", "--count", "3", url=gateway.url)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     tasks = handed_out(gateway.url, "tool_calling", batch_size=3, cursor=0)
-    assert (done.returncode, rows) == (0, [columns("slime", task, "train", 0) for task in tasks])
+    assert (done.returncode, rows) == (0, [columns(trainer, task, "train", 0) for task in tasks])
 
 
 @pytest.mark.parametrize("trainer", ["slime_agent", "verl_agent"])
@@ -142,6 +148,7 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, t
         (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
         (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is multi-turn"),
         (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
+        (("rows.parquet", "--env", "gsm8k", "--for", "nemo_gym"), "rows for nemo_gym are JSON lines"),
         (("missing/rows.jsonl", "--env", "gsm8k"), "cannot write"),
     ],
 )

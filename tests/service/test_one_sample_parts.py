@@ -13,7 +13,7 @@ import pytest
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
-from app.domain.parts import GroupSlot, PendingGroup, RetryWindows
+from app.domain.parts import GroupSlot, PendingGroup, RetryWindows, SampleName
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
@@ -38,9 +38,9 @@ class CountedParts:
         return getattr(self._parts, name)
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows, name: SampleName
     ) -> GroupSlot:
-        slot = await self._parts.assign_slot(cohort, completion, seconds, windows)
+        slot = await self._parts.assign_slot(cohort, completion, seconds, windows, name)
         self.placed += 1
         return slot
 

@@ -60,6 +60,9 @@ class FaultyGroups(GroupStore):
             raise self.failures.pop(0)
         return await self.inner.finish(groups)
 
+    async def mask(self, group_id: str) -> Group:
+        return await self.inner.mask(group_id)
+
     async def list_unfinished(self, limit: int) -> list[Group]:
         return await self.inner.list_unfinished(limit)
 

@@ -137,6 +137,11 @@ class Judged:
         names = [one["group_id"] for one in reversed(found["groups"])]
         return [httpx.get(f"{self.gateway.url}/groups/{name}", timeout=60).json()["group"] for name in names]
 
+    def counts(self, run: str) -> dict[str, int]:
+        """What statistics count of its groups and rollouts."""
+        (row,) = httpx.get(f"{self.gateway.url}/stats", params={"run": run}, timeout=60).json()["rows"]
+        return {name: row[name] for name in ("groups", "scored")}
+
     def stored(self, run: str) -> list[list[str]]:
         """The texts of each group in order of length."""
         return [

@@ -92,7 +92,7 @@ def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, floa
         "absolute": reward.gated_absolute,
         "gate": 1.0 if score.gate is None else score.gate,
         "flags": float(len(score.flags)),
-        "unscored": float(score.reward is None),
+        "unscored": float(reward.is_unscored),
         **{f"criterion_{_UNSAFE.sub('_', name)}": values.get(name, 0.0) for name in criteria},
     }
 

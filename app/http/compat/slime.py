@@ -80,7 +80,7 @@ def _explain_reward(reward: SampleReward) -> ExplainedReward:
     return ExplainedReward(
         reward=reward.number,
         score=reward.gated_absolute,
-        outcome=score.outcome,
+        outcome="unscored" if reward.is_unscored else score.outcome,
         reason=score.reason,
         criteria={criterion.name: criterion.value for criterion in score.criteria},
         flags=tuple(dict.fromkeys((*score.flags, *reply.flags))),

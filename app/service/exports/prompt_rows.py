@@ -6,12 +6,15 @@ evaluation, so that their scores are not in training statistics.
 
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from app.domain.errors import InvalidRequest
+from app.domain.tasks import ToolSpec
 from app.domain.values import Frozen, Split
 from app.service.exports.chat_messages import ExportedMessage, encode_tools, export_messages
 from app.service.request_models import HandedOutTask
 
-Trainer = Literal["trl", "openrlhf", "slime", "verl", "openrlhf_agent", "slime_agent", "verl_agent"]
+Trainer = Literal["trl", "openrlhf", "slime", "verl", "openrlhf_agent", "slime_agent", "verl_agent", "nemo_gym"]
 
 
 class TrlPrompt(Frozen):
@@ -106,7 +109,40 @@ class VerlEpisode(VerlPrompt):
     tools: str
 
 
-PromptRow = TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt | OpenRlhfEpisode | SlimeEpisode | VerlEpisode
+class NemoGymTool(Frozen):
+    """A tool as the Responses API has it."""
+
+    type: Literal["function"] = "function"
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    strict: bool = False
+
+
+class NemoGymParams(Frozen):
+    input: tuple[ExportedMessage, ...]
+    tools: tuple[NemoGymTool, ...]
+
+
+class NemoGymAgent(Frozen):
+    type: str = "responses_api_agents"
+    name: str
+    """Of the instance in the configuration of NeMo Gym: the environment and the kind of agent."""
+
+
+class NemoGymPrompt(Frozen):
+    """JSON lines for NeMo Gym, NeMo-RL and verifiers' task set `nemo_gym`."""
+
+    responses_create_params: NemoGymParams
+    task_id: str
+    purpose: str
+    environment: str
+    agent_ref: NemoGymAgent
+
+
+PromptRow = (
+    TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt | OpenRlhfEpisode | SlimeEpisode | VerlEpisode | NemoGymPrompt
+)
 
 PROMPT_ROW_TYPES: Final[dict[Trainer, type[PromptRow]]] = {
     "trl": TrlPrompt,
@@ -116,24 +152,23 @@ PROMPT_ROW_TYPES: Final[dict[Trainer, type[PromptRow]]] = {
     "openrlhf_agent": OpenRlhfEpisode,
     "slime_agent": SlimeEpisode,
     "verl_agent": VerlEpisode,
+    "nemo_gym": NemoGymPrompt,
 }
+JSON_LINES_ONLY: Final[frozenset[Trainer]] = frozenset({"nemo_gym"})
+"""Trainers whose rows are no columns: schemas of tools differ between them."""
 
 
-TRAINERS_WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime", "slime_agent", "verl_agent"})
+TRAINERS_WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime", "slime_agent", "verl_agent", "nemo_gym"})
 """Trainers whose rows can hold a task's tools."""
-MULTI_TURN_TRAINERS: Final[frozenset[Trainer]] = frozenset({"trl", "openrlhf_agent", "slime_agent", "verl_agent"})
+MULTI_TURN_TRAINERS: Final[frozenset[Trainer]] = frozenset(
+    {"trl", "openrlhf_agent", "slime_agent", "verl_agent", "nemo_gym"}
+)
 """Trainers that support multi-turn tasks."""
 
 
 def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index: int) -> PromptRow:
     """The row of a task. InvalidRequest when the trainer cannot use the task."""
-    if task.max_turns > 1 and trainer not in MULTI_TURN_TRAINERS:
-        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply; see {trainer}_agent")
-    if task.tools and trainer not in TRAINERS_WITH_TOOLS:
-        raise InvalidRequest(
-            f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
-            "them into the prompt (in tool_calling: tool_format)"
-        )
+    _check_task_fits(trainer, task)
     prompt = export_messages(task.messages)
     tools = encode_tools(task.tools)
     label = TaskLabel(task_id=task.task_id, purpose="eval" if split == "test" else "train")
@@ -153,6 +188,25 @@ def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index:
         case "verl_agent":
             row = _build_verl_prompt(task, label, split, index)
             return VerlEpisode(**dict(row), **dict(label), max_turns=task.max_turns, tools=tools)
+        case "nemo_gym":
+            return NemoGymPrompt(
+                responses_create_params=NemoGymParams(input=prompt, tools=tuple(map(_flatten_tool, task.tools))),
+                **dict(label),
+                environment=task.environment,
+                agent_ref=NemoGymAgent(
+                    name=f"{task.environment}_{'gymnasium' if task.max_turns > 1 else 'simple'}_agent"
+                ),
+            )
+
+
+def _check_task_fits(trainer: Trainer, task: HandedOutTask) -> None:
+    if task.max_turns > 1 and trainer not in MULTI_TURN_TRAINERS:
+        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply; see {trainer}_agent")
+    if task.tools and trainer not in TRAINERS_WITH_TOOLS:
+        raise InvalidRequest(
+            f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
+            "them into the prompt (in tool_calling: tool_format)"
+        )
 
 
 def _build_episode(task: HandedOutTask, label: TaskLabel) -> Episode:
@@ -167,6 +221,11 @@ def _build_verl_prompt(task: HandedOutTask, label: TaskLabel, split: Split, inde
         reward_model=VerlReward(ground_truth=_format_label(label)),
         extra_info=VerlExtra(split=split, index=index, environment=task.environment),
     )
+
+
+def _flatten_tool(tool: ToolSpec) -> NemoGymTool:
+    made = tool.function
+    return NemoGymTool(name=made.name, description=made.description, parameters=dict(made.parameters))
 
 
 def _format_label(label: TaskLabel) -> str:

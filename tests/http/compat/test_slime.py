@@ -155,6 +155,22 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(judged: Judged) -> Non
     assert (len(told), judged.stored("slow")) == (1, [[ANSWERS[0]]])
 
 
+def test_a_neutral_group_tells_every_member_the_same_number(tmp_path: Path) -> None:
+    """Also the one that says nothing, which is worth 0 without a judge."""
+    with judged_gateway(tmp_path, ATROPOS_ENVS_COMPAT__UNSCORED="neutral_group") as judged:
+        task = judged.preferring()
+        judged.judge.refusals = float("inf")
+        client = slime(judged, "run=neutral&group_size=3&wait_seconds=6&gather_seconds=2&reply=object")
+        told = rewards(client, task, "", *ANSWERS[:2])
+        judged.judge.refusals = 0
+        next_epoch = rewards(client, task, "", *ANSWERS[:2])
+        counted, native = judged.untold(), judged.native(task, ["", *ANSWERS[:2]])
+    assert [(one["reward"], one["outcome"], "masked" in one["flags"]) for one in told] == [(0.0, "unscored", True)] * 3
+    assert ([one["reward"] for one in next_epoch], client.failures) == (native, [])
+    assert sum(counted.values()) == 3
+    assert "compat.unscored is neutral_group" in (tmp_path / "gateway.log").read_text()
+
+
 def test_a_number_for_no_score_is_told_only_where_the_settings_say_so(tmp_path: Path) -> None:
     with judged_gateway(tmp_path, ATROPOS_ENVS_COMPAT__UNSCORED_REWARD="0.25") as judged:
         judged.judge.refusals = float("inf")

@@ -100,6 +100,7 @@ def store_everything(person: Person) -> None:
         "key": "ada",
         "version": "x",
         "path": "viewer.css",
+        "tool": "list_events",
     }
     lost = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": [{"text": "4"}]}
     leased = {"groups": [lost], "wait_seconds": 0}
@@ -133,6 +134,20 @@ def store_everything(person: Person) -> None:
         "POST /compat/openrlhf/*": sample,
         "POST /compat/openrlhf/*/get_reward": sample,
         "POST /compat/slime/*": {"prompt": "q", "response": "4", "label": handed["task_id"]},
+        "POST /compat/nemo_gym/*/verify": {
+            "task_id": handed["task_id"],
+            "responses_create_params": {},
+            "response": {"output": []},
+        },
+        "POST /compat/nemo_gym/*/seed_session": {"task_id": handed["task_id"]},
+        "POST /compat/nemo_gym/*/close_session": {"resources_session_id": "session"},
+        "POST /compat/nemo_gym/*/reset": {"task_id": handed["task_id"]},
+        "POST /compat/nemo_gym/*/step": {
+            "task_id": handed["task_id"],
+            "responses_create_params": {},
+            "response": {"output": []},
+        },
+        "POST /compat/nemo_gym/*/aggregate_metrics": {"verify_responses": []},
         "POST /compat/openenv/*/reset": {"run": run},
         "POST /compat/openenv/*/step": {"run": run, "task_id": handed["task_id"], "action": {"text": "4"}},
     }
@@ -148,6 +163,14 @@ def store_everything(person: Person) -> None:
         "POST /compat/openrlhf/*": {"run": run},
         "POST /compat/openrlhf/*/get_reward": {"run": run},
         "POST /compat/slime/*": {"run": run},
+        "POST /compat/nemo_gym/*/verify": {"run": run},
+        "POST /compat/nemo_gym/*/seed_session": {"run": run},
+        "POST /compat/nemo_gym/*/close_session": {"run": run},
+        "POST /compat/nemo_gym/*/reset": {"run": run},
+        "POST /compat/nemo_gym/*/step": {"run": run},
+        "POST /compat/nemo_gym/*/*": {"run": run},
+        "POST /compat/nemo_gym/*/aggregate_metrics": {"run": run},
+        "GET /compat/nemo_gym/*/reverify_mode": {"run": run},
     }
 
 

@@ -13,7 +13,7 @@ from app.service.sample_intake import SampleToScore
 EndToken = Annotated[str, Field(max_length=100, pattern=r"\S")]
 
 
-class RewardOptions(BaseModel):
+class SampleOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     contract: ClassVar[str]
 
@@ -21,10 +21,6 @@ class RewardOptions(BaseModel):
     group_size: Annotated[
         int, Field(ge=1, le=MAX_GROUP, description="Answers per prompt. A group is scored when all have arrived.")
     ] = 1
-    eos: Annotated[
-        tuple[EndToken, ...],
-        Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
-    ] = ()
     model: Annotated[str | None, Field(min_length=1, max_length=200, description="Name of the policy.")] = None
     gather_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -42,6 +38,15 @@ class RewardOptions(BaseModel):
             purpose=label.purpose,
             needs_reward=True,
         )
+
+
+class RewardOptions(SampleOptions):
+    """For trainers that send bare texts."""
+
+    eos: Annotated[
+        tuple[EndToken, ...],
+        Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
+    ] = ()
 
 
 GATHER_DESCRIPTION = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."

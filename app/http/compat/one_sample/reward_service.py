@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from fastapi import Request, Response
@@ -12,7 +12,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.scores import Score
 from app.http.compat.delivery import Delivery
 from app.http.compat.one_sample.held_samples import ClientLeft, HeldSamples, LabelledSample, SampleHolder
-from app.http.compat.one_sample.options import RewardOptions
+from app.http.compat.one_sample.options import SampleOptions
 from app.http.compat.one_sample.refusals import RewardRefusal, build_refusal
 from app.http.web.api_keys import get_bounds
 from app.service.catalogue import Catalogue
@@ -32,7 +32,7 @@ class SampleReward:
     """The answer for one sample."""
 
     number: float
-    """The reward, or `compat.unscored_reward` if there is none."""
+    """The reward, or what stands for it if there is none."""
     reply: SampleReply
 
     @property
@@ -41,10 +41,15 @@ class SampleReward:
         return self.reply.score
 
     @property
+    def is_unscored(self) -> bool:
+        """Whether `number` only stands for a reward."""
+        return self.score.reward is None or self.reply.is_masked
+
+    @property
     def gated_absolute(self) -> float:
         """Comparable across groups, in [0, 1]."""
         score = self.score
-        if score.reward is None:
+        if score.reward is None or self.is_unscored:
             return self.number
         return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
 
@@ -65,44 +70,71 @@ class RewardService:
     bounds: BoundsCheck
     unscored_reward: float | None
     """The reward for samples without a score; None answers 503, so that the trainer retries."""
+    masks_groups: bool
+    """Instead, every member of a group in which one has no score gets the same number."""
     list_criteria: Callable[[str, str | None], Awaitable[tuple[str, ...]]]
     """The names of the criteria that every task of an environment has in a run."""
     unscored: Callable[[str, str, str, str], None]
-    """Called for each sample without a score: contract, environment, reason, `error` or `number`."""
+    """Called for each sample without a score: contract, environment, reason, `error`, `number` or `masked`."""
 
     def __post_init__(self) -> None:
-        if self.unscored_reward is not None:
+        if self.masks_groups:
+            log.warning(
+                "groups without a score get the reward %s for every member, because compat.unscored is neutral_group",
+                self.placeholder,
+            )
+        elif self.unscored_reward is not None:
             log.warning(
                 "samples without a score get the reward %s, because compat.unscored_reward is set",
                 self.unscored_reward,
             )
+
+    @property
+    def placeholder(self) -> float:
+        """What every member of a masked group gets."""
+        return self.unscored_reward or 0.0
 
     def require_environment(self, environment: str) -> None:
         """Raises NotFound or EnvironmentUnavailable."""
         self.catalogue.get_environment_or_current(environment)
 
     async def answer(
-        self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions, wording: ReplyFormat
+        self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions, wording: ReplyFormat
     ) -> Response:
         """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
-        await self._check_bounds(request, asked, options)
+        await self.check_bounds(request, asked, options)
         for one in asked:
             await self._require_one_reply(one)
+        return await self.hold(request, asked, options, wording, masks_groups=self.masks_groups)
+
+    async def hold(
+        self,
+        request: Request,
+        asked: Sequence[LabelledSample],
+        options: SampleOptions,
+        wording: ReplyFormat,
+        *,
+        masks_groups: bool,
+    ) -> Response:
+        """The same for samples that were checked already."""
+        if masks_groups:
+            asked = [LabelledSample(replace(one.sample, masks_group=True), one.label) for one in asked]
         held = HeldSamples(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
         try:
             replies = await held.await_replies(request.receive)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        missing = [pair for pair in zip(asked, replies, strict=True) if pair[1].score.reward is None]
-        pending = any(reply.score.outcome == "pending" for _, reply in missing)
-        if pending or (missing and self.unscored_reward is None):
+        missing = [pair for pair in zip(asked, replies, strict=True) if _lacks_reward(pair[1], masks_groups)]
+        told = "masked" if masks_groups else "number"
+        pending = any("pending" in (reply.score.outcome, reply.outcome) for _, reply in missing)
+        if pending or (missing and told == "number" and self.unscored_reward is None):
             await held.settle(False)
             self._count_unscored(missing, options.contract, "error")
-            return _refuse_unscored(missing[0][1].score, wording.format_refusal(len(asked)))
-        self._count_unscored(missing, options.contract, "number")
+            return _refuse_unscored(missing[0][1], wording.format_refusal(len(asked)))
+        self._count_unscored(missing, options.contract, told)
         return Delivery(wording.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
 
-    async def _check_bounds(self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions) -> None:
+    async def check_bounds(self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions) -> None:
         """Forbidden or NotFound."""
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
@@ -123,16 +155,22 @@ class RewardService:
             )
 
     def _build_reward(self, reply: SampleReply) -> SampleReward:
-        number = self.unscored_reward if reply.score.reward is None else reply.score.reward
-        return SampleReward(0.0 if number is None else number, reply)
+        scored = None if reply.is_masked else reply.score.reward
+        return SampleReward(self.placeholder if scored is None else scored, reply)
 
     def _count_unscored(self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, told: str) -> None:
         for asked, one in missing:
-            self.unscored(contract, asked.sample.environment, one.score.reason or "pending", told)
+            reason = one.score.reason or ("masked" if one.is_masked else "pending")
+            self.unscored(contract, asked.sample.environment, reason, told)
 
 
-def _refuse_unscored(score: Score, beside: dict[str, JsonValue]) -> Response:
-    if score.outcome == "pending":
+def _lacks_reward(reply: SampleReply, masks_groups: bool) -> bool:
+    return reply.score.reward is None or reply.is_masked or (masks_groups and reply.outcome != "scored")
+
+
+def _refuse_unscored(reply: SampleReply, beside: dict[str, JsonValue]) -> Response:
+    score = reply.score
+    if "pending" in (score.outcome, reply.outcome):
         return build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
     said = f": {score.rationale}" if score.rationale else ""
     refusal = RewardRefusal(error=f"no score ({score.reason}){said}", code="unscored", field=None)

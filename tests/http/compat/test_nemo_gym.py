@@ -1,0 +1,253 @@
+"""NeMo Gym's resources server against a running gateway, asked as its agents ask."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.nemo_gym import NemoGym, build_response, build_row, say
+from tests.support.reward_trainers import Judged, judged_gateway
+
+ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of course, why not, if you like it so much?")
+Rollout = tuple[dict[str, Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
+    with judged_gateway(tmp_path_factory.mktemp("nemo_gym")) as judged:
+        yield judged
+
+
+def connect(judged: Judged, options: str, environment: str = "rlaif", **more: Any) -> NemoGym:
+    return NemoGym(f"{judged.gateway.url}/compat/nemo_gym/{environment}/{options}", **more)
+
+
+def roll_out(task: str, answers: Sequence[str], index: int = 0) -> list[Rollout]:
+    return [(build_row(task, index, place), build_response(say(answer))) for place, answer in enumerate(answers)]
+
+
+def verify(client: NemoGym, *rollouts: Rollout) -> list[dict[str, Any]]:
+    return asyncio.run(client.verify_all(*rollouts))
+
+
+def rewards(told: Sequence[dict[str, Any]]) -> list[tuple[float, bool]]:
+    return [(one["reward"], one["mask_sample"]) for one in told]
+
+
+def paid(judged: Judged, task: str, answers: Sequence[str]) -> list[tuple[float, bool]]:
+    return [(reward, False) for reward in judged.native(task, answers)]
+
+
+def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
+    task = judged.preferring()
+    told = verify(connect(judged, "run=same&group_size=4"), *roll_out(task, ANSWERS))
+    assert (rewards(told), judged.stored("same")) == (paid(judged, task, ANSWERS), [list(ANSWERS)])
+    assert len({one["reward"] for one in told}) == 4
+
+
+def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
+    task = judged.preferring(1)
+    body = (
+        f'{{"task_id":"{task}", "responses_create_params":{{"input":[ ],"top_p":1.00}},  "mine":"\\u00e9é",'
+        '"response":{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes."}],'
+        '"generation_log_probs":[-1.0E-05,-0.10],"prompt_token_ids":[1, 2]}]}, "reward":7 }\n'
+    )
+    reply = httpx.post(
+        f"{judged.gateway.url}/compat/nemo_gym/rlaif/verify",
+        content=body.encode(),
+        headers={"Content-Type": "application/json"},
+        timeout=60,
+    )
+    told = reply.json()
+    sent = body.encode().rstrip()[:-2]
+    assert (reply.content[: len(sent)], told["mine"], told["reward"] != 7) == (sent, "éé", True)
+    assert sorted(told.keys() - json.loads(body).keys()) == [
+        "absolute",
+        *sorted(name for name in told if name.startswith("criterion_")),
+        "failure_kind",
+        "failure_reason",
+        "flags",
+        "group_id",
+        "mask_sample",
+        "rationale",
+    ]
+
+
+def test_a_rollout_whose_reply_was_lost_is_not_scored_twice(judged: Judged) -> None:
+    """Neither where nobody was told nor where the answer was sent."""
+    task, group = judged.preferring(2), roll_out(judged.preferring(2), ANSWERS[:2])
+    judged.judge.seconds = 1.0
+    try:
+        impatient = connect(judged, "run=again&group_size=2", seconds=0.7)
+        first = verify(impatient, *group)
+    finally:
+        judged.judge.seconds = 0.0
+    again = verify(connect(judged, "run=again&group_size=2"), *group)
+    assert (impatient.lost > 1, first) == (True, again)
+    assert (rewards(again), judged.stored("again")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
+
+
+def test_a_place_that_comes_again_with_another_response_begins_the_next_group(judged: Judged) -> None:
+    client, task = connect(judged, "run=epochs&group_size=2"), judged.preferring(3)
+    epochs = [verify(client, *roll_out(task, ANSWERS[:2])) for _ in range(2)]
+    names = [{one["group_id"] for one in epoch} for epoch in epochs]
+    assert ([len(name) for name in names], names[0] & names[1]) == ([1, 1], set())
+    assert rewards(epochs[0]) == rewards(epochs[1]) == paid(judged, task, ANSWERS[:2])
+
+
+def test_more_rollouts_than_a_group_holds_are_several_groups(judged: Judged) -> None:
+    task = judged.preferring(5)
+    told = verify(connect(judged, "run=more&group_size=2"), *roll_out(task, ANSWERS))
+    assert rewards(told) == [*paid(judged, task, ANSWERS[:2]), *paid(judged, task, ANSWERS[2:])]
+
+
+def test_without_indices_a_task_gathers_its_group(judged: Judged) -> None:
+    """As NeMo-RL sends rows."""
+    task = judged.preferring(6)
+    rows = [
+        ({key: value for key, value in row.items() if not key.startswith("_ng")}, response)
+        for row, response in roll_out(task, ANSWERS[:2])
+    ]
+    told = verify(connect(judged, "run=bare&group_size=2"), *rows)
+    assert (rewards(told), judged.stored("bare")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
+
+
+def test_without_a_score_for_one_the_whole_group_is_masked_for_good(judged: Judged) -> None:
+    """The first says nothing, which is worth 0 without a judge."""
+    group = roll_out(judged.preferring(7), ("", *ANSWERS[:2]))
+    client = connect(judged, "run=masked&group_size=3&wait_seconds=6&gather_seconds=2")
+    before = judged.untold()
+    judged.judge.refusals = float("inf")
+    try:
+        told = verify(client, *group)
+    finally:
+        judged.judge.refusals = 0
+    counted = {name: count - before.get(name, 0) for name, count in judged.untold().items()}
+    again = verify(client, *group)
+    assert (rewards(told), again) == ([(0.0, True)] * 3, told)
+    assert [(one["failure_kind"], one["instance_config"], one["_ng_failure_class"]) for one in told] == [
+        (kind, {"mask_sample": True}, "judge_failed") for kind in ("cohort_incomplete", "judge_failed", "judge_failed")
+    ]
+    assert [group["flags"] for group in judged.groups("masked")] == [["masked"]]
+    assert counted == {
+        '{contract="nemo_gym",env="rlaif",reason="judge_failed",told="masked"}': 2.0,
+        '{contract="nemo_gym",env="rlaif",reason="masked",told="masked"}': 1.0,
+    }
+    assert [compute_nemo_rl_advantages(rewards(told), honoured) for honoured in (True, False)] == [[0.0] * 3] * 2
+
+
+def compute_nemo_rl_advantages(told: Sequence[tuple[float, bool]], honoured: bool) -> list[float]:
+    """Of one prompt's rollouts, by `calculate_baseline_and_std_per_prompt` of NeMo-RL's algorithms/utils.py at
+    7ea279abf with its leave-one-out baseline, and what its estimators make of it. Some call it with masks, some with
+    ones."""
+    votes = [not (masked and honoured) for _, masked in told]
+    if sum(votes) <= 1:
+        return [0.0] * len(told)  # the baseline is the reward itself
+    voting = sum(votes) - 1
+    advantages = []
+    for place, (reward, _) in enumerate(told):
+        others = [
+            other for at, ((other, _), votes_) in enumerate(zip(told, votes, strict=True)) if votes_ and at != place
+        ]
+        mean, square = sum(others) / voting, sum(other**2 for other in others) / voting
+        spread = (square - mean**2) * voting / (voting - 1) if voting > 1 else 0.0
+        advantages.append((reward - mean) / (max(spread, 0.0) ** 0.5 + 1e-6))
+    return advantages
+
+
+def test_a_mask_for_one_alone_would_teach_something() -> None:
+    """To those that are not masked, where masks vote: which is why the whole group is masked."""
+    told = [(1.0, False), (1.0, False), (0.0, True)]
+    assert [any(compute_nemo_rl_advantages(told, honoured)[:2]) for honoured in (True, False)] == [False, True]
+
+
+def test_a_judge_that_comes_back_in_time_costs_nobody_a_reward(judged: Judged) -> None:
+    task = judged.preferring(8)
+    judged.judge.refusals = 6
+    told = verify(connect(judged, "run=patient&group_size=2"), *roll_out(task, ANSWERS[:2]))
+    assert (rewards(told), judged.stored("patient")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
+
+
+def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
+    task = judged.preferring(9)
+    client = connect(judged, "run=sessions")
+    episode = {"rollout_id": "a", "attempt": 0}
+    named = {
+        "resources_session_id": "session-1",
+        "episode_id": episode,
+        "task_id": {"taskset": "ours", "task_id": "1"},
+        "task_data": {"task_id": task},
+    }
+    closing = {"resources_session_id": "session-1", "episode_id": episode}
+
+    async def play() -> list[Any]:
+        old = await client.post("seed_session", build_row(task, 0, 0))
+        seeds = [await client.post("seed_session", named) for _ in range(2)]
+        closed = [await client.post("close_session", closing) for _ in range(2)]
+        assert len({one.headers["set-cookie"] for one in seeds}) == 1
+        assert task in old.headers["set-cookie"]
+        return [one.json() for one in (old, *seeds, *closed)]
+
+    seeded = {"resources_session_id": "session-1", "resources_tools": None, "sandbox_access": None}
+    closed = {"resources_session_id": "session-1"}
+    assert asyncio.run(play()) == [{}, seeded, seeded, closed, closed]
+
+
+def test_metrics_are_means_of_what_was_measured(judged: Judged) -> None:
+    rows = [
+        {"_ng_task_index": 0, "reward": 1.0, "right": True, "said": "a"},
+        {"_ng_task_index": 0, "reward": 0.0, "mask_sample": True},
+        {"_ng_task_index": 1, "reward": 0.5, "right": False},
+    ]
+    reply = asyncio.run(connect(judged, "run=a").post("aggregate_metrics", {"verify_responses": rows}))
+    first = {"mean/reward": 1.0, "mean/right": 1.0, "rollouts": 2, "masked": 1}
+    assert reply.json() == {
+        "group_level_metrics": [
+            {"_ng_task_index": "0", **first},
+            {"_ng_task_index": "1", "mean/reward": 0.5, "mean/right": 0.0, "rollouts": 1, "masked": 0},
+        ],
+        "agent_metrics": {"mean/reward": 0.75, "mean/right": 0.5, "rollouts": 3, "masked": 1},
+        "key_metrics": {"mean/reward": 0.75},
+        "perf_summary": None,
+        "repeat_level_metrics": [],
+    }
+
+
+def test_a_row_alone_can_be_verified_again_where_code_decides(judged: Judged) -> None:
+    root = f"{judged.gateway.url}/compat/nemo_gym"
+    modes = [httpx.get(f"{root}/{name}/reverify_mode", timeout=60).json() for name in ("gsm8k", "rlaif", "mastermind")]
+    assert modes == ["stateless", "unsupported", "unsupported"]
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "status", "field"),
+    [
+        ("rlaif/verify", {"task_id": None}, 422, "task_id"),
+        ("rlaif/verify", {"response": {}}, 422, "response.output"),
+        ("rlaif/verify", {"_ng_task_index": -1}, 422, "_ng_task_index"),
+        ("rlaif/seed_session", {"task_id": None}, 422, "task_id"),
+        ("rlaif/group_size=x/verify", {}, 422, "query.group_size"),
+        ("rlaif/colour=red/verify", {}, 422, "query.colour"),
+        ("rlaif/verify", {}, 404, "task_id"),
+        ("nothing/verify", {}, 404, None),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_field(
+    judged: Judged, path: str, changed: Any, status: int, field: str | None
+) -> None:
+    body = build_row("task_" + "0" * 32, 0, 0) | {"response": build_response()} | changed
+    reply = httpx.post(f"{judged.gateway.url}/compat/nemo_gym/{path}", json=body, timeout=60)
+    assert (reply.status_code, reply.json()["field"]) == (status, field)
+
+
+def test_a_task_of_several_turns_is_refused(judged: Judged) -> None:
+    task = judged.tasks("mastermind", 1)[0]["task_id"]
+    reply = asyncio.run(
+        connect(judged, "run=turns", "mastermind").post(
+            "verify", build_row(task, 0, 0) | {"response": build_response(say("1 2 3 4"))}
+        )
+    )
+    assert (reply.status_code, reply.json()["field"]) == (422, "task_id")
