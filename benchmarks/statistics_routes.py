@@ -129,7 +129,7 @@ def list_rows(number: int, templates: Sequence[Mapping[str, Any]]) -> Mapping[st
 def build_template(number: int) -> Mapping[str, Any]:
     group = make_group(number)
     return {
-        "group": build_group_row(group) | {"counted": 0},
+        "group": build_group_row(group) | {"counted": 0, "reduced": None},
         "rollouts": [build_rollout_row(0, place, one) for place, one in enumerate(group.rollouts)],
         "scores": [
             row for place, one in enumerate(group.rollouts) for row in build_criterion_rows(0, place, one.score)

@@ -20,6 +20,22 @@ class Exchange:
     prompt: tuple[int, ...]
     said: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    from_server: bool = True
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The tokens of one model message, without repeating those of the messages before it: its exact prompt is the first
+    `kept` tokens of the prompt and message before it, then `prompt_ids`."""
+
+    kept: int
+    joined: bool
+    """Whether all before it was kept; if not, a template or another cut into tokens has rewritten it."""
+    from_server: bool
+    """False for ids that a local tokenizer made from the text, which may not be those that were sampled."""
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,26 @@ class TokenSequence:
     @property
     def trained(self) -> int:
         return sum(mask != IGNORED for mask in self.masks)
+
+
+def build_turns(exchanges: Sequence[Exchange]) -> tuple[TurnTokens, ...]:
+    """Nothing is joined that was not sampled so: every exchange can be had from them again, token by token."""
+    turns: list[TurnTokens] = []
+    before: tuple[int, ...] = ()
+    for exchange in exchanges:
+        kept = count_shared_prefix(before, exchange.prompt)
+        turns.append(
+            TurnTokens(
+                kept=kept,
+                joined=kept == len(before),
+                from_server=exchange.from_server,
+                prompt_ids=exchange.prompt[kept:],
+                completion_ids=exchange.said,
+                logprobs=exchange.logprobs,
+            )
+        )
+        before = exchange.prompt + exchange.said
+    return tuple(turns)
 
 
 def build_sequence(exchanges: Iterable[Exchange]) -> TokenSequence:

@@ -51,6 +51,9 @@ class LocalTokenizer:
         end = text.rfind(eos) + len(eos) if eos and eos in text else len(text)
         return self._encode_text(text[:end])
 
+    def decode(self, ids: Ids) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+
     def _render_messages(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, opened: bool) -> str:
         offered: list[JsonValue] = [tool.model_dump(mode="json") for tool in tools]
         return self.template.render_messages(

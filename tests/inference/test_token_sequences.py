@@ -11,7 +11,9 @@ from app.inference.token_sequences import (
     NO_LOGPROB,
     Exchange,
     TokenSequence,
+    TurnTokens,
     build_sequence,
+    build_turns,
     count_shared_prefix,
 )
 
@@ -98,6 +100,34 @@ def test_thoughts_that_a_template_drops_are_not_trained() -> None:
     first = Exchange((1,), (5, 3, 9), (-0.5, -0.5, -0.5))
     second = Exchange((1, 3, 9, 7), (4, 9), (-0.25, -0.25))
     assert build_sequence([first, second]).masks == (IGNORED,) * 4 + (4, 9)
+
+
+@given(exchanges())
+def test_turns_give_every_exact_prompt_back(made: list[Exchange]) -> None:
+    before: tuple[int, ...] = ()
+    again: list[Exchange] = []
+    for turn in build_turns(made):
+        again.append(Exchange(before[: turn.kept] + turn.prompt_ids, turn.completion_ids, turn.logprobs))
+        before = again[-1].prompt + again[-1].said
+    assert again == made
+
+
+def test_a_turn_says_whether_its_prompt_goes_on_from_what_was_sampled() -> None:
+    """The third prompt lacks 3, which was thought: only its beginning is kept."""
+    told = build_turns(
+        [
+            Exchange((1, 2), (3, 9), (-0.5, -0.25)),
+            Exchange((1, 2, 3, 9, 7), (4, 9), None, from_server=False),
+            Exchange((1, 2, 9, 7, 4, 9, 8), (5,), (-1.0,)),
+        ]
+    )
+    assert told == (
+        TurnTokens(0, joined=True, from_server=True, prompt_ids=(1, 2), completion_ids=(3, 9), logprobs=(-0.5, -0.25)),
+        TurnTokens(4, joined=True, from_server=False, prompt_ids=(7,), completion_ids=(4, 9), logprobs=None),
+        TurnTokens(
+            2, joined=False, from_server=True, prompt_ids=(9, 7, 4, 9, 8), completion_ids=(5,), logprobs=(-1.0,)
+        ),
+    )
 
 
 @given(tokens, tokens)

@@ -1,6 +1,7 @@
-"""A tokenizer with a token per byte, saved as models bring theirs."""
+"""A tokenizer with a token per byte, saved as models bring theirs; ids are those of `policy_server`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,11 @@ TEMPLATE: Final = """
 """As `policy_server.prompt_ids` has it, for texts."""
 
 
-def saved_tokenizer(folder: Path, template: str = TEMPLATE) -> Path:
-    """The folder with `tokenizer.json` and `tokenizer_config.json` in it."""
+def saved_tokenizer(folder: Path, template: str = TEMPLATE, merges: Sequence[tuple[str, str]] = ()) -> Path:
+    """The folder with `tokenizer.json` and `tokenizer_config.json` in it. Merged tokens are numbered from 257."""
     folder.mkdir(parents=True, exist_ok=True)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: place for place, letter in enumerate(alphabet)}, []))
+    words = [*_letters(), END, *(one + other for one, other in merges)]
+    tokenizer = Tokenizer(models.BPE({word: place for place, word in enumerate(words)}, list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(END, special=True)])
@@ -32,3 +33,10 @@ def saved_tokenizer(folder: Path, template: str = TEMPLATE) -> Path:
     config = {"chat_template": template, "eos_token": END, "bos_token": None, "model_max_length": 4096}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def _letters() -> list[str]:
+    """The letter that stands for each byte: its own where it can be seen, else one beyond Latin-1."""
+    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return [chr(byte if byte in seen else 256 + hidden.index(byte)) for byte in range(256)]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, JsonValue
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.inference.token_sequences import TurnTokens
 from tests.support.policy_server import MODEL
 
 
@@ -19,6 +20,7 @@ class Line(BaseModel):
     task_id: str
     group_id: str
     environment: str
+    turns: list[list[TurnTokens]] | None = None
     tokens: list[list[int]] = []
     masks: list[list[int]] = []
     scores: list[float]

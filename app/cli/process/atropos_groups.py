@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Unit
-from app.inference.token_sequences import TokenSequence
+from app.inference.token_sequences import TokenSequence, TurnTokens
 from app.service.request_models import HandedOutTask
 
 
@@ -21,6 +21,8 @@ class SampledCompletion(Frozen):
     completion: Completion
     sequence: TokenSequence | None
     """None where only the text is known."""
+    turns: tuple[TurnTokens, ...] = ()
+    """The same by message; empty where only the text is known, and from journals of earlier versions."""
 
 
 class AtroposGroup(Frozen):
@@ -44,6 +46,8 @@ class GroupLine(Frozen):
     task_id: str
     group_id: str
     environment: str
+    turns: Annotated[tuple[tuple[TurnTokens, ...], ...] | None, Field(exclude_if=_is_absent)] = None
+    """By completion, then by message of the model. Not sent to trainers."""
     group: AtroposGroup
 
     def as_json(self) -> bytes:
@@ -71,7 +75,14 @@ def build_group_line(
         messages=tuple(_build_conversation(task.messages, sample.completion) for sample in samples),
         generation_params=generation_params,
     )
-    return GroupLine(task_id=task.task_id, group_id=group_id, environment=task.environment, group=group)
+    turns = tuple(sample.turns for sample in samples)
+    return GroupLine(
+        task_id=task.task_id,
+        group_id=group_id,
+        environment=task.environment,
+        turns=turns if all(turns) else None,
+        group=group,
+    )
 
 
 def _build_conversation(opening: Sequence[Message], completion: Completion) -> tuple[dict[str, JsonValue], ...]:

@@ -88,6 +88,22 @@ def process(
         Path | None,
         typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=SAMPLING),
     ] = None,
+    check_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--check-tokens",
+            help="Count where --tokenizer gives other ids for the text than the server told.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = False,
+    store_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--store-tokens",
+            help="Store ids and log probabilities of single answers in the gateway too.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = False,
     batches_ahead: Annotated[
         int,
         typer.Option(
@@ -107,6 +123,8 @@ def process(
     To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
     with stop_on_errors(also=httpx.InvalidURL):
+        if check_tokens and tokenizer is None:
+            raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")
         setup = ProcessSetup(
             mix=parse_mix(env, mix, split, params),
             run=check_run_name(run),
@@ -138,6 +156,8 @@ def process(
             concurrency=concurrency,
             prices=PolicyPrices(input_price, output_price),
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
+            checks_tokens=check_tokens,
+            stores_tokens=store_tokens,
             batches_ahead=batches_ahead,
             weight=weight,
             console=errors,

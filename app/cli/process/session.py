@@ -27,6 +27,7 @@ from app.cli.signals import stop_on_signals
 from app.domain.errors import InvalidRequest, Unavailable
 from app.inference.connection import Connection
 from app.inference.server import InferenceServer, SamplingParameters
+from app.inference.token_check import TokenCheckTally
 from app.inference.tokenizer import LocalTokenizer
 from app.inference.wire import SampledMessage
 
@@ -46,6 +47,8 @@ class ProcessSession:
     concurrency: int
     prices: PolicyPrices
     tokenizer: LocalTokenizer | None
+    checks_tokens: bool
+    stores_tokens: bool
     batches_ahead: int
     weight: float
     console: Console
@@ -57,7 +60,14 @@ class ProcessSession:
             await self._require_environments(gateway)
             server = await self._prepare_server(policy)
             player = RolloutPlayer(server, gateway, patience, meter.add_usage)
-            sampler = Sampler(player, self.tokenizer, self.plan.setup.group_size, self._needs_tokens)
+            sampler = Sampler(
+                player,
+                self.tokenizer,
+                self.plan.setup.group_size,
+                self._needs_tokens,
+                self.stores_tokens,
+                TokenCheckTally() if self.checks_tokens else None,
+            )
             async with self._open_output(journal, patience, server) as output:
                 processing = ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
                 try:
@@ -65,6 +75,9 @@ class ProcessSession:
                 finally:
                     self.console.print(meter.words, highlight=False)
                     self.console.print(build_summary(journal.ledger))
+                    told = [*([] if sampler.check is None else sampler.check.lines), sampler.joins.words]
+                    for line in filter(None, told):
+                        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     if processing.last_left_out:
                         self.console.print(
                             f"last group left out: {processing.last_left_out}", highlight=False, markup=False
@@ -81,6 +94,8 @@ class ProcessSession:
         extensions, said = await probe_server(server)
         if not said.has_tokens and self.tokenizer is None and self._needs_tokens:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
+        if not said.has_tokens and self.checks_tokens:
+            raise InvalidRequest(f"--check-tokens: {server.base} returns no token ids, so there is nothing to compare")
         self.console.print(f"{server.model}: {self._describe_tokens(said)}", highlight=False, markup=False)
         return replace(server, extensions=extensions)
 

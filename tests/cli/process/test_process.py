@@ -236,6 +236,10 @@ WRONG = {
     "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
     "no model": (("--env", "gsm8k", "--model", "large"), "has no model 'large'; available: small"),
     "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: file not found"),
+    "no tokenizer to check by": (
+        ("--env", "gsm8k", "--check-tokens"),
+        "--check-tokens needs --tokenizer: the model's tokenizer.json",
+    ),
     "no key": (
         ("--env", "gsm8k", "--api-key-env", "MY_KEY"),
         "--api-key-env: the environment variable MY_KEY is not set",
