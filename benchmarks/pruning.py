@@ -2,18 +2,21 @@
 curves of what was pruned are as before.
 
 The store is filled by raw inserts and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
-a process of its own. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, which takes hours.
+a process of its own. It is killed now and then, and goes on later, so that rounds with it and without it take turns:
+what else the machine does slows both. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, takes hours.
 """
 
 import asyncio
 import itertools
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +40,8 @@ CONNECTIONS: Final = 4
 PAUSE_SECONDS: Final = 0.05
 GROUPS_A_REQUEST: Final = 4
 REQUESTS_A_ROUND: Final = 400
-ROUNDS: Final = 3
+ROUNDS_BESIDE: Final = 8
+"""For each round without."""
 CURVES: Final = ("/stats?run=run-0", "/stats?run=run-0&by=character", "/stats?run=run-0&by=judge", "/runs/run-0")
 OLD_SHARE: Final = 0.9
 OLD_MICROSECONDS: Final = 90 * 86_400_000_000
@@ -86,11 +90,23 @@ def read_curves(gateway: Served) -> list[bytes]:
         return [client.get(route).raise_for_status().content for route in CURVES]
 
 
-def start_pruning(folder: Path, database: Path) -> "subprocess.Popen[bytes]":
+@contextmanager
+def pruning(folder: Path, database: Path) -> "Iterator[subprocess.Popen[bytes]]":
     environment = plain_environment() | {"ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{database}"}
     command = [sys.executable, "-m", "app.cli", "prune", "--older-than", "30d", "--yes"]
     with (folder / "pruning.log").open("wb") as log:
-        return subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def count_groups(database: Path) -> int:
+    with closing(sqlite3.connect(database)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM groups WHERE run = 'run-0'").fetchone()
+    return int(count)
 
 
 def report(name: str, loads: list[Load]) -> float:
@@ -103,21 +119,30 @@ def report(name: str, loads: list[Load]) -> float:
 def measure(folder: Path, gateway: Served) -> None:
     requests = list_requests(gateway.url)
     score_for_a_round(gateway, requests)  # warms up
-    before = read_curves(gateway)
-    alone = [score_for_a_round(gateway, requests) for _ in range(ROUNDS)]
-    began = time.monotonic()
-    pruning = start_pruning(folder, gateway.database)
+    curves, groups_before = read_curves(gateway), count_groups(gateway.database)
+    alone: list[Load] = []
     beside: list[Load] = []
-    while pruning.poll() is None:
-        beside.append(score_for_a_round(gateway, requests))
+    began = time.monotonic()
+    ended: int | None = None
+    while ended is None:
+        alone.append(score_for_a_round(gateway, requests))
+        with pruning(folder, gateway.database) as process:
+            score_for_a_round(gateway, requests)  # while it starts, which is no pruning yet
+            for _ in range(ROUNDS_BESIDE):
+                load = score_for_a_round(gateway, requests)
+                if (ended := process.poll()) is not None:
+                    break  # the round was partly alone
+                beside.append(load)
+    if ended:
+        raise RuntimeError(f"prune failed: {(folder / 'pruning.log').read_text()}")
     seconds = time.monotonic() - began
-    beside = beside[:-1] or beside  # the last round was partly alone
-    after = read_curves(gateway)
-    alone += [score_for_a_round(gateway, requests) for _ in range(ROUNDS)]
     without, during = report("without", alone), report("while pruning", beside)
     print((folder / "pruning.log").read_text().splitlines()[-1])
-    same = "as before" if before == after else "NOT as before"
-    print(f"pruned in {seconds:.0f} s; p95 {during / without:.2f} times; curves {same}")
+    removed, same = groups_before - count_groups(gateway.database), curves == read_curves(gateway)
+    print(
+        f"{removed:,} of {groups_before:,} groups removed in {seconds:.0f} s; p95 {during / without:.2f} times; "
+        f"curves {'as before' if same else 'NOT as before'}"
+    )
 
 
 def main() -> None:
