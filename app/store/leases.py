@@ -82,20 +82,26 @@ def load_oldest_step(connection: Connection, database: Database, run: str) -> in
     return connection.execute(select(func.min(leases.c.step)).where(*out, leases.c.step.is_not(None))).scalar()
 
 
-def load_leasing_runs(connection: Connection, key: TaskKey) -> frozenset[str]:
+def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
     """By way of the runs, since the index of live leases begins with them."""
-    statement = (
-        select(runs.c.name)
-        .join_from(runs, leases, leases.c.run == runs.c.name)
-        .where(
-            leases.c.environment == key.environment,
-            leases.c.split == key.split,
-            leases.c.params_digest == digest(key.params),
-            leases.c.index == key.index,
-            IS_LIVE,
+    kinds = [(key.environment, key.split, digest(key.params)) for key in keys]
+    found: dict[tuple[tuple[str, str, str], int], set[str]] = {}
+    for kind in set(kinds):
+        environment, split, params = kind
+        statement = (
+            select(runs.c.name, leases.c.index)
+            .join_from(runs, leases, leases.c.run == runs.c.name)
+            .where(
+                leases.c.environment == environment,
+                leases.c.split == split,
+                leases.c.params_digest == params,
+                leases.c.index.in_([key.index for key, own in zip(keys, kinds, strict=True) if own == kind]),
+                IS_LIVE,
+            )
         )
-    )
-    return frozenset(connection.execute(statement).scalars())
+        for name, index in connection.execute(statement):
+            found.setdefault((kind, index), set()).add(name)
+    return [frozenset(found.get((kind, key.index), ())) for key, kind in zip(keys, kinds, strict=True)]
 
 
 def load_stream_state(connection: Connection, database: Database, stream: Stream) -> StreamState:

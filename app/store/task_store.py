@@ -84,7 +84,7 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
-        return await self._database.read(lambda connection: [leases.load_leasing_runs(connection, key) for key in keys])
+        return await self._database.read(lambda connection: leases.load_leasing_runs(connection, keys))
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         return await self._database.read(

@@ -52,6 +52,18 @@ def test_a_lease_says_until_when_and_for_what(store_url: str) -> None:
     )
 
 
+def test_runs_that_hold_a_task_are_known_by_the_task(store_url: str) -> None:
+    async def scenario(store: Store) -> list[frozenset[str]]:
+        for name, split, count in (("run", "train", 3), ("other", "train", 1), ("third", "test", 1)):
+            await store.runs.create(Run(name=name, seed=1, created_at=START))
+            await store.tasks.lease(stream(name, split=split), count, 60, cycle(9))
+        keys = [record(index).key for index in (2, 0, 5)]
+        return await store.tasks.find_leasing_runs([*keys, keys[0].model_copy(update={"index": 0, "split": "test"})])
+
+    held = [{"run"}, {"run", "other"}, set(), {"third"}]
+    assert using(store_url, scenario) == [frozenset(one) for one in held]
+
+
 def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[list[list[tuple[int, int]]], list[int]]:
         await store.runs.create(Run(name="run", seed=1, created_at=START))
