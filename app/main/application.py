@@ -39,7 +39,7 @@ from app.http.compat.openenv.session_server import SessionServer
 from app.http.compat.openenv.sessions import SessionContext
 from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
-from app.http.compat.port_paths import PortPaths, Root
+from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -278,11 +278,11 @@ def _protect(
         service.add_middleware(PortPaths, roots=roots)
 
 
-def _list_roots(settings: Settings) -> dict[int, Root]:
+def _list_roots(settings: Settings) -> dict[int, PortRoot]:
     """What has a port of its own."""
-    runs = {port: Root(f"{ATROPOS}/{run}") for port, run in settings.atropos_listeners.items()}
+    runs = {port: PortRoot(f"{ATROPOS}/{run}") for port, run in settings.atropos_listeners.items()}
     servers = settings.nemo_gym_ports.values()
-    return runs | {one.port: Root(f"{NEMO_GYM}/{one.environment}", one.options) for one in servers}
+    return runs | {one.port: PortRoot(f"{NEMO_GYM}/{one.environment}", one.options) for one in servers}
 
 
 def find_proxy(settings: SignInSettings) -> ProxySignIn | None:

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 @dataclass(frozen=True)
-class Root:
+class PortRoot:
     """What stands before each path of a port, and the query parameters of all its requests."""
 
     path: str
@@ -18,7 +18,7 @@ class Root:
 class PortPaths:
     """Routes requests on a port in `roots` to what is served there; nothing else is reachable on it."""
 
-    def __init__(self, app: ASGIApp, roots: Mapping[int, Root]) -> None:
+    def __init__(self, app: ASGIApp, roots: Mapping[int, PortRoot]) -> None:
         self._app = app
         self._roots = roots
 
@@ -27,7 +27,7 @@ class PortPaths:
         await self._app(scope if root is None else _rewrite(scope, root), receive, send)
 
 
-def _rewrite(scope: Scope, root: Root) -> Scope:
+def _rewrite(scope: Scope, root: PortRoot) -> Scope:
     raw = root.path.encode() + (scope.get("raw_path") or scope["path"].encode())
     # The port's own come last, since of equal names the last one counts.
     query = b"&".join(filter(None, (scope.get("query_string", b""), urlencode(root.query).encode())))
