@@ -11,6 +11,10 @@ LOOPS_PIP := $(LOOPS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
+NEMO_GYM := .cache/nemo_gym
+NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
+# NeMo Gym runs under no older one.
+NEWER_PYTHON ?= python3.13
 # One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 10
@@ -50,7 +54,7 @@ test-all: test test-long ## everything but released trainers
 test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(LOOPS)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -82,6 +86,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
 	$(BIN)/python -m tests.deploy.audit
@@ -156,3 +161,10 @@ $(VERIFIERS)/.installed: tests/trainers/verifiers.lock
 	$(PYTHON) -m venv $(VERIFIERS)
 	$(VERIFIERS_PIP) install --require-hashes --no-deps -r tests/trainers/verifiers.lock && touch $@ \
 	  || echo "NOT INSTALLED: verifiers 0.4.0; its task sets play nothing"
+
+# Its agents' servers alone. It asks for 3.13.14, and they run under 3.13.0 too.
+$(NEMO_GYM)/.tried: tests/trainers/nemo_gym.lock
+	rm -rf $(NEMO_GYM)
+	$(NEWER_PYTHON) -m venv $(NEMO_GYM) \
+	  && $(NEMO_GYM_PIP) install --require-hashes --no-deps --ignore-requires-python -r tests/trainers/nemo_gym.lock \
+	  && touch $(NEMO_GYM)/.installed $@ || echo "NOT INSTALLED: nemo-gym 0.7.0; its agents play nothing"

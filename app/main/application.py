@@ -29,7 +29,7 @@ from app.http.compat.atropos.addresses import PREFIX as ATROPOS
 from app.http.compat.atropos.group_posts import create_post_routes
 from app.http.compat.atropos.queue import AtroposQueue
 from app.http.compat.atropos.routes import create_atropos_router
-from app.http.compat.atropos.run_ports import RunPorts
+from app.http.compat.nemo_gym.path_options import PREFIX as NEMO_GYM
 from app.http.compat.nemo_gym.path_options import OptionsInPath
 from app.http.compat.nemo_gym.resources_server import NemoGymServer
 from app.http.compat.nemo_gym.sessions import NemoGymSessions
@@ -39,6 +39,7 @@ from app.http.compat.openenv.session_server import SessionServer
 from app.http.compat.openenv.sessions import SessionContext
 from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
+from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -273,8 +274,15 @@ def _protect(
         ),
     )
     service.add_middleware(OptionsInPath)
-    if settings.atropos_listeners:
-        service.add_middleware(RunPorts, runs=settings.atropos_listeners)
+    if roots := _list_roots(settings):
+        service.add_middleware(PortPaths, roots=roots)
+
+
+def _list_roots(settings: Settings) -> dict[int, PortRoot]:
+    """What has a port of its own."""
+    runs = {port: PortRoot(f"{ATROPOS}/{run}") for port, run in settings.atropos_listeners.items()}
+    servers = settings.nemo_gym_ports.values()
+    return runs | {one.port: PortRoot(f"{NEMO_GYM}/{one.environment}", one.options) for one in servers}
 
 
 def find_proxy(settings: SignInSettings) -> ProxySignIn | None:

@@ -25,13 +25,15 @@ def require_known_names(settings: Settings, environments: Mapping[str, type[Envi
 
 
 def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
-    named = [("environments", name) for name in settings.environments] + [
-        ("datasets", name) for name in settings.datasets
+    named: list[tuple[tuple[str, ...], str]] = [
+        *((("environments", name), name) for name in settings.environments),
+        *((("datasets", name), name) for name in settings.datasets),
+        *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
     ]
     return [
-        f"{find_where_set(key)}: there is no environment {key[1]!r}{suggest(key[1], environments)}"
-        for key in named
-        if key[1] not in environments
+        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
+        for key, name in named
+        if name not in environments
     ]
 
 

@@ -27,6 +27,7 @@ from app.settings.mistakes import find_where_set as find_where_set
 from app.settings.sections import CompatSettings as CompatSettings
 from app.settings.sections import EnvironmentSettings as EnvironmentSettings
 from app.settings.sections import HealthSettings as HealthSettings
+from app.settings.sections import NemoGymPort as NemoGymPort
 from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
@@ -108,6 +109,9 @@ class Settings(Described, BaseSettings):
     """The run that is served there. `/compat/atropos` is `default`, `/compat/atropos/<run>` every other."""
     atropos_ports: dict[Name, Annotated[int, Field(ge=1, le=65535)]] = {}
     """By run: more such ports."""
+    nemo_gym_ports: dict[Name, NemoGymPort] = {}
+    """Ports with a resources server of NeMo Gym's at their root, for its configuration, which names a host and a port.
+    They are called as you like."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
     parts: PartSettings = PartSettings()
@@ -126,8 +130,9 @@ class Settings(Described, BaseSettings):
     @model_validator(mode="after")
     def _check_ports(self) -> Self:
         ports = [self.port, *self.atropos_ports.values(), *([self.atropos_port] if self.atropos_port else [])]
+        ports += [one.port for one in self.nemo_gym_ports.values()]
         if len(set(ports)) < len(ports):
-            raise ValueError("port, atropos_port and atropos_ports must all differ")
+            raise ValueError("port, atropos_port, atropos_ports and nemo_gym_ports must all differ")
         return self
 
     @property

@@ -190,6 +190,30 @@ class CompatSettings(Frozen):
     long an episode can be continued whose connection ended."""
 
 
+class NemoGymPort(Frozen):
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """The port, which differs from all others."""
+    environment: Name
+    """What is served there: `/compat/nemo_gym/<environment>`."""
+    run: Name | None = None
+    """The job's name. This and the next ones are the options of `/compat/nemo_gym`, see `docs/nemo_gym.md`; they hold
+    for every request at this port."""
+    group_size: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Rollouts of a row that are compared with one another; 1 by default."""
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The policy's name."""
+    gather_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
+    """How long a group waits for its last rollouts; 300 by default."""
+    wait_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] | None = None
+    """The answer comes after so many seconds at the latest; 900 by default."""
+
+    @property
+    def options(self) -> dict[str, str | int | float]:
+        """Those that are set."""
+        given: dict[str, str | int | float] = self.model_dump(exclude={"port", "environment"}, exclude_none=True)
+        return given
+
+
 class PartSettings(Frozen):
     deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""

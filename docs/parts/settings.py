@@ -25,13 +25,21 @@ EXAMPLES: Mapping[str, object] = {
     "judges.<name>.api_key_env": "JUDGE_API_KEY",
     "judges.<name>.input_price_per_million": 0.4,
     "judges.<name>.output_price_per_million": 1.6,
+    "nemo_gym_ports.<name>.port": 8101,
+    "nemo_gym_ports.<name>.environment": "npc_arena",
+    "nemo_gym_ports.<name>.group_size": 8,
     "environments.<name>.judges": ["careful"],
     "rag.remote.url": "https://lore.example.com/retrieve",
     "rag.remote.api_key_env": "LORE_API_KEY",
 }
 """For settings whose default says nothing."""
 
-NAMES = {"judges": ("careful",), "environments": ("npc_arena",), "datasets": ("math", "aime")}
+NAMES = {
+    "judges": ("careful",),
+    "nemo_gym_ports": ("arena",),
+    "environments": ("npc_arena",),
+    "datasets": ("math", "aime"),
+}
 """What the example calls its one member of each section, and that member's."""
 
 

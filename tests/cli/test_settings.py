@@ -39,6 +39,10 @@ JUDGE = """judges:
             "line 2: datasets.gsm8: there is no environment 'gsm8'; did you mean 'gsm8k'?",
         ),
         (
+            "nemo_gym_ports:\n  sums:\n    port: 8101\n    environment: gsm8\n",
+            "line 4: nemo_gym_ports.sums.environment: there is no environment 'gsm8'; did you mean 'gsm8k'?",
+        ),
+        (
             JUDGE + "environments:\n  npc_arena:\n    judges: [stren]\n",
             "line 7: environments.npc_arena.judges: there is no judge 'stren'; did you mean 'stern'?",
         ),

@@ -1,9 +1,9 @@
-"""Which ports serve which run."""
+"""Which ports serve what."""
 
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings
+from app.settings import NemoGymPort, Settings
 
 
 def test_every_port_has_its_run() -> None:
@@ -11,7 +11,21 @@ def test_every_port_has_its_run() -> None:
     assert (settings.atropos_listeners, Settings().atropos_listeners) == ({8101: "red", 8102: "blue"}, {})
 
 
-@pytest.mark.parametrize("ports", [{"atropos_port": 8000}, {"atropos_port": 1, "atropos_ports": {"a": 1}}])
+def test_options_of_a_port_are_those_that_are_set() -> None:
+    plain = NemoGymPort(port=8103, environment="gsm8k")
+    full = NemoGymPort(port=8103, environment="gsm8k", run="red", group_size=8, model="a/b", wait_seconds=50)
+    assert (plain.options, full.options) == ({}, {"run": "red", "group_size": 8, "model": "a/b", "wait_seconds": 50.0})
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        {"atropos_port": 8000},
+        {"atropos_port": 1, "atropos_ports": {"a": 1}},
+        {"nemo_gym_ports": {"a": {"port": 8000, "environment": "math"}}},
+        {"nemo_gym_ports": {name: {"port": 1, "environment": "math"} for name in ("a", "b")}},
+    ],
+)
 def test_two_listeners_do_not_share_a_port(ports: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="must all differ"):
         Settings.model_validate(ports)

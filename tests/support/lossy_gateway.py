@@ -1,5 +1,6 @@
 """A way to a gateway on which some replies are lost after the gateway has sent them."""
 
+import http.cookiejar
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +12,19 @@ import httpx
 
 @dataclass
 class Lossy:
-    """Every `each`th reply of a path does not arrive."""
+    """Every `each`th reply of a path does not arrive, where its end is one of `ends`."""
 
     url: str
     each: int
+    ends: tuple[str, ...] = ("",)
     replies: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def loses(self, path: str) -> bool:
         kind = path.rsplit("/", 1)[-1] if path.startswith("/envs") else "groups"
+        if not path.endswith(self.ends):
+            return False
         with self.lock:
             self.replies[kind] = self.replies.get(kind, 0) + 1
             lost = self.replies[kind] % self.each == 1
@@ -29,23 +33,27 @@ class Lossy:
 
 
 @contextmanager
-def losing_replies(gateway: str, each: int) -> Iterator[Lossy]:
-    with httpx.Client(base_url=gateway, timeout=120) as client:
+def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",)) -> Iterator[Lossy]:
+    # Whose cookies they are is for those who ask.
+    jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+    with httpx.Client(base_url=gateway, timeout=120, cookies=jar, limits=httpx.Limits()) as client:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                reply = client.request(
-                    self.command, self.path, content=body, headers={"content-type": "application/json"}
-                )
+                cookies = {name: value for name, value in self.headers.items() if name.lower() == "cookie"}
+                headers = {"content-type": "application/json", **cookies}
+                reply = client.request(self.command, self.path, content=body, headers=headers)
                 if lossy.loses(self.path):
                     self.close_connection = True
                     return
                 self.send_response(reply.status_code)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(reply.content)))
+                for cookie in reply.headers.get_list("set-cookie"):
+                    self.send_header("set-cookie", cookie)
                 self.end_headers()
                 self.wfile.write(reply.content)
 
@@ -59,7 +67,7 @@ def losing_replies(gateway: str, each: int) -> Iterator[Lossy]:
             request_queue_size = 128
 
         with Server(("127.0.0.1", 0), Handler) as server:
-            lossy = Lossy(f"http://127.0.0.1:{server.server_address[1]}", each)
+            lossy = Lossy(f"http://127.0.0.1:{server.server_address[1]}", each, ends)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             yield lossy
             server.shutdown()

@@ -11,13 +11,19 @@ from app.domain.tasks import Task
 from app.envs.tool_agent.environment import ToolAgent
 from tests.support.nemo_gym import NemoGym, build_response, build_row, play_gymnasium, play_simple, say, write_items
 from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.serving import free_port
 
 GUESS = "<guess>1 2 3 4</guess>"
+PORT = free_port()
+"""Where mastermind is served at the root."""
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("nemo_gym")) as judged:
+    name = "ATROPOS_ENVS_NEMO_GYM_PORTS__GAME__"
+    asked = {"PORT": str(PORT), "ENVIRONMENT": "mastermind", "RUN": "port", "GROUP_SIZE": "2"}
+    ports = {name + key: value for key, value in asked.items()}
+    with judged_gateway(tmp_path_factory.mktemp("nemo_gym"), **ports) as judged:
         yield judged
 
 
@@ -144,6 +150,24 @@ def test_a_game_is_played_turn_by_turn_and_paid_with_its_group(judged: Judged) -
     groups = judged.groups("game")
     stored = [[one["score"]["reward"] for one in group["rollouts"]] for group in groups]
     assert stored == [[one["reward"] for one in last]]
+
+
+def test_a_port_of_its_own_serves_its_environment_at_the_root(judged: Judged) -> None:
+    task = judged.tasks("mastermind", 1)[0]
+    url = f"http://127.0.0.1:{PORT}"
+
+    async def play() -> list[list[httpx.Response]]:
+        games = [
+            play_gymnasium(NemoGym(url), build_row(task["task_id"], 0, place), [[say(GUESS)]] * task["max_turns"])
+            for place in range(2)
+        ]
+        return await asyncio.gather(*games)
+
+    told = [game[-1].json()["reward"] for game in asyncio.run(play())]
+    paths = "reverify_mode", "reverify_mode?run=other&group_size=8", "groups/x", f"compat/nemo_gym/mastermind/{told}"
+    asked = [httpx.get(f"{url}/{path}").status_code for path in paths]
+    stored = [[one["score"]["reward"] for one in group["rollouts"]] for group in judged.groups("port")]
+    assert (stored, asked) == ([told], [200, 200, 404, 404])
 
 
 def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
