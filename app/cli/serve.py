@@ -84,7 +84,7 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
     first: nothing is migrated for a service that cannot listen. Who connects early waits."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     opened: list[socket.socket] = []
-    servers = (one.port for one in settings.nemo_gym_ports.values())
+    servers = (one.port for one in (*settings.nemo_gym_ports.values(), *settings.ors_ports.values()))
     for port in (settings.port, *settings.atropos_listeners, *servers):
         try:
             opened.append(socket.create_server((settings.host, port), family=family))
@@ -140,3 +140,5 @@ def _print_greeting(settings: Settings, port: int) -> None:
         errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)
     for one in settings.nemo_gym_ports.values():
         errors.print(f"NeMo Gym's resources server for {one.environment}: port {one.port}", highlight=False)
+    for one in settings.ors_ports.values():
+        errors.print(f"ORS server for {one.environment}: port {one.port}", highlight=False)

@@ -29,16 +29,18 @@ from app.http.compat.atropos.addresses import PREFIX as ATROPOS
 from app.http.compat.atropos.group_posts import create_post_routes
 from app.http.compat.atropos.queue import AtroposQueue
 from app.http.compat.atropos.routes import create_atropos_router
+from app.http.compat.kept_sessions import KeptSessions
 from app.http.compat.nemo_gym.path_options import PREFIX as NEMO_GYM
 from app.http.compat.nemo_gym.path_options import OptionsInPath
 from app.http.compat.nemo_gym.resources_server import NemoGymServer
-from app.http.compat.nemo_gym.sessions import NemoGymSessions
 from app.http.compat.one_sample.reward_service import RewardService
 from app.http.compat.openenv.routes import create_openenv_router
 from app.http.compat.openenv.session_server import SessionServer
 from app.http.compat.openenv.sessions import SessionContext
 from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
+from app.http.compat.ors.server import PREFIX as ORS
+from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
@@ -221,8 +223,9 @@ def _add_trainer_routes(
     )
     _add_routes(service, create_openrlhf_router(rewards))
     _add_routes(service, create_slime_router(rewards))
-    rollouts = NemoGymSessions(store.episodes, gateway.stepper, gateway.task_cache)
+    rollouts = KeptSessions(store.episodes, gateway.stepper, gateway.task_cache)
     _add_routes(service, NemoGymServer(rewards, rollouts).router)
+    _add_routes(service, OrsServer(gateway, rollouts, rewards).router)
     playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch("openenv_sessions", lambda: talks.open)
@@ -281,8 +284,9 @@ def _protect(
 def _list_roots(settings: Settings) -> dict[int, PortRoot]:
     """What has a port of its own."""
     runs = {port: PortRoot(f"{ATROPOS}/{run}") for port, run in settings.atropos_listeners.items()}
-    servers = settings.nemo_gym_ports.values()
-    return runs | {one.port: PortRoot(f"{NEMO_GYM}/{one.environment}", one.options) for one in servers}
+    served = [(NEMO_GYM, one) for one in settings.nemo_gym_ports.values()]
+    served += [(ORS, one) for one in settings.ors_ports.values()]
+    return runs | {one.port: PortRoot(f"{prefix}/{one.environment}", one.options) for prefix, one in served}
 
 
 def find_proxy(settings: SignInSettings) -> ProxySignIn | None:

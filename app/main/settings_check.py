@@ -29,6 +29,7 @@ def _unknown_environments(settings: Settings, environments: Mapping[str, type[En
         *((("environments", name), name) for name in settings.environments),
         *((("datasets", name), name) for name in settings.datasets),
         *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
+        *((("ors_ports", name, "environment"), one.environment) for name, one in settings.ors_ports.items()),
     ]
     return [
         f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"

@@ -28,6 +28,7 @@ from app.settings.sections import CompatSettings as CompatSettings
 from app.settings.sections import EnvironmentSettings as EnvironmentSettings
 from app.settings.sections import HealthSettings as HealthSettings
 from app.settings.sections import NemoGymPort as NemoGymPort
+from app.settings.sections import OrsPort as OrsPort
 from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
@@ -112,6 +113,8 @@ class Settings(Described, BaseSettings):
     nemo_gym_ports: dict[Name, NemoGymPort] = {}
     """Ports with a resources server of NeMo Gym's at their root, for its configuration, which names a host and a port.
     They are called as you like."""
+    ors_ports: dict[Name, OrsPort] = {}
+    """Ports with a server of the Open Reward Standard at their root: its clients know no path."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
     parts: PartSettings = PartSettings()
@@ -130,9 +133,9 @@ class Settings(Described, BaseSettings):
     @model_validator(mode="after")
     def _check_ports(self) -> Self:
         ports = [self.port, *self.atropos_ports.values(), *([self.atropos_port] if self.atropos_port else [])]
-        ports += [one.port for one in self.nemo_gym_ports.values()]
+        ports += [one.port for one in (*self.nemo_gym_ports.values(), *self.ors_ports.values())]
         if len(set(ports)) < len(ports):
-            raise ValueError("port, atropos_port, atropos_ports and nemo_gym_ports must all differ")
+            raise ValueError("port, atropos_port, atropos_ports, nemo_gym_ports and ors_ports must all differ")
         return self
 
     @property

@@ -1,10 +1,11 @@
 """The sections of the settings."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, JsonValue, model_validator
 
 from app.domain.access import Scopes
 from app.domain.judging import Mode
@@ -196,8 +197,8 @@ class NemoGymPort(Frozen):
     environment: Name
     """What is served there: `/compat/nemo_gym/<environment>`."""
     run: Name | None = None
-    """The job's name. This and the next ones are the options of `/compat/nemo_gym`, see `docs/nemo_gym.md`; they hold
-    for every request at this port."""
+    """The job's name. This and the next ones are options of the address, see the interface's page; they hold for every
+    request at this port."""
     group_size: Annotated[int, Field(ge=1, le=256)] | None = None
     """Rollouts of a row that are compared with one another; 1 by default."""
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -210,8 +211,21 @@ class NemoGymPort(Frozen):
     @property
     def options(self) -> dict[str, str | int | float]:
         """Those that are set."""
-        given: dict[str, str | int | float] = self.model_dump(exclude={"port", "environment"}, exclude_none=True)
+        given: dict[str, str | int | float] = self.model_dump(
+            include={"run", "group_size", "model", "gather_seconds", "wait_seconds"}, exclude_none=True
+        )
         return given
+
+
+class OrsPort(NemoGymPort):
+    environment: Name
+    """What is served there: `/compat/ors/<environment>`."""
+    params: dict[str, JsonValue] = {}
+    """The environment's params, for every task."""
+
+    @property
+    def options(self) -> dict[str, str | int | float]:
+        return super().options | ({"params": json.dumps(self.params)} if self.params else {})
 
 
 class PartSettings(Frozen):

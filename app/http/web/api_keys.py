@@ -157,6 +157,12 @@ class KeyRing:
         self._browsers = {one.digest: one for one in known.sign_ins}
 
 
+def _read_authorization(headers: Headers) -> str | None:
+    """Clients of the Open Reward Standard send their key as `X-API-Key`."""
+    key = headers.get("x-api-key")
+    return headers.get("authorization") or (None if key is None else f"Bearer {key}")
+
+
 def _read_bearer_or_basic_key(authorization: str) -> str | None:
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
@@ -232,7 +238,7 @@ class ApiKeys:
     def _find_caller(self, scope: Scope) -> Caller | None:
         """By a key in the header, by the cookie of a browser, or by the name that a proxy gives."""
         connection = HTTPConnection(scope)
-        authorization = connection.headers.get("authorization")
+        authorization = _read_authorization(connection.headers)
         if authorization is not None:
             return self._ring.find_caller(authorization)
         value = connection.cookies.get(COOKIE)
@@ -244,7 +250,7 @@ class ApiKeys:
 
     async def _refuse_unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        given = "authorization" in headers
+        given = _read_authorization(headers) is not None
         if scope["type"] == "websocket":
             await _refuse(scope, send, receive, 401, "the API key is wrong" if given else "an API key is required")
         elif not given and scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate":

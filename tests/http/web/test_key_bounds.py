@@ -148,6 +148,19 @@ def store_everything(person: Person) -> None:
             "response": {"output": []},
         },
         "POST /compat/nemo_gym/*/aggregate_metrics": {"verify_responses": []},
+        **{
+            f"POST {template}": body
+            for path, body in {
+                "create": {"split": "train", "index": 0},
+                "call": {"name": "reply", "input": {"text": "4"}},
+                "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
+                "num_tasks": {"split": "test"},
+                "tasks": {"split": "test"},
+                "task_range": {"split": "test"},
+                "task": {"split": "test", "index": 0},
+            }.items()
+            for template in (f"/compat/ors/*/{path}", f"/compat/ors/*/*/{path}")
+        },
         "POST /compat/openenv/*/reset": {"run": run},
         "POST /compat/openenv/*/step": {"run": run, "task_id": handed["task_id"], "action": {"text": "4"}},
     }
@@ -171,6 +184,14 @@ def store_everything(person: Person) -> None:
         "POST /compat/nemo_gym/*/*": {"run": run},
         "POST /compat/nemo_gym/*/aggregate_metrics": {"run": run},
         "GET /compat/nemo_gym/*/reverify_mode": {"run": run},
+        **{
+            f"{method} /compat/ors/*/{path}": {"run": run}
+            for method, paths in {
+                "GET": ("task_tools", "prompt", "messages", "*/task_tools", "*/prompt", "*/messages"),
+                "POST": ("create", "ping", "delete", "call", "score_group", "*/call", "*/score_group"),
+            }.items()
+            for path in paths
+        },
     }
 
 
@@ -222,9 +243,10 @@ def name_place(method: str, template: str) -> str:
 def ask_as(person: Person, owner: Person, method: str, template: str) -> Any:
     place = name_place(method, template)
     body, query = owner.bodies.get(place, {}), owner.queries.get(place)
-    sent = {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+    headers = {"Content-Type": "application/json", "X-Session-ID": f"{owner.name}-session"}
+    sent = {"content": json.dumps(body), "headers": headers}
     has_body = method in {"POST", "PUT"} or "status-env" in template
-    return person.ask(method, fill(template, owner.names), params=query, **(sent if has_body else {}))
+    return person.ask(method, fill(template, owner.names), params=query, **(sent if has_body else {"headers": headers}))
 
 
 def read_all_of(person: Person) -> list[str]:
@@ -278,8 +300,12 @@ FACTS = (
     "/tasks",
     "/task",
     "/task_range",
+    "/version",
+    "/tools",
+    "/create_session",
+    "/delete_session",
 )
-"""What every caller is told of an environment over OpenEnv's interface."""
+"""What every caller is told of an environment over OpenEnv's interface and the Open Reward Standard."""
 
 
 def names_no_queue(template: str) -> bool:
@@ -289,7 +315,7 @@ def names_no_queue(template: str) -> bool:
 
 def is_empty(person: Person, answer: Any, template: str) -> bool:
     """Lists leave out what is others'; facts of an environment are the same for all."""
-    if template.startswith("/compat/openenv/") and template.endswith(FACTS):
+    if template.startswith(("/compat/openenv/", "/compat/ors/")) and template.endswith(FACTS):
         return True
     return template in LISTS and answer.status_code == 200 and "ada-" not in answer.text
 

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.tasks import Completion
 from app.http.compat.delivery import Delivery
+from app.http.compat.kept_sessions import NOTED, OVER, KeptSessions
 from app.http.compat.nemo_gym.path_options import PREFIX
 from app.http.compat.nemo_gym.replies import StepReply, VerifyReply, describe_turn
 from app.http.compat.nemo_gym.requests import (
@@ -34,7 +35,6 @@ from app.http.compat.nemo_gym.requests import (
     aggregate_metrics,
 )
 from app.http.compat.nemo_gym.responses import build_reply_completion, build_tool_transcript, read_reply
-from app.http.compat.nemo_gym.sessions import NOTED, OVER, NemoGymSessions
 from app.http.compat.one_sample.held_samples import LabelledSample
 from app.http.compat.one_sample.refusals import RefusingRoute, document_refusals
 from app.http.compat.one_sample.reward_service import ReplyFormat, RewardService
@@ -49,7 +49,7 @@ Options = Annotated[NemoGymOptions, Query()]
 class NemoGymServer:
     """The routes of all environments."""
 
-    def __init__(self, desk: RewardService, sessions: NemoGymSessions) -> None:
+    def __init__(self, desk: RewardService, sessions: KeptSessions) -> None:
         self._desk = desk
         self._strict_desk = replace(desk, unscored_reward=None, masks_groups=False)
         self._sessions = sessions

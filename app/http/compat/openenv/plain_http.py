@@ -11,12 +11,11 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from starlette.exceptions import HTTPException
 
 from app.domain.access import Caller
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.tasks import Message
-from app.domain.values import Described, FiniteJson, Frozen, Split, WholeNumber
+from app.domain.values import Described, FiniteJson, Frozen
 from app.http.compat.delivery import Delivery, wait_while_connected
 from app.http.compat.one_sample.reward_service import CLIENT_CLOSED_REQUEST
 from app.http.compat.openenv.actions import OpenEnvAction
@@ -32,6 +31,18 @@ from app.http.compat.openenv.frames import (
 from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
 from app.http.compat.openenv.sessions import NotScored, OpenEnvSession, SessionContext
+from app.http.compat.task_listing import (
+    SPLITS,
+    SplitEntry,
+    SplitReference,
+    TaskCount,
+    TaskLister,
+    TaskListing,
+    TaskRange,
+    TaskReference,
+    TaskReply,
+    require_size,
+)
 from app.http.web.api_keys import find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.lazy_routes import LazyRoute
@@ -41,7 +52,6 @@ API_VERSION: Final = "1.0.0"
 """Of OpenEnv's HTTP interface."""
 
 DOCUMENT: Final = "/openapi.json"
-MAX_LISTED: Final = 10_000
 
 
 class Healthy(Frozen):
@@ -88,39 +98,6 @@ class StepBody(Described):
     """Not used: equal steps get equal answers."""
 
 
-class SplitReference(Frozen):
-    split: Split
-
-
-class SplitEntry(Frozen):
-    name: Split
-    type: Split
-
-
-class TaskReference(SplitReference):
-    index: Annotated[WholeNumber, Field(ge=0, le=2**40)]
-
-
-class TaskRange(SplitReference):
-    start: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
-    stop: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
-
-
-class TaskListing(Frozen):
-    """Each task can be passed to a reset."""
-
-    tasks: tuple[TaskReference, ...]
-    env_name: str
-
-
-class TaskReply(Frozen):
-    task: TaskReference
-
-
-class TaskCount(Frozen):
-    num_tasks: int
-
-
 class PlainHttpRoutes:
     """The routes of all environments under a prefix that ends in `{env}`."""
 
@@ -130,6 +107,7 @@ class PlainHttpRoutes:
         self._playing = playing
         self._catalogue = playing.gateway.catalogue
         self._describe = describe
+        self._lister = TaskLister(playing.gateway.catalogue)
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
         self.router.add_api_route(DOCUMENT, self._serve_openapi)
@@ -219,12 +197,12 @@ class PlainHttpRoutes:
         @router.get("/{name}/splits")
         async def splits(env: str, name: str) -> list[SplitEntry]:
             self._require_same(env, name)
-            return [SplitEntry(name="train", type="train"), SplitEntry(name="test", type="test")]
+            return SPLITS
 
         @router.post("/{name}/num_tasks")
         async def num_tasks(env: str, name: str, body: SplitReference) -> TaskCount:
             self._require_same(env, name)
-            return TaskCount(num_tasks=_require_size(self._find_end(env, body.split)))
+            return TaskCount(num_tasks=require_size(self._lister.count_tasks(env, body.split, {})))
 
     def _add_tasks(self, router: APIRouter) -> None:
         """Tasks are named by split and index, which a reset accepts."""
@@ -232,37 +210,22 @@ class PlainHttpRoutes:
         @router.post("/{name}/tasks")
         async def tasks(env: str, name: str, body: SplitReference) -> TaskListing:
             self._require_same(env, name)
-            return self._list_tasks(env, TaskRange(split=body.split))
+            return self._lister.list_tasks(env, TaskRange(split=body.split), {})
 
         @router.post("/{name}/task")
         async def task(env: str, name: str, body: TaskReference) -> TaskReply:
             self._require_same(env, name)
-            end = self._find_end(env, body.split)
-            if end is not None and body.index >= end:
-                raise InvalidRequest(f"the split has {end} tasks", field="body.index")
-            return TaskReply(task=body)
+            return self._lister.get_task(env, body, {})
 
         @router.post("/{name}/task_range")
         async def task_range(env: str, name: str, body: TaskRange) -> TaskListing:
             self._require_same(env, name)
-            return self._list_tasks(env, body)
+            return self._lister.list_tasks(env, body, {})
 
     def _require_same(self, environment: str, name: str) -> None:
         self._catalogue.require_known(environment)
         if name != environment:
             raise NotFound(f"this URL serves {environment}, not {name!r}")
-
-    def _find_end(self, environment: str, split: Split) -> int | None:
-        hosted = self._catalogue.get_environment_or_current(environment)
-        return hosted.environment.size(split, hosted.validate_params({}))
-
-    def _list_tasks(self, environment: str, wanted: TaskRange) -> TaskListing:
-        ends = [end for end in (self._find_end(environment, wanted.split), wanted.stop) if end is not None]
-        start, stop = wanted.start or 0, _require_size(min(ends, default=None))
-        if stop - start > MAX_LISTED:
-            raise InvalidRequest(f"at most {MAX_LISTED} tasks can be listed at once", field="body.stop")
-        listed = tuple(TaskReference(split=wanted.split, index=index) for index in range(start, stop))
-        return TaskListing(tasks=listed, env_name=environment)
 
 
 @cache
@@ -315,12 +278,6 @@ async def _restore_episode(env: str, body: StepBody, playing: SessionContext, by
     if steps >= task.max_turns:
         raise InvalidRequest("the episode has no turns left", field="body.messages")
     return OpenEnvEpisode(task, reset, reset.episode_id or "", body.messages, steps)
-
-
-def _require_size(size: int | None) -> int:
-    if size is None:
-        raise HTTPException(501, "this split is endless; every index is a task")
-    return size
 
 
 def _to_gateway_error(refused: FrameRefused) -> GatewayError:

@@ -1,4 +1,4 @@
-"""Rollouts in the store: their clients send one call or one reply at a time, to any replica."""
+"""Episodes in the store: their clients send one call or one reply at a time, to any replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ class PlayedStep:
 
 
 @dataclass(frozen=True)
-class NemoGymSessions:
+class KeptSessions:
     store: EpisodeStore
     stepper: EpisodeStepper
     cache: TaskCache
@@ -43,12 +43,12 @@ class NemoGymSessions:
         """Also one that is unknown: it cannot begin afterwards."""
         known = await self.store.begin(session, KeptEpisode(task_id="", closed=True))
         while not known.closed and not await self.store.change(session, known, known.change(closed=True)):
-            known = await self._find(session)
+            known = await self.find(session)
 
     async def call(self, environment: str, session: str, tool: str, arguments: JsonValue) -> PlayedStep:
         """Carries out one call."""
         for _ in range(_TRIES):
-            before = await self._find(session)
+            before = await self.find(session)
             place = sum(one.role == "assistant" for one in before.messages)
             call = ToolCall(id=f"call_{place}", function=FunctionCall(name=tool, arguments=arguments))
             said = Message(role="assistant", tool_calls=(call,))
@@ -65,22 +65,47 @@ class NemoGymSessions:
         self, environment: str, session: str, said: Message, finish_reason: str, fingerprint: str
     ) -> PlayedStep:
         """Plays one message. One that comes again, since its answer was lost, is answered as it was."""
-        before = await self._find(session)
+        before = await self.find(session)
         if before.last == fingerprint:
             last = max(place for place, one in enumerate(before.messages) if one.role == "assistant")
             earlier = before.model_copy(update={"messages": before.messages[:last]})
             return await self._advance(environment, earlier, before.messages[last], finish_reason, fingerprint)
         if before.closed:
-            raise Conflict("the episode is over: reset to begin another")
+            raise Conflict(OVER)
         played = await self._advance(environment, before, said, finish_reason, fingerprint)
         if not await self.store.change(session, before, played.after):
             raise Conflict("another message of this session is being played")
         return played
 
-    async def _find(self, session: str) -> KeptEpisode:
+    async def end(self, session: str, said: Message, fingerprint: str) -> PlayedStep:
+        """Takes a message as the last one. One that comes again is answered as it was."""
+        before = await self.find(session)
+        if before.last == fingerprint:
+            return PlayedStep(before, before, (), done=True)
+        return await self._append(session, before, said, fingerprint, closed=True)
+
+    async def note(self, session: str, said: Message, fingerprint: str) -> PlayedStep:
+        """Takes a message that is carried out by nobody."""
+        before = await self.find(session)
+        if before.last == fingerprint:
+            return PlayedStep(before, before, (), done=False)
+        return await self._append(session, before, said, fingerprint, closed=False)
+
+    async def _append(
+        self, session: str, before: KeptEpisode, said: Message, fingerprint: str, *, closed: bool
+    ) -> PlayedStep:
+        if before.closed:
+            raise Conflict(OVER)
+        after = before.change(messages=(*before.messages, said), last=fingerprint, closed=closed)
+        if not await self.store.change(session, before, after):
+            raise Conflict("another message of this session is being played")
+        return PlayedStep(before, after, (), done=closed)
+
+    async def find(self, session: str) -> KeptEpisode:
+        """NotFound."""
         found = await self.store.find(session)
         if found is None:
-            raise NotFound("there is no such session: seed or reset first, and send its cookie")
+            raise NotFound("there is no such session: begin one first")
         return found
 
     async def _advance(

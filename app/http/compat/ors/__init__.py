@@ -1,0 +1,1 @@
+"""Open Reward Standard: sessions whose turns are calls of tools."""
