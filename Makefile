@@ -9,6 +9,8 @@ TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 LOOPS := .cache/loops
 LOOPS_PIP := $(LOOPS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
+OPENREWARD := .cache/openreward
+OPENREWARD_PIP := $(OPENREWARD)/bin/python -m pip --disable-pip-version-check -q
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 NEMO_GYM := .cache/nemo_gym
@@ -51,10 +53,10 @@ test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, databas
 
 test-all: test test-long ## everything but released trainers
 
-test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed ## one released client for each wire, against a live gateway
+test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -86,6 +88,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/openreward.in -o tests/trainers/openreward.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
@@ -154,6 +157,12 @@ $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
 	rm -rf $(OPENRLHF)
 	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
+
+$(OPENREWARD)/.installed: tests/trainers/openreward.lock
+	rm -rf $(OPENREWARD)
+	$(PYTHON) -m venv $(OPENREWARD)
+	$(OPENREWARD_PIP) install --require-hashes --no-deps -r tests/trainers/openreward.lock && touch $@ \
+	  || echo "NOT INSTALLED: openreward 0.1.167; nothing plays the Open Reward Standard"
 
 # Its task sets for OpenEnv and NeMo Gym alone, without what trains and serves models.
 $(VERIFIERS)/.installed: tests/trainers/verifiers.lock

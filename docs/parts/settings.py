@@ -28,6 +28,8 @@ EXAMPLES: Mapping[str, object] = {
     "nemo_gym_ports.<name>.port": 8101,
     "nemo_gym_ports.<name>.environment": "npc_arena",
     "nemo_gym_ports.<name>.group_size": 8,
+    "ors_ports.<name>.port": 8201,
+    "ors_ports.<name>.environment": "gsm8k",
     "environments.<name>.judges": ["careful"],
     "rag.remote.url": "https://lore.example.com/retrieve",
     "rag.remote.api_key_env": "LORE_API_KEY",
@@ -37,6 +39,7 @@ EXAMPLES: Mapping[str, object] = {
 NAMES = {
     "judges": ("careful",),
     "nemo_gym_ports": ("arena",),
+    "ors_ports": ("sums",),
     "environments": ("npc_arena",),
     "datasets": ("math", "aime"),
 }

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from app.settings import NemoGymPort, Settings
+from app.settings import NemoGymPort, OrsPort, Settings
 
 
 def test_every_port_has_its_run() -> None:
@@ -15,6 +15,8 @@ def test_options_of_a_port_are_those_that_are_set() -> None:
     plain = NemoGymPort(port=8103, environment="gsm8k")
     full = NemoGymPort(port=8103, environment="gsm8k", run="red", group_size=8, model="a/b", wait_seconds=50)
     assert (plain.options, full.options) == ({}, {"run": "red", "group_size": 8, "model": "a/b", "wait_seconds": 50.0})
+    arena = OrsPort(port=8201, environment="npc_arena", run="red", params={"turns": "multi"})
+    assert arena.options == {"run": "red", "params": '{"turns": "multi"}'}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,7 @@ def test_options_of_a_port_are_those_that_are_set() -> None:
         {"atropos_port": 8000},
         {"atropos_port": 1, "atropos_ports": {"a": 1}},
         {"nemo_gym_ports": {"a": {"port": 8000, "environment": "math"}}},
+        {"ors_ports": {"a": {"port": 8000, "environment": "math"}}},
         {"nemo_gym_ports": {name: {"port": 1, "environment": "math"} for name in ("a", "b")}},
     ],
 )

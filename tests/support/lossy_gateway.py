@@ -9,6 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
+PASSED = {"cookie", "x-session-id"}
+"""Headers of requests, in lower case."""
+
 
 @dataclass
 class Lossy:
@@ -33,7 +36,8 @@ class Lossy:
 
 
 @contextmanager
-def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",)) -> Iterator[Lossy]:
+def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",), kept: int = 0) -> Iterator[Lossy]:
+    """Of a lost reply so many bytes arrive, if any."""
     # Whose cookies they are is for those who ask.
     jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     with httpx.Client(base_url=gateway, timeout=120, cookies=jar, limits=httpx.Limits()) as client:
@@ -43,11 +47,12 @@ def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",)) -> It
 
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                cookies = {name: value for name, value in self.headers.items() if name.lower() == "cookie"}
+                cookies = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
                 headers = {"content-type": "application/json", **cookies}
                 reply = client.request(self.command, self.path, content=body, headers=headers)
-                if lossy.loses(self.path):
-                    self.close_connection = True
+                lost = lossy.loses(self.path)
+                self.close_connection |= lost
+                if lost and not kept:
                     return
                 self.send_response(reply.status_code)
                 self.send_header("content-type", "application/json")
@@ -55,7 +60,7 @@ def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",)) -> It
                 for cookie in reply.headers.get_list("set-cookie"):
                     self.send_header("set-cookie", cookie)
                 self.end_headers()
-                self.wfile.write(reply.content)
+                self.wfile.write(reply.content[:kept] if lost else reply.content)
 
             do_GET = do_POST = pass_on
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
 VERIFIERS = ROOT / ".cache" / "verifiers"
+OPENREWARD = ROOT / ".cache" / "openreward"
 NEMO_GYM = ROOT / ".cache" / "nemo_gym"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""

@@ -34,6 +34,17 @@ SAME_FOR_ALL = {("POST", "/envs/mastermind/step")}
 """A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing."""
 
 
+ORS_BODIES: dict[str, dict[str, Any]] = {
+    "create": {"split": "train", "index": 0},
+    "call": {"name": "reply", "input": {"text": "4"}},
+    "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
+    "num_tasks": {"split": "test"},
+    "tasks": {"split": "test"},
+    "task_range": {"split": "test"},
+    "task": {"split": "test", "index": 0},
+}
+
+
 @dataclass
 class Person:
     """A key with all that was stored with it."""
@@ -150,15 +161,7 @@ def store_everything(person: Person) -> None:
         "POST /compat/nemo_gym/*/aggregate_metrics": {"verify_responses": []},
         **{
             f"POST {template}": body
-            for path, body in {
-                "create": {"split": "train", "index": 0},
-                "call": {"name": "reply", "input": {"text": "4"}},
-                "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
-                "num_tasks": {"split": "test"},
-                "tasks": {"split": "test"},
-                "task_range": {"split": "test"},
-                "task": {"split": "test", "index": 0},
-            }.items()
+            for path, body in ORS_BODIES.items()
             for template in (f"/compat/ors/*/{path}", f"/compat/ors/*/*/{path}")
         },
         "POST /compat/openenv/*/reset": {"run": run},

@@ -1,0 +1,44 @@
+"""The released client of the Open Reward Standard, with given replies in the place of a model.
+
+Runs in its own Python: file with address and episodes; file to write."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from openreward import AsyncOpenReward
+from openreward.api.environments.client import AsyncEnvironment
+from openreward.api.environments.types import GroupCandidate, Message, TextBlock
+
+
+async def play(env: AsyncEnvironment, episode: dict[str, Any]) -> dict[str, Any]:
+    """The rewards of each call, and of the group."""
+    async with env.session(split="train", index=episode["index"]) as session:
+        calls = [await session.call_tool(name, arguments) for name, arguments in episode["calls"]]
+        candidates = [GroupCandidate([Message("assistant", [TextBlock(text)])]) for text in episode["group"]]
+        scores = await session.score_group(candidates) if candidates else []
+        if episode["last"] is not None:
+            calls.append(await session.call_terminal_tool(episode["last"]))
+    return {"calls": [one.reward for one in calls], "group": [one.reward for one in scores]}
+
+
+async def main(job: dict[str, Any]) -> list[dict[str, Any]]:
+    environments = AsyncOpenReward(api_key="none").environments
+    env = environments.get("any", base_url=job["url"])
+    some = asyncio.Semaphore(8)
+
+    async def play_in_turn(episode: dict[str, Any]) -> dict[str, Any]:
+        async with some:
+            return await play(env, episode)
+
+    try:
+        return await asyncio.gather(*map(play_in_turn, job["episodes"]))
+    finally:
+        await environments.aclose()
+
+
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:])
+    target.write_text(json.dumps(asyncio.run(main(json.loads(source.read_text())))), encoding="utf-8")
