@@ -15,6 +15,7 @@ INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
 VERIFIERS = ROOT / ".cache" / "verifiers"
 OPENREWARD = ROOT / ".cache" / "openreward"
+INSPECT = ROOT / ".cache" / "inspect"
 NEMO_GYM = ROOT / ".cache" / "nemo_gym"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""
