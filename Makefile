@@ -9,8 +9,8 @@ TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 LOOPS := .cache/loops
 LOOPS_PIP := $(LOOPS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
-INSPECT := .cache/inspect
-INSPECT_PIP := $(INSPECT)/bin/python -m pip --disable-pip-version-check -q
+GYMS := .cache/gyms
+GYMS_PIP := $(GYMS)/bin/python -m pip --disable-pip-version-check -q
 OPENREWARD := .cache/openreward
 OPENREWARD_PIP := $(OPENREWARD)/bin/python -m pip --disable-pip-version-check -q
 VERIFIERS := .cache/verifiers
@@ -58,7 +58,7 @@ test-all: test test-long ## everything but released trainers
 test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(INSPECT)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -91,7 +91,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/openreward.in -o tests/trainers/openreward.lock
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/inspect.in -o tests/trainers/inspect.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/gyms.in -o tests/trainers/gyms.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
@@ -161,11 +161,11 @@ $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
 	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
 
-$(INSPECT)/.installed: tests/trainers/inspect.lock
-	rm -rf $(INSPECT)
-	$(PYTHON) -m venv $(INSPECT)
-	$(INSPECT_PIP) install --require-hashes --no-deps -r tests/trainers/inspect.lock && touch $@ \
-	  || echo "NOT INSTALLED: inspect-ai 0.3.285; no eval of it runs"
+$(GYMS)/.installed: tests/trainers/gyms.lock
+	rm -rf $(GYMS)
+	$(PYTHON) -m venv $(GYMS)
+	$(GYMS_PIP) install --require-hashes --no-deps -r tests/trainers/gyms.lock && touch $@ \
+	  || echo "NOT INSTALLED: inspect-ai 0.3.285 and skyrl-gym 0.4.0; their files are not tried"
 
 $(OPENREWARD)/.installed: tests/trainers/openreward.lock
 	rm -rf $(OPENREWARD)

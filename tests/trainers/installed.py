@@ -5,9 +5,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +16,7 @@ INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
 VERIFIERS = ROOT / ".cache" / "verifiers"
 OPENREWARD = ROOT / ".cache" / "openreward"
-INSPECT = ROOT / ".cache" / "inspect"
+GYMS = ROOT / ".cache" / "gyms"
 NEMO_GYM = ROOT / ".cache" / "nemo_gym"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""
@@ -42,7 +43,12 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *command: str | Path | int, installed: Path = INSTALLED) -> Iterator[Running]:
+def running(
+    folder: Path,
+    *command: str | Path | int,
+    installed: Path = INSTALLED,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Running]:
     """A console command of the environment, or a file of `programs` (or of anywhere, as a whole path), which may import
     the examples; killed on leaving."""
     first, *others = map(str, command)
@@ -55,6 +61,7 @@ def running(folder: Path, *command: str | Path | int, installed: Path = INSTALLE
         "NO_PROXY": "*",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(ROOT / "examples"),
+        **variables,
     }
     log = folder / f"{Path(first).stem}-{time.monotonic_ns()}.log"
     with log.open("wb") as output:

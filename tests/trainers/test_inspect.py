@@ -12,9 +12,9 @@ from app.envs.tool_agent.environment import ToolAgent
 from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judged, judged_gateway
-from tests.trainers.installed import INSPECT, running
+from tests.trainers.installed import GYMS, running
 
-NEEDS = (INSPECT / ".installed",)
+NEEDS = (GYMS / ".installed",)
 TURNS = json.dumps({"turns": "multi"})
 
 
@@ -29,7 +29,7 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     job = {"evals": evals, "replies": replies, "patience": patience, "epochs": 1}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    with running(folder, "inspect_evals.py", folder / "job.json", folder / "out.json", installed=INSPECT) as program:
+    with running(folder, "inspect_evals.py", folder / "job.json", folder / "out.json", installed=GYMS) as program:
         program.finish()
     told: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
     return told

@@ -1,0 +1,39 @@
+"""examples/skyrl_env.py as SkyRL's generator plays it, with scripted actions.
+
+Runs in its own Python: file with rows, actions by row, and seconds of patience; file to write."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import skyrl_env
+import skyrl_gym
+
+
+def play(row: dict[str, Any], actions: list[str]) -> dict[str, Any]:
+    env = skyrl_gym.make("gateway", env_config={}, extras=row)
+    env.init(row["prompt"])
+    told: dict[str, Any] = {}
+    try:
+        for turn in range(row["max_turns"]):
+            told = dict(env.step(actions[min(turn, len(actions) - 1)]))
+            if told["done"]:
+                break
+    except RuntimeError as error:
+        return {"error": str(error)}
+    finally:
+        env.close()
+    return {**told, "said": env.said, "metrics": env.get_metrics()}
+
+
+def main(job: dict[str, Any]) -> list[dict[str, Any]]:
+    skyrl_env.PATIENCE_SECONDS = job["patience"]
+    with ThreadPoolExecutor(8) as threads:
+        return list(threads.map(play, job["rows"], job["actions"]))
+
+
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:])
+    target.write_text(json.dumps(main(json.loads(source.read_text()))), encoding="utf-8")
