@@ -42,7 +42,6 @@ class TaskListing(Frozen):
 
 class TaskReply(Frozen):
     task: TaskReference
-    env_name: str
 
 
 class TaskCount(Frozen):
@@ -62,7 +61,7 @@ class TaskLister:
         end = self.count_tasks(environment, task.split, params)
         if end is not None and task.index >= end:
             raise InvalidRequest(f"the split has {end} tasks", field="body.index")
-        return TaskReply(task=task, env_name=environment)
+        return TaskReply(task=task)
 
     def list_tasks(self, environment: str, wanted: TaskRange, params: dict[str, JsonValue]) -> TaskListing:
         counted = self.count_tasks(environment, wanted.split, params)

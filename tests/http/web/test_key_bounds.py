@@ -32,17 +32,26 @@ SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
 SAME_FOR_ALL = {("POST", "/envs/mastermind/step")}
 """A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing."""
-
-
 ORS_BODIES: dict[str, dict[str, Any]] = {
     "create": {"split": "train", "index": 0},
     "call": {"name": "reply", "input": {"text": "4"}},
     "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
-    "num_tasks": {"split": "test"},
-    "tasks": {"split": "test"},
-    "task_range": {"split": "test"},
+    **dict.fromkeys(("num_tasks", "tasks", "task_range"), {"split": "test"}),
     "task": {"split": "test", "index": 0},
 }
+RUN_QUERIES = [
+    f"{interface}/{path}"
+    for interface, paths in {
+        "POST /compat/openrlhf": "* */get_reward",
+        "POST /compat/slime": "*",
+        "GET /compat/nemo_gym/*": "reverify_mode",
+        "POST /compat/nemo_gym/*": "* verify seed_session close_session reset step aggregate_metrics",
+        "GET /compat/ors/*": "task_tools prompt messages */task_tools */prompt */messages",
+        "POST /compat/ors/*": "create ping delete call score_group */call */score_group",
+    }.items()
+    for path in paths.split()
+]
+"""Whose queries name the run."""
 
 
 @dataclass
@@ -116,6 +125,7 @@ def store_everything(person: Person) -> None:
     lost = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": [{"text": "4"}]}
     leased = {"groups": [lost], "wait_seconds": 0}
     sample = {"query": ["q4"], "prompts": ["q"], "labels": [handed["task_id"]]}
+    replied = {"task_id": handed["task_id"], "responses_create_params": {}, "response": {"output": []}}
     person.bodies = {
         "POST /envs/gsm8k/score": leased,
         "POST /envs/npc_arena/score": leased,
@@ -145,19 +155,11 @@ def store_everything(person: Person) -> None:
         "POST /compat/openrlhf/*": sample,
         "POST /compat/openrlhf/*/get_reward": sample,
         "POST /compat/slime/*": {"prompt": "q", "response": "4", "label": handed["task_id"]},
-        "POST /compat/nemo_gym/*/verify": {
-            "task_id": handed["task_id"],
-            "responses_create_params": {},
-            "response": {"output": []},
-        },
+        "POST /compat/nemo_gym/*/verify": replied,
         "POST /compat/nemo_gym/*/seed_session": {"task_id": handed["task_id"]},
         "POST /compat/nemo_gym/*/close_session": {"resources_session_id": "session"},
         "POST /compat/nemo_gym/*/reset": {"task_id": handed["task_id"]},
-        "POST /compat/nemo_gym/*/step": {
-            "task_id": handed["task_id"],
-            "responses_create_params": {},
-            "response": {"output": []},
-        },
+        "POST /compat/nemo_gym/*/step": replied,
         "POST /compat/nemo_gym/*/aggregate_metrics": {"verify_responses": []},
         **{
             f"POST {template}": body
@@ -176,25 +178,7 @@ def store_everything(person: Person) -> None:
         "GET /groups": {"id": judged["group_id"]},
         "GET /judges/*/agreement": {"run": run},
         "DELETE /labels/*": {"labeller": person.name},
-        "POST /compat/openrlhf/*": {"run": run},
-        "POST /compat/openrlhf/*/get_reward": {"run": run},
-        "POST /compat/slime/*": {"run": run},
-        "POST /compat/nemo_gym/*/verify": {"run": run},
-        "POST /compat/nemo_gym/*/seed_session": {"run": run},
-        "POST /compat/nemo_gym/*/close_session": {"run": run},
-        "POST /compat/nemo_gym/*/reset": {"run": run},
-        "POST /compat/nemo_gym/*/step": {"run": run},
-        "POST /compat/nemo_gym/*/*": {"run": run},
-        "POST /compat/nemo_gym/*/aggregate_metrics": {"run": run},
-        "GET /compat/nemo_gym/*/reverify_mode": {"run": run},
-        **{
-            f"{method} /compat/ors/*/{path}": {"run": run}
-            for method, paths in {
-                "GET": ("task_tools", "prompt", "messages", "*/task_tools", "*/prompt", "*/messages"),
-                "POST": ("create", "ping", "delete", "call", "score_group", "*/call", "*/score_group"),
-            }.items()
-            for path in paths
-        },
+        **{place: {"run": run} for place in RUN_QUERIES},
     }
 
 
