@@ -150,7 +150,7 @@ $(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock
 	rm -rf $(LOOPS)
 	$(PYTHON) -m venv $(LOOPS)
 	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/loops.lock && touch $(LOOPS)/.installed \
-	  || echo "NOT INSTALLED: verl 0.9.1; its agent loop plays nothing"
+	  || echo "NOT INSTALLED: verl 0.9.1 and tinker-cookbook 0.6.1; neither plays episodes"
 	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(LOOPS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; no agent loop of verl or slime plays"
 	@test ! -e $(LOOPS)/.installed -o ! -e $(LOOPS)/.torch || touch $@

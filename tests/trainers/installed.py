@@ -17,6 +17,7 @@ TUNERS = ROOT / ".cache" / "tuners"
 VERIFIERS = ROOT / ".cache" / "verifiers"
 OPENREWARD = ROOT / ".cache" / "openreward"
 GYMS = ROOT / ".cache" / "gyms"
+LOOPS = ROOT / ".cache" / "loops"
 NEMO_GYM = ROOT / ".cache" / "nemo_gym"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""

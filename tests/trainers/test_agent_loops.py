@@ -15,9 +15,8 @@ from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judged, judged_gateway
 from tests.support.serving import Served
-from tests.trainers.installed import ROOT, running
+from tests.trainers.installed import LOOPS, ROOT, running
 
-LOOPS = ROOT / ".cache" / "loops"
 OPENRLHF = ROOT / ".cache" / "openrlhf"
 NEEDS = (LOOPS / ".installed", LOOPS / ".torch", OPENRLHF / ".installed")
 LOGGED = {"absolute", "flagged", "unscored", "judge_usd"}
