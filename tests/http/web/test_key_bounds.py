@@ -36,7 +36,7 @@ ORS_BODIES: dict[str, dict[str, Any]] = {
     "create": {"split": "train", "index": 0},
     "call": {"name": "reply", "input": {"text": "4"}},
     "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
-    **dict.fromkeys(("num_tasks", "tasks", "task_range"), {"split": "test"}),
+    **{key: {"split": "test"} for key in ("num_tasks", "tasks", "task_range")},
     "task": {"split": "test", "index": 0},
 }
 RUN_QUERIES = [
