@@ -1,5 +1,6 @@
 """Options that every command with a policy server and a gateway shares, and the panels of their help."""
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -31,6 +32,22 @@ TopP = Annotated[
 Concurrency = Annotated[
     int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=SAMPLING)
 ]
+StoreTokens = Annotated[
+    bool,
+    typer.Option(
+        "--store-tokens",
+        help="Store ids and log probabilities of single answers in the gateway too.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+CheckTokens = Annotated[
+    bool,
+    typer.Option(
+        "--check-tokens",
+        help="Count where --tokenizer gives other ids for the text than the server told.",
+        rich_help_panel=SAMPLING,
+    ),
+]
 InputPrice = Annotated[
     float | None,
     typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=COST_AND_CHECKS),
@@ -39,3 +56,9 @@ OutputPrice = Annotated[
     float | None,
     typer.Option(min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=COST_AND_CHECKS),
 ]
+
+
+def require_tokenizer(checks_tokens: bool, tokenizer: Path | None) -> None:
+    """ValueError for `--check-tokens` without one."""
+    if checks_tokens and tokenizer is None:
+        raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")

@@ -45,7 +45,7 @@ LISTED: Final = (
     f"/runs/{RUN}",
     "/runs/chosen",
     "/stats",
-    "/stats?env=npc_arena&by_label=true",
+    "/stats?env=npc_arena",
     "/judges",
     "/characters",
     "/worlds",

@@ -16,13 +16,14 @@ from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
 from app.cli.evaluate.files import COMPARISON, REPORT, read_evaluation, write_document
-from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession
+from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession, TokenOptions
 from app.cli.evaluate.summary import build_comparison_summary, build_summary
 from app.cli.policy_options import (
     CONNECTIONS,
     COST_AND_CHECKS,
     SAMPLING,
     TASKS,
+    CheckTokens,
     Concurrency,
     GatewayKey,
     GatewayUrl,
@@ -33,8 +34,10 @@ from app.cli.policy_options import (
     PolicyModel,
     PolicyStep,
     PolicyUrl,
+    StoreTokens,
     Temperature,
     TopP,
+    require_tokenizer,
 )
 from app.cli.prices import PolicyPrices
 from app.cli.process.plan import check_run_name, parse_params
@@ -90,6 +93,14 @@ def evaluate(
     tokenizer: Annotated[
         Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=COST_AND_CHECKS)
     ] = None,
+    keep_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--keep-tokens", help="Write the server's token ids of each turn to tokens.jsonl.", rich_help_panel=SAMPLING
+        ),
+    ] = False,
+    store_tokens: StoreTokens = False,
+    check_tokens: CheckTokens = False,
     input_price: InputPrice = None,
     output_price: OutputPrice = None,
     dry_run: Annotated[
@@ -117,6 +128,7 @@ def evaluate(
     url = url or find_gateway_url()
     place = out or Path("evaluations") / _name_folder(env, model, step)
     with stop_on_errors(also=httpx.InvalidURL):
+        require_tokenizer(check_tokens, tokenizer)
         session = EvaluationSession(
             wanted=EvaluationSpec(
                 environment=env,
@@ -144,6 +156,7 @@ def evaluate(
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
             console=errors,
             go_on=_always_go_on if yes else _confirm_cost,
+            tokens=TokenOptions(keep_tokens, store_tokens, check_tokens),
         )
         before = None if against is None else read_evaluation(against)
         outcome = asyncio.run(session.dry_run() if dry_run else session.run())

@@ -7,15 +7,32 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from app.domain.values import Frozen
 from app.evaluation.attempts import Attempt, Evaluation
 from app.evaluation.comparison import Comparison
 from app.evaluation.pages import render_html
 from app.evaluation.report import EvaluationReport
+from app.inference.token_sequences import TurnTokens
 
 JOURNAL: Final = "evaluation.journal"
 ATTEMPTS: Final = "attempts.jsonl"
+TOKENS: Final = "tokens.jsonl"
 REPORT: Final = "report"
 COMPARISON: Final = "comparison"
+
+
+class AttemptTokens(Frozen):
+    """A line of `tokens.jsonl`. An attempt that was made again after a crash has two lines: the last one counts."""
+
+    task_id: str
+    place: int
+    sample: int
+    turns: tuple[TurnTokens, ...]
+
+
+def append_tokens(out: Path, tokens: AttemptTokens) -> None:
+    with (out / TOKENS).open("a", encoding="utf-8", newline="\n") as file:
+        file.write(tokens.model_dump_json() + "\n")
 
 
 def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport) -> None:

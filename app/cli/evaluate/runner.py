@@ -4,8 +4,11 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from app.cli.episode_tokens import add_token_ids, build_exchanges, check_episode
+from app.cli.evaluate.files import AttemptTokens, append_tokens
 from app.cli.evaluate.ledger import (
     AttemptAnswered,
     AttemptsFailed,
@@ -24,7 +27,12 @@ from app.cli.retry import Retrier
 from app.cli.rollout import GATEWAY, RolloutPlayer, TaskSkipped, gather_or_cancel
 from app.domain.errors import InvalidRequest, RequestRefused, Unavailable
 from app.domain.judging import Judgement
+from app.domain.tasks import Completion
+from app.inference.chat_episodes import ChatEpisode
 from app.inference.server import InferenceServer
+from app.inference.token_check import TokenCheckTally
+from app.inference.token_sequences import build_turns
+from app.inference.tokenizer import LocalTokenizer
 from app.inference.wire import Usage
 from app.service.request_models import GroupReply, HandedOutTask
 
@@ -34,6 +42,32 @@ MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
 
 Journal = AnyJournal[EvaluationEvent, EvaluationLedger]
+
+
+@dataclass(frozen=True)
+class TokenRecorder:
+    """What is done with the ids that the policy server tells."""
+
+    out: Path | None = None
+    """The folder that keeps them."""
+    stores: bool = False
+    """Whether the gateway gets those of single messages."""
+    tokenizer: LocalTokenizer | None = None
+    tally: TokenCheckTally | None = None
+    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+
+    async def record(self, task: HandedOutTask, place: int, sample: int, episode: ChatEpisode) -> Completion:
+        """The completion to be scored. TaskSkipped when ids are to be kept and the server told none."""
+        if self.tally is not None and self.tokenizer is not None:
+            for turn in await asyncio.to_thread(check_episode, task, episode, self.tokenizer):
+                self.tally.add_turn(task.task_id, turn)
+        if self.out is not None:
+            if not all(said.has_tokens for said in episode.said):
+                raise TaskSkipped("no_tokens", "the policy's server returned no token ids")
+            turns = build_turns(build_exchanges(task, episode, None))
+            tokens = AttemptTokens(task_id=task.task_id, place=place, sample=sample, turns=turns)
+            await asyncio.to_thread(append_tokens, self.out, tokens)
+        return add_token_ids(episode) if self.stores else episode.completion
 
 
 @dataclass(frozen=True)
@@ -48,6 +82,7 @@ class EvaluationWork:
     judges_cost: bool
     """Whether judging costs are fetched after scoring."""
     retry_seconds: float = 1.0
+    tokens: TokenRecorder = TokenRecorder()
 
 
 class EvaluationRunner:
@@ -118,6 +153,7 @@ class EvaluationRunner:
         try:
             async with self._line:
                 episode = await player.play_episode(task, choose_seed)
+            completion = await self._work.tokens.record(task, place, sample, episode)
         except TaskSkipped as left_out:
             await self._record_failure(place, (sample,), left_out.reason, left_out.detail)
             return
@@ -125,7 +161,7 @@ class EvaluationRunner:
             AttemptAnswered(
                 place=place,
                 sample=sample,
-                completion=episode.completion,
+                completion=completion,
                 turns=len(episode.said),
                 input_tokens=usage.prompt_tokens if counted else None,
                 output_tokens=usage.completion_tokens if counted else None,

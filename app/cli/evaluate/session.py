@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from app.cli.endpoints import Endpoints
+from app.cli.episode_tokens import probe_server
 from app.cli.evaluate.attempt_assembly import build_attempts, build_evaluation_setup
 from app.cli.evaluate.estimate import (
     CostEstimate,
@@ -27,7 +28,7 @@ from app.cli.evaluate.ledger import (
     sum_judging_usd,
 )
 from app.cli.evaluate.progress import EvaluationTally, follow_progress, show_progress
-from app.cli.evaluate.runner import EvaluationRunner, EvaluationWork, Journal, derive_seed
+from app.cli.evaluate.runner import EvaluationRunner, EvaluationWork, Journal, TokenRecorder, derive_seed
 from app.cli.gateway_client import GatewayClient
 from app.cli.journal import open_journal
 from app.cli.prices import PolicyPrices
@@ -41,6 +42,7 @@ from app.evaluation.attempts import Evaluation
 from app.evaluation.report import EvaluationReport
 from app.evaluation.report_builder import build_report
 from app.inference.server import InferenceServer
+from app.inference.token_check import TokenCheckTally
 from app.inference.tokenizer import LocalTokenizer
 from app.service.request_models import HandedOutTask
 
@@ -55,6 +57,20 @@ class EvaluationOutcome:
 
 
 @dataclass(frozen=True)
+class TokenOptions:
+    """What is done with the token ids that the policy server tells."""
+
+    keeps: bool = False
+    stores: bool = False
+    checks: bool = False
+
+    @property
+    def needed_by(self) -> list[str]:
+        named = {"--keep-tokens": self.keeps, "--store-tokens": self.stores, "--check-tokens": self.checks}
+        return [name for name, wanted in named.items() if wanted]
+
+
+@dataclass(frozen=True)
 class EvaluationSession:
     wanted: EvaluationSpec
     ends: Endpoints
@@ -65,11 +81,13 @@ class EvaluationSession:
     tokenizer: LocalTokenizer | None
     console: Console
     go_on: GoOn
+    tokens: TokenOptions = TokenOptions()
 
     async def run(self) -> EvaluationOutcome:
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
             found = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.wanted))
+            server = await self._request_tokens(server)
             setup = self.wanted.build_setup(found.environment, len(found.tasks))
             began = EvaluationBegan(setup=setup, at=datetime.now(UTC))
             with open_journal(
@@ -111,9 +129,12 @@ class EvaluationSession:
                 concurrency=self.concurrency,
                 seeded=await self._accepts_seeds(server),
                 judges_cost=bool(estimate.judging),
+                tokens=self._build_recorder(),
             )
             try:
                 finished = await self._run_with_progress(work, journal, gateway, server)
+                for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
+                    self.console.print(line, highlight=False, markup=False, soft_wrap=True)
             except GatewayError:
                 self._write_report(ledger, found)
                 raise
@@ -160,6 +181,23 @@ class EvaluationSession:
         tried = [f"judge {name}: no model, no cost; for trying out only, not for training" for name in own]
         for line in (title, *(f"  {line}" for line in (*describe_estimate(estimate), *tried))):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    async def _request_tokens(self, server: InferenceServer) -> InferenceServer:
+        """A server that is asked for token ids where they are needed. InvalidRequest when it returns none."""
+        if not self.tokens.needed_by:
+            return server
+        extensions, said = await probe_server(server)
+        if not said.has_tokens:
+            raise InvalidRequest(f"{', '.join(self.tokens.needed_by)}: {server.base} returns no token ids")
+        return replace(server, extensions=extensions)
+
+    def _build_recorder(self) -> TokenRecorder:
+        return TokenRecorder(
+            out=self.ends.out if self.tokens.keeps else None,
+            stores=self.tokens.stores,
+            tokenizer=self.tokenizer,
+            tally=TokenCheckTally() if self.tokens.checks else None,
+        )
 
     async def _accepts_seeds(self, server: InferenceServer) -> bool:
         """Requests one token with a seed. RequestRefused when the server refuses it without a seed too."""

@@ -13,6 +13,7 @@ from app.cli.policy_options import (
     CONNECTIONS,
     SAMPLING,
     TASKS,
+    CheckTokens,
     Concurrency,
     GatewayKey,
     GatewayUrl,
@@ -23,8 +24,10 @@ from app.cli.policy_options import (
     PolicyModel,
     PolicyStep,
     PolicyUrl,
+    StoreTokens,
     Temperature,
     TopP,
+    require_tokenizer,
 )
 from app.cli.prices import PolicyPrices
 from app.cli.process.journal import open_process_journal
@@ -88,22 +91,8 @@ def process(
         Path | None,
         typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=SAMPLING),
     ] = None,
-    check_tokens: Annotated[
-        bool,
-        typer.Option(
-            "--check-tokens",
-            help="Count where --tokenizer gives other ids for the text than the server told.",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = False,
-    store_tokens: Annotated[
-        bool,
-        typer.Option(
-            "--store-tokens",
-            help="Store ids and log probabilities of single answers in the gateway too.",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = False,
+    check_tokens: CheckTokens = False,
+    store_tokens: StoreTokens = False,
     batches_ahead: Annotated[
         int,
         typer.Option(
@@ -123,8 +112,7 @@ def process(
     To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
     with stop_on_errors(also=httpx.InvalidURL):
-        if check_tokens and tokenizer is None:
-            raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")
+        require_tokenizer(check_tokens, tokenizer)
         setup = ProcessSetup(
             mix=parse_mix(env, mix, split, params),
             run=check_run_name(run),

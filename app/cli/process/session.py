@@ -10,6 +10,7 @@ import httpx
 from rich.console import Console
 
 from app.cli.endpoints import Endpoints
+from app.cli.episode_tokens import probe_server
 from app.cli.gateway_client import GatewayClient
 from app.cli.prices import PolicyPrices
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput
@@ -20,7 +21,7 @@ from app.cli.process.meter import ProcessMeter
 from app.cli.process.outputs import GroupOutput, open_jsonl_output
 from app.cli.process.plan import ProcessPlan
 from app.cli.process.progress import build_summary, show_progress
-from app.cli.process.sampling import Sampler, probe_server
+from app.cli.process.sampling import Sampler
 from app.cli.retry import Retrier
 from app.cli.rollout import RolloutPlayer
 from app.cli.signals import stop_on_signals
