@@ -1,6 +1,7 @@
 """The gateway as evals of Inspect: turns and tools by `/step`, our scores in its log. inspect-ai 0.3.285.
 
-inspect eval examples/inspect_eval.py --model openai/my-model -T environment=npc_arena -T params='{"turns": "multi"}'
+LOCAL_BASE_URL=http://127.0.0.1:9001/v1 LOCAL_API_KEY=x inspect eval examples/inspect_eval.py \
+    --model openai-api/local/my-model -T environment=npc_arena -T params='{"turns": "multi"}'
 
 The key is that of `ATROPOS_ENVS_API_KEY`.
 

@@ -81,8 +81,10 @@ def _answer(received: Received, speeches: Sequence[Speech], style: Style) -> dic
         for place, speech in enumerate(speeches)
     ]
     own = style in {"vllm", "vllm_by_name"} and received.body.get("return_token_ids")
-    usage = {"prompt_tokens": len(prompt), "completion_tokens": sum(len(speech.ids) for speech in speeches)}
-    return {"choices": choices, "usage": usage, **({"prompt_token_ids": prompt} if own else {})}
+    said = sum(len(speech.ids) for speech in speeches)
+    usage = {"prompt_tokens": len(prompt), "completion_tokens": said, "total_tokens": len(prompt) + said}
+    about = {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": MODEL}
+    return {**about, "choices": choices, "usage": usage, **({"prompt_token_ids": prompt} if own else {})}
 
 
 def _tokens(received: Received, speech: Speech, prompt: list[int], style: Style) -> dict[str, object]:
