@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.serving import serving
+from tests.support.serving import free_port, serving
 
 
 def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
@@ -43,6 +43,7 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_stops_it_with_one_line(tmp_path: Path, variable: str, value: str, says: str) -> None:
     command = [sys.executable, "-m", "app.cli", "serve"]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2]), variable: value}
+    places = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**places, "ATROPOS_ENVS_PORT": str(free_port()), variable: value}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, says in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
