@@ -3,16 +3,32 @@
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    Select,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from app.domain.runs import Slot, Stream
 from app.ports.store import SlotLocator
 from app.store.lease_tables import leases, streams
+from app.store.prepared_statements import PreparedStatement, Value, is_among
+from app.store.rows import insert_rows
 
 MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
+MAX_COUNTED = 1_000
+"""Counting of a stream's live and deferred leases ends at so many of each."""
 
 # As literals, so that SQLite sees that the partial indexes apply.
 IS_LIVE = leases.c.state == literal_column("'live'")
@@ -21,11 +37,117 @@ _IS_DEFERRED = leases.c.state == literal_column("'deferred'")
 LeaseRow = dict[str, str | int | None]
 
 
+def match_stream_row() -> tuple[ColumnElement[bool], ...]:
+    return streams.c.run == bindparam("run"), streams.c.digest == bindparam("stream")
+
+
+def _match_stream() -> tuple[ColumnElement[bool], ...]:
+    return leases.c.run == bindparam("run"), leases.c.stream == bindparam("stream")
+
+
+def match_held_leases() -> tuple[ColumnElement[bool], ...]:
+    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
+    return (
+        leases.c.run == bindparam("run"),
+        leases.c.environment == bindparam("environment"),
+        leases.c.split == bindparam("split"),
+        leases.c.params_digest == bindparam("params_digest"),
+        IS_LIVE,
+        leases.c.expires_at > bindparam("now"),
+    )
+
+
+def _select_expired() -> Select[Any]:
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index, leases.c.generation)
+        .where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now"))
+        .order_by(leases.c.expires_at, leases.c.position)
+        .limit(bindparam("wanted"))
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _select_free_deferred() -> Select[Any]:
+    """Deferred slots whose tasks nobody holds."""
+    other = leases.alias()
+    is_out = exists().where(
+        *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
+        other.c.state == literal_column("'live'"),
+        other.c.expires_at > bindparam("now"),
+    )
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
+        .where(*_match_stream(), _IS_DEFERRED, ~is_out)
+        .order_by(leases.c.position)
+        .limit(bindparam("wanted"))
+    )
+
+
+def _count_leases(state: ColumnElement[bool], most: int) -> ScalarSelect[Any]:
+    some = select(literal_column("1")).where(*_match_stream(), state).limit(literal_column(str(most)))
+    return select(func.count()).select_from(some.subquery("counted")).scalar_subquery()
+
+
+_OPEN_STREAM: Final = PreparedStatement(
+    lambda _: (
+        select(
+            streams.c.position,
+            exists().where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now")).label("has_expired"),
+            _count_leases(_IS_DEFERRED, MAX_COUNTED).label("deferred"),
+        )
+        .where(*match_stream_row())
+        .with_for_update()
+    )
+)
+_SELECT_EXPIRED: Final = PreparedStatement(lambda _: _select_expired())
+_SUPERSEDE: Final = PreparedStatement(
+    lambda postgres: update(leases).where(is_among(leases.c.lease_id, "ids", postgres)).values(state="superseded")
+)
+_SELECT_FREE_DEFERRED: Final = PreparedStatement(lambda _: _select_free_deferred())
+_REVIVE: Final = PreparedStatement(
+    lambda postgres: (
+        update(leases)
+        .where(is_among(leases.c.lease_id, "ids", postgres))
+        .values(
+            state="live", expires_at=bindparam("until"), created_at=bindparam("now"), step=bindparam("current_step")
+        )
+    )
+)
+_SELECT_BUSY: Final = PreparedStatement(
+    lambda postgres: select(leases.c.index).where(*match_held_leases(), is_among(leases.c.index, "indexes", postgres))
+)
+_CLOSE_STREAM: Final = PreparedStatement(
+    lambda _: (
+        update(streams)
+        .where(*match_stream_row())
+        .values(position=bindparam("next"), handed_out=streams.c.handed_out + bindparam("given"))
+        .returning(_count_leases(IS_LIVE, MAX_COUNTED) + _count_leases(_IS_DEFERRED, MAX_COUNTED))
+    )
+)
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A stream as it stands when leases of it are asked for; on PostgreSQL its row is locked."""
+
+    position: int
+    has_expired: bool
+    deferred: int
+    """At most MAX_COUNTED."""
+
+
+def open_stream(connection: Connection, stream: Stream, now: int) -> OpenStream | None:
+    """None for a stream that is not stored yet."""
+    found = _OPEN_STREAM.run(connection, run=stream.run, stream=stream.digest, now=now).first()
+    return None if found is None else OpenStream(found.position, bool(found.has_expired), found.deferred)
+
+
 @dataclass
 class LeaseAllocation:
     connection: Connection
     stream: Stream
     params_digest: str
+    opened: OpenStream
     now: int
     expires_at: int
     count: int
@@ -34,6 +156,8 @@ class LeaseAllocation:
     rows: list[LeaseRow] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
     """Indexes of tasks leased in this call."""
+    revived: int = 0
+    """Deferred slots that were leased in this call."""
 
     @property
     def wanted(self) -> int:
@@ -41,52 +165,31 @@ class LeaseAllocation:
 
     def assign_expired(self) -> None:
         """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
-        statement = (
-            select(leases.c.lease_id, leases.c.generation, leases.c.position, leases.c.epoch, leases.c.index)
-            .where(*self._match_stream(), IS_LIVE, leases.c.expires_at <= self.now)
-            .order_by(leases.c.expires_at, leases.c.position)
-            .with_for_update(skip_locked=True)
-        )
-        while self.wanted > 0 and (found := self._load_rows(statement.limit(self.wanted))):
-            superseded = leases.c.lease_id.in_([row["lease_id"] for row in found])
-            self.connection.execute(update(leases).where(superseded).values(state="superseded"))
-            busy = self._find_busy_tasks([_parse_slot(row).index for row in found])
-            for row in found:
-                self._lease_or_defer(_parse_slot(row), busy, row["generation"] + 1)
+        if not self.opened.has_expired:
+            return
+        while self.wanted > 0 and (found := self._run(_SELECT_EXPIRED, wanted=self.wanted)):
+            _SUPERSEDE.run(self.connection, ids=[lease_id for lease_id, *_ in found])
+            slots = [Slot(position=position, epoch=epoch, index=index) for _, position, epoch, index, _ in found]
+            busy = self._find_busy_tasks([slot.index for slot in slots])
+            for slot, (*_, generation) in zip(slots, found, strict=True):
+                self._lease_or_defer(slot, busy, generation + 1)
 
     def assign_deferred(self) -> None:
-        if self.wanted <= 0:
+        if self.wanted <= 0 or not self.opened.deferred:
             return
         free = []
-        for row in self._load_rows(self._select_free_deferred().limit(self.wanted)):
-            slot = _parse_slot(row)
-            if slot.index not in self.taken:
-                self._assign(row["lease_id"], slot)
-                free.append(row["lease_id"])
+        for lease_id, position, epoch, index in self._run(_SELECT_FREE_DEFERRED, wanted=self.wanted):
+            if index not in self.taken:
+                self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
+                free.append(lease_id)
+        self.revived = len(free)
         if free:
-            self.connection.execute(
-                update(leases)
-                .where(leases.c.lease_id.in_(free))
-                .values(state="live", expires_at=self.expires_at, created_at=self.now, step=self.step)
-            )
+            _REVIVE.run(self.connection, ids=free, until=self.expires_at, now=self.now, current_step=self.step)
 
-    def _select_free_deferred(self) -> Select[Any]:
-        """Deferred slots whose tasks nobody holds."""
-        other = leases.alias()
-        is_out = exists().where(
-            *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
-            other.c.state == literal_column("'live'"),
-            other.c.expires_at > self.now,
-        )
-        return (
-            select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
-            .where(*self._match_stream(), _IS_DEFERRED, ~is_out)
-            .order_by(leases.c.position)
-        )
-
-    def lease_new_positions(self, position: int, locate: SlotLocator) -> int:
+    def lease_new_positions(self, locate: SlotLocator) -> int:
         """Leases new positions and returns the stream's next one."""
-        room = MAX_DEFERRED - count_outstanding(self.connection, self.stream, _IS_DEFERRED)
+        position = self.opened.position
+        room = MAX_DEFERRED - (self.opened.deferred - self.revived)
         while self.wanted > 0:
             slots = _locate_slots(position, self.wanted, locate)
             if not slots:
@@ -101,14 +204,13 @@ class LeaseAllocation:
                 position = slot.position + 1
         return position
 
-    def write_leases(self, position: int) -> None:
-        if self.rows:
-            self.connection.execute(insert(leases), self.rows)
-        self.connection.execute(
-            update(streams)
-            .where(*match_stream_row(self.stream))
-            .values(position=position, handed_out=streams.c.handed_out + len(self.given))
-        )
+    def write_leases(self, position: int) -> int:
+        """Returns the number of the stream's live and deferred leases, of each at most MAX_COUNTED."""
+        insert_rows(self.connection, leases, self.rows)
+        outstanding: int = _CLOSE_STREAM.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, next=position, given=len(self.given)
+        ).scalar_one()
+        return outstanding
 
     def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
         return slot.index not in busy and slot.index not in self.taken
@@ -143,37 +245,26 @@ class LeaseAllocation:
         self.given.append((lease_id, slot))
         self.taken.add(slot.index)
 
-    def _find_busy_tasks(self, indexes: Sequence[int]) -> set[int]:
+    def _find_busy_tasks(self, indexes: list[int]) -> set[int]:
         """Indexes of tasks that are leased in this run, from any stream."""
-        held = match_held_leases(self.stream, self.params_digest, self.now)
-        statement = select(leases.c.index).where(*held, leases.c.index.in_(indexes))
-        return set(self.connection.execute(statement).scalars())
+        held = find_held_tasks(self.stream, self.params_digest, self.now)
+        return set(_SELECT_BUSY.run(self.connection, **held, indexes=indexes).scalars())
 
-    def _load_rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
-        return self.connection.execute(statement).mappings().all()
-
-    def _match_stream(self) -> tuple[Any, ...]:
-        return leases.c.run == self.stream.run, leases.c.stream == self.stream.digest
+    def _run(self, statement: PreparedStatement, wanted: int) -> Sequence[Row[Any]]:
+        return statement.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, now=self.now, wanted=wanted
+        ).all()
 
 
-def match_stream_row(stream: Stream) -> tuple[Any, ...]:
-    return streams.c.run == stream.run, streams.c.digest == stream.digest
-
-
-def match_held_leases(stream: Stream, params_digest: str, now: int) -> tuple[Any, ...]:
-    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
-    return (
-        leases.c.run == stream.run,
-        leases.c.environment == stream.environment,
-        leases.c.split == stream.split,
-        leases.c.params_digest == params_digest,
-        IS_LIVE,
-        leases.c.expires_at > now,
-    )
-
-
-def _parse_slot(row: RowMapping) -> Slot:
-    return Slot(position=row["position"], epoch=row["epoch"], index=row["index"])
+def find_held_tasks(stream: Stream, params_digest: str, now: int) -> dict[str, Value]:
+    """The values of `match_held_leases`."""
+    return {
+        "run": stream.run,
+        "environment": stream.environment,
+        "split": stream.split,
+        "params_digest": params_digest,
+        "now": now,
+    }
 
 
 def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
@@ -181,12 +272,3 @@ def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
     while len(slots) < count and (slot := locate(position + len(slots))) is not None:
         slots.append(slot)
     return slots
-
-
-def count_outstanding(connection: Connection, stream: Stream, *states: Any) -> int:
-    """Number of live or deferred leases of the stream. An expired lease counts until it is superseded."""
-    here = leases.c.run == stream.run, leases.c.stream == stream.digest
-    return sum(
-        connection.execute(select(func.count()).select_from(leases).where(*here, state)).scalar_one()
-        for state in states or (IS_LIVE, _IS_DEFERRED)
-    )

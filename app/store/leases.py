@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from app.domain.digests import canonical_json, digest
 from app.domain.runs import HeldLease, Lease, Stream
@@ -13,13 +14,31 @@ from app.store.database import Database
 from app.store.lease_allocation import (
     IS_LIVE,
     LeaseAllocation,
-    count_outstanding,
+    OpenStream,
+    find_held_tasks,
     match_held_leases,
     match_stream_row,
+    open_stream,
 )
 from app.store.lease_tables import leases, streams
-from app.store.rows import decode_json, from_micros
+from app.store.prepared_statements import PreparedStatement, is_among
+from app.store.rows import decode_json, from_micros, insert_new_rows
 from app.store.tables import runs
+
+_LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
+_SELECT_POSITION: Final = PreparedStatement(lambda _: select(streams.c.position).where(*match_stream_row()))
+_MOVE_STREAM: Final = PreparedStatement(
+    lambda _: update(streams).where(*match_stream_row()).values(position=bindparam("next"))
+)
+_UNCOUNT_LEASES: Final = PreparedStatement(
+    lambda _: update(streams).where(*match_stream_row()).values(handed_out=streams.c.handed_out - bindparam("returned"))
+)
+_SELECT_HELD_TASKS: Final = PreparedStatement(lambda _: select(leases.c.index).where(*match_held_leases()))
+_SELECT_LEASES: Final = PreparedStatement(
+    lambda postgres: (
+        select(leases, streams.c.params).join_from(leases, streams).where(is_among(leases.c.lease_id, "ids", postgres))
+    )
+)
 
 
 def lease_slots(
@@ -35,23 +54,21 @@ def lease_slots(
     if database.postgres:
         _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
-    position = _open_stream(connection, database, stream, now)
+    opened = _open_stream(connection, database, stream, now)
     expires_at = now + round(seconds * 1_000_000)
-    hand = LeaseAllocation(connection, stream, digest(stream.params), now, expires_at, count, step)
+    hand = LeaseAllocation(connection, stream, digest(stream.params), opened, now, expires_at, count, step)
     hand.assign_expired()
     hand.assign_deferred()
-    position = hand.lease_new_positions(position, locate)
-    hand.write_leases(position)
-    given = tuple(
-        Lease(lease_id=lease_id, slot=slot, expires_at=from_micros(hand.expires_at)) for lease_id, slot in hand.given
-    )
-    outstanding = count_outstanding(connection, stream)
+    position = hand.lease_new_positions(locate)
+    outstanding = hand.write_leases(position)
+    until = from_micros(expires_at)
+    given = tuple(Lease(lease_id=lease_id, slot=slot, expires_at=until) for lease_id, slot in hand.given)
     return LeaseResult(leases=given, outstanding=outstanding, drained=locate(position) is None)
 
 
 def reserve_positions(connection: Connection, database: Database, stream: Stream, count: int) -> int:
-    first = _open_stream(connection, database, stream, database.read_clock())
-    connection.execute(update(streams).where(*match_stream_row(stream)).values(position=first + count))
+    first = _open_stream(connection, database, stream, database.read_clock()).position
+    _MOVE_STREAM.run(connection, run=stream.run, stream=stream.digest, next=first + count)
     return first
 
 
@@ -61,18 +78,16 @@ def expire_leases(connection: Connection, database: Database, stream: Stream, le
         _lock_run(connection, stream)
     mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), IS_LIVE
     given = connection.execute(update(leases).where(*mine).values(expires_at=database.read_lease_clock(connection)))
-    counted = streams.c.handed_out - given.rowcount
-    connection.execute(update(streams).where(*match_stream_row(stream)).values(handed_out=counted))
+    _UNCOUNT_LEASES.run(connection, run=stream.run, stream=stream.digest, returned=given.rowcount)
 
 
 def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
-    statement = select(leases, streams.c.params).join_from(leases, streams).where(leases.c.lease_id.in_(lease_ids))
     return {
         row["lease_id"]: HeldLease.model_validate(
             {name: row[name] for name in ("lease_id", "run", "environment", "split", "index", "step")}
             | {"params": decode_json(row["params"])}
         )
-        for row in connection.execute(statement).mappings()
+        for row in _SELECT_LEASES.run(connection, ids=list(lease_ids)).mappings()
     }
 
 
@@ -105,19 +120,23 @@ def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[f
 
 
 def load_stream_state(connection: Connection, database: Database, stream: Stream) -> StreamState:
-    position = connection.execute(select(streams.c.position).where(*match_stream_row(stream))).scalar()
-    held = select(leases.c.index).where(
-        *match_held_leases(stream, digest(stream.params), database.read_lease_clock(connection))
-    )
-    return StreamState(position=position or 0, held=frozenset(connection.execute(held).scalars()))
+    position = _SELECT_POSITION.run(connection, run=stream.run, stream=stream.digest).scalar()
+    held = find_held_tasks(stream, digest(stream.params), database.read_lease_clock(connection))
+    return StreamState(position=position or 0, held=frozenset(_SELECT_HELD_TASKS.run(connection, **held).scalars()))
 
 
-def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> int:
-    """The stream's next position, with its row locked on PostgreSQL."""
-    mine = select(streams.c.position).where(*match_stream_row(stream)).with_for_update()
-    position: int | None = connection.execute(mine).scalar()
-    if position is not None:
-        return position
+def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> OpenStream:
+    """The stream, which is stored if it is new."""
+    opened = open_stream(connection, stream, now)
+    if opened is None:
+        _add_stream(connection, stream, now)
+        opened = open_stream(connection, stream, now)
+    if opened is None:
+        raise LookupError("a stream that was just stored is not there")
+    return opened
+
+
+def _add_stream(connection: Connection, stream: Stream, now: int) -> None:
     row = {
         "run": stream.run,
         "digest": stream.digest,
@@ -130,11 +149,10 @@ def _open_stream(connection: Connection, database: Database, stream: Stream, now
         "handed_out": 0,
         "created_at": now,
     }
-    connection.execute(database.insert_new(streams), row)
-    return int(connection.execute(mine).scalar_one())
+    insert_new_rows(connection, streams, [row])
 
 
 def _lock_run(connection: Connection, stream: Stream) -> None:
     """Serialises leasing per run and environment, since two streams of a run may contain the same task."""
     key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
-    connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(key, "big", signed=True))))
+    _LOCK_RUN.run(connection, lock=int.from_bytes(key, "big", signed=True))

@@ -53,7 +53,7 @@ def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bo
     if postgres:
         kind = BigInteger() if isinstance(column.type, Integer) else Text()
         return column == any_(bindparam(name, type_=ARRAY(kind)))
-    return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
+    return column.in_(select(func.json_each(bindparam(name)).table_valued("value", name="given").c.value))
 
 
 def _encode_list(value: Value | list[str] | list[int]) -> Value:

@@ -206,6 +206,10 @@ async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, l
     return made
 
 
+READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted"}
+"""Lists that came with the statement, and the few entries of an index that are counted."""
+
+
 def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str]:
     for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement[0]}", statement[1]):
         found = re.match(r"(SCAN|SEARCH) (\w+)(?: AS \w+)?(?: USING (?:COVERING )?(.*))?", row[3])
@@ -244,7 +248,7 @@ def indexes_of(url: str, made: Mapping[str, Sequence[Statement]]) -> dict[str, s
 
 def test_hot_queries_use_their_indexes(store_url: str) -> None:
     made = using(store_url, lambda store: statements_of(store, store_url))
-    found = indexes_of(store_url, made)
+    found = {name: indexes - READ_ALREADY for name, indexes in indexes_of(store_url, made).items()}
     strata = found.pop("strata to label")
     found["unfinished"].discard("SCAN pk_parts")  # which is empty here: `test_part_plans` has many
     assert found == EXPECTED
