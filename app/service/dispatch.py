@@ -29,7 +29,7 @@ from app.service.request_models import (
 from app.service.retrieval import RetrievalService
 from app.service.run_registry import HasLeft, RunRegistry, await_pace, stays_connected
 from app.service.sheet_versions import SheetVersions
-from app.service.task_cache import TaskCache, TasksAhead, build_record, place_context
+from app.service.task_cache import MadeTask, TaskCache, TaskPlace, TasksAhead, build_record, place_context
 from app.service.task_selection import build_label_lookup, build_locator
 from app.service.task_sources import TaskSource, build_member, build_source, list_weights, merge_sources
 
@@ -227,21 +227,36 @@ class Dispatcher:
         by_epoch = await self._editions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
         )
-        editions = [by_epoch[one.slot.epoch] for one in dealt]
-        wanted = [(hosted.environment, one.slot.index) for hosted, one in zip(editions, dealt, strict=True)]
-        bare = await self._ahead.build(wanted, stream.split, params)
+        dumped = params.model_dump_json()
+        places = [(by_epoch[one.slot.epoch], stream.split, dumped, one.slot.index) for one in dealt]
+        made = self._shelf.find_made(places)
+        if len(made) < len(places):
+            missing = [(place, one) for place, one in zip(places, dealt, strict=True) if place not in made]
+            made |= await self._make_tasks(source, missing)
+        ordered = [made[place] for place in places]
+        await self._shelf.put(ordered)
+        self._observer.record_hand_out(source.hosted.name, len(ordered))
+        return tuple(build_handed_out_task(task.record, one.lease) for task, one in zip(ordered, dealt, strict=True))
+
+    async def _make_tasks(
+        self, source: TaskSource, wanted: Sequence[tuple[TaskPlace, DealtSlot]]
+    ) -> dict[TaskPlace, MadeTask]:
+        editions = [place[0] for place, _ in wanted]
+        dealt = [one for _, one in wanted]
+        bare = await self._ahead.build(
+            [(hosted.environment, one.slot.index) for hosted, one in zip(editions, dealt, strict=True)],
+            source.stream.split,
+            source.params,
+        )
         contexts = await self._retrieve_contexts(source, dealt, bare)
-        tasks = [
-            place_context(hosted.environment, task, context)
-            for hosted, task, context in zip(editions, bare, contexts, strict=True)
-        ]
-        records = [
-            build_record(hosted, stream, one.slot.index, task, context)
-            for hosted, one, task, context in zip(editions, dealt, tasks, contexts, strict=True)
-        ]
-        await self._shelf.put(records, tasks)
-        self._observer.record_hand_out(source.hosted.name, len(records))
-        return tuple(build_handed_out_task(record, one.lease) for record, one in zip(records, dealt, strict=True))
+        made: dict[TaskPlace, MadeTask] = {}
+        for (place, one), plain, context in zip(wanted, bare, contexts, strict=True):
+            task = place_context(place[0].environment, plain, context)
+            record = build_record(place[0], source.stream, one.slot.index, task, context)
+            made[place] = MadeTask(record, task)
+            if context is None:
+                self._shelf.keep_place(place, made[place])
+        return made
 
     async def _retrieve_contexts(
         self, source: TaskSource, dealt: Sequence[DealtSlot], bare: Sequence[Task]

@@ -140,6 +140,18 @@ ROOM = 8_192
 """Maximum number of cached tasks; the oldest are evicted."""
 
 
+TaskPlace = tuple[ServedEnvironment, Split, str, int]
+"""An environment with its data, split, params as JSON, and index."""
+
+
+@dataclass(frozen=True)
+class MadeTask:
+    """A task with what is stored of it."""
+
+    record: TaskRecord
+    task: Task
+
+
 @dataclass
 class TaskCache:
     """A cache in front of the store. A missing task is read from the store and rebuilt. A cached one may be missing in
@@ -148,17 +160,33 @@ class TaskCache:
     tasks: TaskStore
     _records: dict[str, TaskRecord] = field(default_factory=dict)
     _made: dict[str, Task] = field(default_factory=dict)
+    _ids: dict[TaskPlace, str] = field(default_factory=dict)
+    """Of tasks without retrieved passages, which are the same whenever they are made."""
 
-    async def put(self, records: Sequence[TaskRecord], made: Sequence[Task]) -> None:
+    def find_made(self, places: Sequence[TaskPlace]) -> dict[TaskPlace, MadeTask]:
+        """Those that need not be made again."""
+        ids = {place: self._ids[place] for place in places if place in self._ids}
+        return {
+            place: MadeTask(self._records[task_id], self._made[task_id])
+            for place, task_id in ids.items()
+            if task_id in self._records and task_id in self._made
+        }
+
+    def keep_place(self, place: TaskPlace, made: MadeTask) -> None:
+        """Call for tasks without retrieved passages only."""
+        _add_bounded(self._ids, place, made.record.task_id)
+
+    async def put(self, made: Sequence[MadeTask]) -> None:
         """Durable on return."""
-        cached = [record.task_id for record in records if record.task_id in self._records]
+        ids = [one.record.task_id for one in made]
+        cached = [task_id for task_id in ids if task_id in self._records]
         lost = await self.tasks.find_missing(cached) if cached else set()
-        wanted = [record for record in records if record.task_id in lost or record.task_id not in self._records]
+        wanted = [one.record for one in made if one.record.task_id in lost or one.record.task_id not in self._records]
         if wanted:
             await self.tasks.put(wanted)
-        for record, task in zip(records, made, strict=True):
-            _add_bounded(self._records, record.task_id, record)
-            _add_bounded(self._made, record.task_id, task)
+        for one in made:
+            _add_bounded(self._records, one.record.task_id, one.record)
+            _add_bounded(self._made, one.record.task_id, one.task)
 
     async def write_with_tasks(self, task_ids: Collection[str], write: Callable[[], Awaitable[WrittenT]]) -> WrittenT:
         """The result of a write that refers to tasks. If it finds that one is not stored, cached ones are stored again

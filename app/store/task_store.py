@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
@@ -13,10 +14,20 @@ from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, 
 from app.store import leases
 from app.store.database import Database
 from app.store.lease_tables import contexts
-from app.store.rows import decode, decode_json, encode, encode_json, filter_storable
+from app.store.prepared_statements import PreparedStatement, is_among
+from app.store.rows import decode, decode_json, encode, encode_json, filter_storable, insert_new_rows
 from app.store.tables import prompts, tasks
 
 TITLE_LENGTH = 120
+
+_SELECT_IDS: Final = PreparedStatement(
+    lambda postgres: select(tasks.c.task_id).where(is_among(tasks.c.task_id, "ids", postgres))
+)
+_SELECT_TASKS: Final = PreparedStatement(
+    lambda postgres: (
+        select(tasks, prompts.c.body).join_from(tasks, prompts).where(is_among(tasks.c.task_id, "ids", postgres))
+    )
+)
 
 
 class SqlTaskStore(TaskStore):
@@ -26,9 +37,7 @@ class SqlTaskStore(TaskStore):
     async def put(self, records: Sequence[TaskRecord]) -> None:
         if records:
             stamp = self._database.read_clock()
-            await self._database.write(
-                lambda connection: _put_tasks(connection, self._database, records, stamp), "tasks"
-            )
+            await self._database.write(lambda connection: _put_tasks(connection, records, stamp), "tasks")
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         wanted = filter_storable(task_ids)
@@ -38,8 +47,7 @@ class SqlTaskStore(TaskStore):
 
     async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
         wanted = filter_storable(task_ids)
-        stored = select(tasks.c.task_id).where(tasks.c.task_id.in_(wanted))
-        found = await self._database.read(lambda connection: set(connection.execute(stored).scalars()))
+        found = await self._database.read(lambda connection: set(_SELECT_IDS.run(connection, ids=wanted).scalars()))
         return set(task_ids) - found
 
     async def freeze_contexts(
@@ -48,7 +56,7 @@ class SqlTaskStore(TaskStore):
         if not contexts:
             return {}
         return await self._database.write(
-            lambda connection: _freeze_contexts(connection, self._database, stream, contexts), f"contexts {stream.run}"
+            lambda connection: _freeze_contexts(connection, stream, contexts), f"contexts {stream.run}"
         )
 
     async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
@@ -93,8 +101,8 @@ class SqlTaskStore(TaskStore):
 
 
 def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
-    statement = select(tasks, prompts.c.body).join_from(tasks, prompts).where(tasks.c.task_id.in_(task_ids))
-    return {row["task_id"]: _parse_record(row) for row in connection.execute(statement).mappings()}
+    found = _SELECT_TASKS.run(connection, ids=list(task_ids)).mappings()
+    return {row["task_id"]: _parse_record(row) for row in found}
 
 
 def build_title(messages: Iterable[Message]) -> str:
@@ -104,15 +112,13 @@ def build_title(messages: Iterable[Message]) -> str:
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 
-def _put_tasks(connection: Connection, database: Database, records: Sequence[TaskRecord], stamp: int) -> None:
+def _put_tasks(connection: Connection, records: Sequence[TaskRecord], stamp: int) -> None:
     bodies = {record.task_id: encode(record.prompt) for record in records}
     digests = {task_id: digest_of_text(body) for task_id, body in bodies.items()}
     by_digest = {digests[task_id]: body for task_id, body in bodies.items()}
-    connection.execute(
-        database.insert_new(prompts), [{"digest": one, "body": by_digest[one]} for one in sorted(by_digest)]
-    )
+    insert_new_rows(connection, prompts, [{"digest": one, "body": by_digest[one]} for one in sorted(by_digest)])
     rows = {record.task_id: _build_row(record, digests[record.task_id], stamp) for record in records}
-    connection.execute(database.insert_new(tasks), [rows[task_id] for task_id in sorted(rows)])
+    insert_new_rows(connection, tasks, [rows[task_id] for task_id in sorted(rows)])
 
 
 def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, str | int | None]:
@@ -147,13 +153,13 @@ def _parse_record(row: RowMapping) -> TaskRecord:
 
 
 def _freeze_contexts(
-    connection: Connection, database: Database, stream: Stream, given: Mapping[StreamPlace, Context]
+    connection: Connection, stream: Stream, given: Mapping[StreamPlace, Context]
 ) -> dict[StreamPlace, Context]:
     rows = [
         {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
         for (epoch, index), context in sorted(given.items(), key=lambda item: item[0])
     ]
-    connection.execute(database.insert_new(contexts), rows)
+    insert_new_rows(connection, contexts, rows)
     return _load_contexts(connection, stream, list(given))
 
 
