@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
-from app.domain.runs import Lease, Run, Slot
+from app.domain.runs import Run, Slot
 from app.domain.tasks import Context, Task
 from app.ports.judges import Panels
 from app.ports.runtime import Observer
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, TaskStore
 from app.service.catalogue import Catalogue, ServedEnvironment
+from app.service.dealt_batch import DealtBatch, DealtSlot, DealtTask
 from app.service.difficulty import DifficultyEstimator, choose_nearest_to_pass_rate, memoise_slots
 from app.service.judging import get_panel, require_same_scoring
 from app.service.mixture import Draw, build_mix_stream, count_draws_before, draw_members
@@ -20,11 +21,9 @@ from app.service.quotas import QuotaService, share_batch
 from app.service.request_models import (
     TARGET_KEY,
     BatchOptions,
-    HandedOutTask,
     NextBatch,
     NextMixedBatch,
     TaskBatch,
-    build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
 from app.service.run_registry import HasLeft, RunRegistry, await_pace, stays_connected
@@ -33,16 +32,7 @@ from app.service.task_cache import MadeTask, TaskCache, TaskPlace, TasksAhead, b
 from app.service.task_selection import build_label_lookup, build_locator
 from app.service.task_sources import TaskSource, build_member, build_source, list_weights, merge_sources
 
-
-@dataclass(frozen=True)
-class DealtSlot:
-    """A slot of a stream with its lease, if it was leased."""
-
-    slot: Slot
-    lease: Lease | None = None
-
-
-PACED: Final = TaskBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
+PACED: Final = DealtBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
 
 
 class Dispatcher:
@@ -72,7 +62,10 @@ class Dispatcher:
         self._observer = observer
         self._ahead = TasksAhead()
 
-    async def next_batch(self, environment: str, request: NextBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
+    async def next_batch(self, environment: str, request: NextBatch) -> TaskBatch:
+        return (await self.deal_batch(environment, request)).to_task_batch()
+
+    async def deal_batch(self, environment: str, request: NextBatch, has_left: HasLeft = stays_connected) -> DealtBatch:
         hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_contradictions(request)
         _refuse_unleased_target(request)
@@ -80,7 +73,7 @@ class Dispatcher:
             request, {hosted.name: request.batch_size}, lambda: self._hand_out(hosted, request, has_left)
         )
 
-    async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> TaskBatch:
+    async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> DealtBatch:
         run = await self._ensure_run(request, [hosted])
         source = build_source(hosted, run, request)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
@@ -95,12 +88,12 @@ class Dispatcher:
             if request.select.target_pass_rate is None:  # by then others may be nearer to it
                 params, slots = source.params, [lease.slot for lease in leased.leases]
                 self._ahead.plan(hosted.environment, request.split, params, source.locate, slots)
-            return TaskBatch(tasks=tasks, next_cursor=None, exhausted=exhausted)
+            return DealtBatch(tasks=tasks, next_cursor=None, exhausted=exhausted)
         first = request.cursor or 0
         ahead = first + request.batch_size
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
         tasks = await self._build_and_store_tasks(source, [DealtSlot(slot) for slot in slots])
-        return TaskBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+        return DealtBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
         step = request.policy_step
@@ -138,7 +131,10 @@ class Dispatcher:
         ready = await asyncio.to_thread(memoise_slots, locate, front.position, request.batch_size + 1)
         return replace(source, locate=ready)
 
-    async def next_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> TaskBatch:
+    async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
+        return (await self.deal_mixed_batch(request)).to_task_batch()
+
+    async def deal_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> DealtBatch:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
         counts = share_batch(request)
@@ -146,7 +142,7 @@ class Dispatcher:
 
     async def _hand_out_mixed(
         self, members: Sequence[ServedEnvironment], request: NextMixedBatch, has_left: HasLeft
-    ) -> TaskBatch:
+    ) -> DealtBatch:
         run = await self._ensure_run(request, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = merge_sources([build_member(place, hosted, run, member) for place, (hosted, member) in named])
@@ -160,7 +156,7 @@ class Dispatcher:
 
     async def _lease_mixture(
         self, request: NextMixedBatch, sources: Sequence[TaskSource], drawn: Sequence[Draw]
-    ) -> TaskBatch:
+    ) -> DealtBatch:
         """Leases the drawn tasks. Shortfalls of exhausted members are filled from the others."""
         wanted = [sum(one.member == member for one in drawn) for member in range(len(sources))]
         dealt: list[list[DealtSlot]] = [[] for _ in sources]
@@ -181,9 +177,9 @@ class Dispatcher:
                 for turn in range(missing if able else 0):
                     wanted[able[turn % len(able)]] += 1
             tasks = await self._hand_out_mixture(sources, dealt, drawn)
-        return TaskBatch(tasks=tasks, next_cursor=None, exhausted=all(finished))
+        return DealtBatch(tasks=tasks, next_cursor=None, exhausted=all(finished))
 
-    async def _preview_mixture(self, request: NextMixedBatch, sources: Sequence[TaskSource], seed: int) -> TaskBatch:
+    async def _preview_mixture(self, request: NextMixedBatch, sources: Sequence[TaskSource], seed: int) -> DealtBatch:
         first = request.cursor or 0
         ahead = first + request.batch_size
         drawn = draw_members(list_weights(sources), seed, first, request.batch_size)
@@ -193,7 +189,7 @@ class Dispatcher:
             if slot is not None:
                 dealt[one.member].append(DealtSlot(slot))
         following = count_draws_before(list_weights(sources), seed, ahead)
-        return TaskBatch(
+        return DealtBatch(
             tasks=await self._hand_out_mixture(sources, dealt, drawn),
             next_cursor=ahead,
             exhausted=all(s.locate(place) is None for s, place in zip(sources, following, strict=True)),
@@ -201,7 +197,7 @@ class Dispatcher:
 
     async def _hand_out_mixture(
         self, sources: Sequence[TaskSource], dealt: Sequence[Sequence[DealtSlot]], drawn: Sequence[Draw]
-    ) -> tuple[HandedOutTask, ...]:
+    ) -> tuple[DealtTask, ...]:
         """Tasks in drawing order; additionally leased ones follow."""
         ready = [
             list(await self._build_and_store_tasks(source, some)) for source, some in zip(sources, dealt, strict=True)
@@ -222,7 +218,7 @@ class Dispatcher:
         await self._runs.require_open(run, request.purpose, judged)
         return run
 
-    async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[HandedOutTask, ...]:
+    async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[DealtTask, ...]:
         stream, params = source.stream, source.params
         by_epoch = await self._editions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
@@ -230,40 +226,33 @@ class Dispatcher:
         dumped = params.model_dump_json()
         places = [(by_epoch[one.slot.epoch], stream.split, dumped, one.slot.index) for one in dealt]
         made = self._shelf.find_made(places)
-        if len(made) < len(places):
-            missing = [(place, one) for place, one in zip(places, dealt, strict=True) if place not in made]
-            made |= await self._make_tasks(source, missing)
-        ordered = [made[place] for place in places]
-        await self._shelf.put(ordered)
-        self._observer.record_hand_out(source.hosted.name, len(ordered))
-        return tuple(build_handed_out_task(task.record, one.lease) for task, one in zip(ordered, dealt, strict=True))
+        missing = [(place, one.slot) for place, one, task in zip(places, dealt, made, strict=True) if task is None]
+        fresh = iter(await self._make_tasks(source, missing) if missing else ())
+        ready = [next(fresh) if task is None else task for task in made]
+        await self._shelf.put(ready)
+        self._observer.record_hand_out(source.hosted.name, len(ready))
+        return tuple((task, one.lease) for task, one in zip(ready, dealt, strict=True))
 
-    async def _make_tasks(
-        self, source: TaskSource, wanted: Sequence[tuple[TaskPlace, DealtSlot]]
-    ) -> dict[TaskPlace, MadeTask]:
+    async def _make_tasks(self, source: TaskSource, wanted: Sequence[tuple[TaskPlace, Slot]]) -> list[MadeTask]:
         editions = [place[0] for place, _ in wanted]
-        dealt = [one for _, one in wanted]
-        bare = await self._ahead.build(
-            [(hosted.environment, one.slot.index) for hosted, one in zip(editions, dealt, strict=True)],
-            source.stream.split,
-            source.params,
-        )
-        contexts = await self._retrieve_contexts(source, dealt, bare)
-        made: dict[TaskPlace, MadeTask] = {}
-        for (place, one), plain, context in zip(wanted, bare, contexts, strict=True):
-            task = place_context(place[0].environment, plain, context)
-            record = build_record(place[0], source.stream, one.slot.index, task, context)
-            made[place] = MadeTask(record, task)
+        slots = [slot for _, slot in wanted]
+        indexes = [(hosted.environment, slot.index) for hosted, slot in zip(editions, slots, strict=True)]
+        bare = await self._ahead.build(indexes, source.stream.split, source.params)
+        contexts = await self._retrieve_contexts(source, slots, bare)
+        made: list[MadeTask] = []
+        for (place, slot), hosted, plain, context in zip(wanted, editions, bare, contexts, strict=True):
+            task = place_context(hosted.environment, plain, context)
+            made.append(MadeTask(build_record(hosted, source.stream, slot.index, task, context), task))
             if context is None:
-                self._shelf.keep_place(place, made[place])
+                self._shelf.keep_made(place, made[-1])
         return made
 
     async def _retrieve_contexts(
-        self, source: TaskSource, dealt: Sequence[DealtSlot], bare: Sequence[Task]
+        self, source: TaskSource, slots: Sequence[Slot], bare: Sequence[Task]
     ) -> list[Context | None]:
         """Retrieved contexts of the tasks. A run keeps the first retrieval of each place."""
         queries = [source.hosted.environment.query(task) for task in bare]
-        places: list[StreamPlace] = [(one.slot.epoch, one.slot.index) for one in dealt]
+        places: list[StreamPlace] = [(slot.epoch, slot.index) for slot in slots]
         asked = [place for place, query in zip(places, queries, strict=True) if query is not None]
         if not asked:
             return [None] * len(bare)

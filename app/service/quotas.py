@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from math import ceil
 from typing import Final
@@ -18,7 +19,8 @@ from app.ports.judges import Panels
 from app.ports.keys import HandOut, HandOutGrant, HandOutPart, QuotaStore
 from app.ports.runtime import Clock
 from app.service.catalogue import Catalogue
-from app.service.request_models import NextBatch, NextMixedBatch, ScoreRequest, TaskBatch
+from app.service.dealt_batch import DealtBatch
+from app.service.request_models import NextBatch, NextMixedBatch, ScoreRequest
 from app.service.run_budgets import bound_unknown_group
 from app.service.run_registry import RunRegistry
 
@@ -48,8 +50,8 @@ class QuotaService:
         self,
         request: NextBatch | NextMixedBatch,
         counts: Mapping[str, int],
-        make: Callable[[], Awaitable[TaskBatch]],
-    ) -> TaskBatch:
+        make: Callable[[], Awaitable[DealtBatch]],
+    ) -> DealtBatch:
         """The batch that `make` makes, with warnings of the key's quotas. `counts` are its tasks by environment.
         QuotaExceeded before anything is made."""
         caller = current_caller.get()
@@ -66,7 +68,7 @@ class QuotaService:
             raise
         if grant.hold:
             await self._store.confirm(caller.name, grant.hold, _list_leases(batch, grant))
-        return batch.model_copy(update={"warnings": self._warn(caller, grant.uses)})
+        return replace(batch, warnings=self._warn(caller, grant.uses))
 
     async def admit_scoring(
         self, request: ScoreRequest, records: Mapping[str, TaskRecord], leases: Mapping[str, HeldLease]
@@ -154,9 +156,9 @@ def share_batch(request: NextMixedBatch) -> dict[str, int]:
     return dict(counts)
 
 
-def _list_leases(batch: TaskBatch, grant: HandOutGrant) -> dict[str, Amount]:
+def _list_leases(batch: DealtBatch, grant: HandOutGrant) -> dict[str, Amount]:
     return {
-        task.lease_id: grant.expected.get(task.environment, NO_AMOUNT)
-        for task in batch.tasks
-        if task.lease_id is not None
+        lease.lease_id: grant.expected.get(made.record.key.environment, NO_AMOUNT)
+        for made, lease in batch.tasks
+        if lease is not None
     }

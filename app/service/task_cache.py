@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
@@ -18,6 +19,8 @@ from app.ports.environment import Environment
 from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
 from app.service.identity import compute_task_id
+from app.service.request_models import build_handed_out_task
+from app.service.store_memory import StoreMemory
 
 FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """Metadata of a task that is handed out without passages because retrieval failed."""
@@ -151,6 +154,13 @@ class MadeTask:
     record: TaskRecord
     task: Task
 
+    @cached_property
+    def reply_parts(self) -> tuple[bytes, bytes]:
+        """The JSON of the handed out task up to its lease, and from there to the end of the lease."""
+        beginning = b'{"task_id":"%b","lease_id":' % self.record.task_id.encode()
+        whole = build_handed_out_task(self.record, None).model_dump_json().encode()
+        return beginning, whole[len(beginning) + len(b"null") : -len(b"null}")]
+
 
 @dataclass
 class TaskCache:
@@ -160,31 +170,32 @@ class TaskCache:
     tasks: TaskStore
     _records: dict[str, TaskRecord] = field(default_factory=dict)
     _made: dict[str, Task] = field(default_factory=dict)
-    _ids: dict[TaskPlace, str] = field(default_factory=dict)
-    """Of tasks without retrieved passages, which are the same whenever they are made."""
+    _stored: StoreMemory[str, bool] = field(default_factory=lambda: StoreMemory[str, bool](ROOM))
+    """Ids of tasks that the store was lately known to have."""
+    _by_place: dict[TaskPlace, MadeTask] = field(default_factory=dict)
+    """Tasks without retrieved passages, which are the same whenever they are made."""
 
-    def find_made(self, places: Sequence[TaskPlace]) -> dict[TaskPlace, MadeTask]:
-        """Those that need not be made again."""
-        ids = {place: self._ids[place] for place in places if place in self._ids}
-        return {
-            place: MadeTask(self._records[task_id], self._made[task_id])
-            for place, task_id in ids.items()
-            if task_id in self._records and task_id in self._made
-        }
+    def find_made(self, places: Sequence[TaskPlace]) -> list[MadeTask | None]:
+        """None for those that have to be made."""
+        return [self._by_place.get(place) for place in places]
 
-    def keep_place(self, place: TaskPlace, made: MadeTask) -> None:
-        """Call for tasks without retrieved passages only."""
-        _add_bounded(self._ids, place, made.record.task_id)
+    def keep_made(self, place: TaskPlace, made: MadeTask) -> None:
+        """Call for tasks without retrieved passages only. Kept is a copy, which will keep its JSON: most tasks of
+        endless streams are never handed out again."""
+        _add_bounded(self._by_place, place, replace(made))
 
     async def put(self, made: Sequence[MadeTask]) -> None:
         """Durable on return."""
-        ids = [one.record.task_id for one in made]
-        cached = [task_id for task_id in ids if task_id in self._records]
+        unsure = [one for one in made if not self._stored.get_recent(one.record.task_id)]
+        if not unsure:
+            return
+        cached = [one.record.task_id for one in unsure if one.record.task_id in self._records]
         lost = await self.tasks.find_missing(cached) if cached else set()
-        wanted = [one.record for one in made if one.record.task_id in lost or one.record.task_id not in self._records]
+        wanted = [one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in self._records]
         if wanted:
             await self.tasks.put(wanted)
-        for one in made:
+        for one in unsure:
+            self._stored.put(one.record.task_id, True)
             _add_bounded(self._records, one.record.task_id, one.record)
             _add_bounded(self._made, one.record.task_id, one.task)
 

@@ -22,7 +22,7 @@ from app.store.lease_allocation import (
 )
 from app.store.lease_tables import leases, streams
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import decode_json, from_micros, insert_new_rows
+from app.store.rows import Row, decode_json, from_micros, insert_new_rows
 from app.store.tables import runs
 
 _LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
@@ -137,7 +137,7 @@ def _open_stream(connection: Connection, database: Database, stream: Stream, now
 
 
 def _add_stream(connection: Connection, stream: Stream, now: int) -> None:
-    row = {
+    row: Row = {
         "run": stream.run,
         "digest": stream.digest,
         "environment": stream.environment,

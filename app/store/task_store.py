@@ -15,7 +15,7 @@ from app.store import leases
 from app.store.database import Database
 from app.store.lease_tables import contexts
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import decode, decode_json, encode, encode_json, filter_storable, insert_new_rows
+from app.store.rows import Row, decode, decode_json, encode, encode_json, filter_storable, insert_new_rows
 from app.store.tables import prompts, tasks
 
 TITLE_LENGTH = 120
@@ -155,7 +155,7 @@ def _parse_record(row: RowMapping) -> TaskRecord:
 def _freeze_contexts(
     connection: Connection, stream: Stream, given: Mapping[StreamPlace, Context]
 ) -> dict[StreamPlace, Context]:
-    rows = [
+    rows: list[Row] = [
         {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
         for (epoch, index), context in sorted(given.items(), key=lambda item: item[0])
     ]

@@ -3,9 +3,9 @@
 import asyncio
 import json
 from functools import cache
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from app.domain.access import KeyBounds, find_bounds
@@ -19,6 +19,7 @@ from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.store import IdempotencyKey
 from app.ports.tracing import note_work
+from app.service.dealt_batch import DealtBatch
 from app.service.gateway import Gateway
 from app.service.key_bounds import check_hand_out, scope_idempotency
 from app.service.request_models import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
@@ -57,18 +58,18 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
-    async def next_batch(request: BatchOptions, client: Request, bounds: CallerBounds) -> TaskBatch:
+    async def next_batch(request: BatchOptions, client: Request, bounds: CallerBounds) -> Response:
         return await hand_out(_to_next_batch(request), client, bounds)
 
     async def next_batch_by_query(
         query: Annotated[BatchQuery, Query()], client: Request, bounds: CallerBounds
-    ) -> TaskBatch:
+    ) -> Response:
         return await hand_out(_parse_query(query), client, bounds)
 
-    async def hand_out(request: NextBatch, client: Request, bounds: KeyBounds) -> TaskBatch:
+    async def hand_out(request: NextBatch, client: Request, bounds: KeyBounds) -> Response:
         note_work(name, request.run)
         check_hand_out(bounds, name, request.run, request.params)
-        return await gateway.dispatcher.next_batch(name, request, client.is_disconnected)
+        return build_batch_response(await gateway.dispatcher.deal_batch(name, request, client.is_disconnected))
 
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
         note_work(name)
@@ -81,12 +82,18 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     next_batch.__annotations__["request"] = request_type
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
     add = router.add_api_route
-    add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", responses=refusals)
-    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", responses=refusals)
+    batch: dict[str, Any] = {"response_model": TaskBatch, "responses": refusals}
+    add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", **batch)
+    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", **batch)
     if environment.multi_turn:
         add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
     add("/score", score, methods=["POST"], summary=f"Score groups of {name} completions", responses=refusals)
     return router
+
+
+def build_batch_response(batch: DealtBatch) -> Response:
+    """Made here: FastAPI would build a model of every task to write it."""
+    return Response(batch.to_json(), media_type="application/json")
 
 
 async def score_in_bounds(

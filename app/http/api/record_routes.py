@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
@@ -11,7 +11,7 @@ from app.domain.health_records import RunHealth
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome
 from app.domain.values import Name
-from app.http.api.environment_routes import IdempotencyHeader, score_in_bounds
+from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
@@ -32,11 +32,13 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
 
-    @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
-    async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> TaskBatch:
+    @router.post(
+        "/next-batch", response_model=TaskBatch, summary="Hand out tasks of a seeded mixture", responses=refusals
+    )
+    async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> Response:
         note_work(run=request.run)
         check_mixture(bounds, request)
-        return await gateway.dispatcher.next_mixed_batch(request, client.is_disconnected)
+        return build_batch_response(await gateway.dispatcher.deal_mixed_batch(request, client.is_disconnected))
 
     @router.post("/score", summary="Score groups of any environments", responses=refusals)
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> ScoreResponse:
