@@ -1,39 +1,250 @@
-"""Tasks handed out per second over HTTP: leased and by cursor."""
+"""Tasks handed out over HTTP: `python -m benchmarks.dispatch [--gsm8k FOLDER]`.
 
+Leased batches of GSM8K beside `/livez`, of word problems beside what making and writing them takes at least, and how
+long 32 trainers wait. Rounds of what is compared take turns. The folder, with `train.jsonl` and `test.jsonl`, may stand
+in ATROPOS_ENVS_DATASETS__GSM8K too; without one, the first and the last figure are left out."""
+
+import argparse
+import json
+import os
+import sqlite3
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
-from benchmarks.load import Load, post, send_all
-from tests.support.serving import serving
+from pydantic import JsonValue
 
-BATCH_SIZE = 32
-REQUESTS = 200
-CONNECTIONS = 4
-LIVEZ_FACTOR = 5
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.values import NoParams
+from app.envs.gsm8k.environment import Gsm8k
+from benchmarks.load import Load, post, read_processor_seconds, send_all
+from tests.support.serving import Served, serving
+
+DATASET: Final = "ATROPOS_ENVS_DATASETS__GSM8K"
+PATH: Final = "/envs/gsm8k/next-batch"
+LIVEZ: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BATCH_SIZE: Final = 64
+CONNECTIONS: Final = 4
+TRAINERS: Final = 32
+TRAIN_SIZE: Final = 7_473
+"""Rows of GSM8K. A run that leases more without answering gets none for now."""
+BATCHES_OF_A_RUN: Final = 100
+ROUNDS: Final = 7
+REQUESTS: Final = 200
+"""Of a round."""
+LIVEZ_FACTOR: Final = 8
+"""Requests to /livez for each that is compared with them: both take about as long."""
+WORD_PROBLEM_REQUESTS: Final = 20
+PAUSE_SECONDS: Final = 0.5
+TABLES: Final = {"prompts": "digest", "tasks": "task_id", "leases": "lease_id"}
+PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -65536")
+
+
+@dataclass
+class Readings:
+    """One value a round."""
+
+    values: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        digits = 3 if median(self.values) < 1 else 2
+        low, middle, high = (f"{one:.{digits}f}" for one in (min(self.values), median(self.values), max(self.values)))
+        return f"{middle} ({low} to {high})"
 
 
 @dataclass(frozen=True)
-class HandOut:
-    leased: Load
-    by_cursor: Load
-    livez: Load
+class RealFigures:
+    """Of a data set whose tasks were handed out before."""
 
-    @staticmethod
-    def tasks_per_second(load: Load) -> float:
-        return BATCH_SIZE * REQUESTS / load.seconds
+    rate: Readings = field(default_factory=Readings)
+    """The rate of leased batches over that of /livez."""
+    processor: Readings = field(default_factory=Readings)
+    """The same of the gateway's processor time: that of /livez over that of a batch."""
+    tasks_per_second: Readings = field(default_factory=Readings)
+    first_milliseconds: float = 0.0
+    """Processor time of a batch of tasks that nobody was handed before."""
+    milliseconds: Readings = field(default_factory=Readings)
+    busy: Readings = field(default_factory=Readings)
+    """p99 over p50 of 32 trainers that ask again at once."""
+    paced: Readings = field(default_factory=Readings)
+    """The same of 32 trainers with pauses."""
+    waits: list[str] = field(default_factory=list)
 
 
-def measure() -> HandOut:
-    path = "/envs/gsm8k/next-batch"
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
-        lease = post(path, {"batch_size": BATCH_SIZE, "run": "bench"})
-        cursors = [post(path, {"batch_size": BATCH_SIZE, "cursor": n * BATCH_SIZE}) for n in range(REQUESTS)]
-        nothing = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        send_all(gateway.url, [lease] * 5, CONNECTIONS)
-        return HandOut(
-            leased=send_all(gateway.url, [lease] * REQUESTS, CONNECTIONS),
-            by_cursor=send_all(gateway.url, cursors, CONNECTIONS),
-            livez=send_all(gateway.url, [nothing] * REQUESTS * LIVEZ_FACTOR, CONNECTIONS),
-        )
+def lease(run: str) -> bytes:
+    return post(PATH, {"batch_size": BATCH_SIZE, "run": run})
+
+
+def measure_real(folder: Path, rounds: int, dataset: str) -> RealFigures:
+    with serving(folder, python=sys.executable, settings={DATASET: dataset}) as gateway:
+        names = map("run-{}".format, count())
+        send_all(gateway.url, [LIVEZ, lease(next(names))] * 5, CONNECTIONS)
+        whole = TRAIN_SIZE // BATCH_SIZE
+        _, seconds = _send_whole(gateway, [lease("first")] * whole, CONNECTIONS)
+        figures = RealFigures(first_milliseconds=seconds / whole * 1e3)
+        for _ in range(rounds):
+            _compare_with_livez(gateway, names, figures)
+            for readings, pause in ((figures.busy, 0.0), (figures.paced, PAUSE_SECONDS)):
+                waited = _ask_as_trainers(gateway, names, pause)
+                readings.values.append(waited.percentile(0.99) / waited.percentile(0.5))
+                p50, p99 = (waited.percentile(share) * 1e3 for share in (0.5, 0.99))
+                figures.waits.append(f"{p50:.0f}/{p99:.0f}")
+        return figures
+
+
+def _compare_with_livez(gateway: Served, names: Iterator[str], figures: RealFigures) -> None:
+    requests = _spread_over_runs(gateway, names, REQUESTS, CONNECTIONS)
+    before = read_processor_seconds(gateway.process.pid)
+    livez = send_all(gateway.url, [LIVEZ] * REQUESTS * LIVEZ_FACTOR, CONNECTIONS)
+    idle = (read_processor_seconds(gateway.process.pid) - before) / LIVEZ_FACTOR
+    leased, seconds = _send_whole(gateway, requests, CONNECTIONS)
+    figures.rate.values.append(livez.seconds / LIVEZ_FACTOR / leased.seconds)
+    figures.processor.values.append(idle / seconds)
+    figures.tasks_per_second.values.append(BATCH_SIZE * REQUESTS / leased.seconds)
+    figures.milliseconds.values.append(seconds / REQUESTS * 1e3)
+
+
+def _ask_as_trainers(gateway: Served, names: Iterator[str], pause: float) -> Load:
+    requests = _spread_over_runs(gateway, names, TRAINERS * (4 if pause else 10), TRAINERS)
+    return _send_whole(gateway, requests, TRAINERS, pause)[0]
+
+
+def _spread_over_runs(gateway: Served, names: Iterator[str], requests: int, runs: int) -> list[bytes]:
+    """Requests of runs that have begun, and have enough tasks left."""
+    runs = max(runs, -(-requests // BATCHES_OF_A_RUN))
+    chosen = [lease(next(names)) for _ in range(runs)]
+    send_all(gateway.url, chosen, CONNECTIONS)
+    return [chosen[number % runs] for number in range(requests)]
+
+
+def _send_whole(gateway: Served, requests: Sequence[bytes], connections: int, pause: float = 0.0) -> tuple[Load, float]:
+    """With the gateway's processor time. RuntimeError for a batch that is not whole."""
+    before = read_processor_seconds(gateway.process.pid)
+    load = send_all(gateway.url, requests, connections, pause)
+    seconds = read_processor_seconds(gateway.process.pid) - before
+    if any(len(json.loads(answer)["tasks"]) != BATCH_SIZE for answer in load.answers):
+        raise RuntimeError("a batch is not whole")
+    return load, seconds
+
+
+def measure_word_problems(folder: Path, rounds: int) -> Readings:
+    """The gateway's processor time over that of making the same tasks and writing the same rows with sqlite3."""
+    readings = Readings()
+    with serving(folder, python=sys.executable) as gateway:
+        send_all(gateway.url, [LIVEZ, lease("word-problems")] * 5, CONNECTIONS)
+        for number in range(rounds):
+            load, seconds = _send_whole(gateway, [lease("word-problems")] * WORD_PROBLEM_REQUESTS, CONNECTIONS)
+            batches = [json.loads(answer)["tasks"] for answer in load.answers]
+            readings.values.append(seconds / _make_and_write(gateway.database, folder / f"bare-{number}.db", batches))
+    return readings
+
+
+def _make_and_write(database: Path, bare: Path, batches: Sequence[Sequence[dict[str, JsonValue]]]) -> float:
+    """Processor time of making the tasks of these batches, and writing their rows, a commit for each batch."""
+    environment = Gsm8k.open(ConfiguredDatasets({}))
+    rows = [_take_rows(database, batch) for batch in batches]
+    indexes = [[int(str(_get_metadata(task)["index"])) for task in batch] for batch in batches]
+    _copy_without(database, bare)
+    with closing(sqlite3.connect(bare, isolation_level=None)) as connection:
+        for pragma in PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        inserts = {table: f"INSERT INTO {table} VALUES ({', '.join('?' * _width(rows, table))})" for table in TABLES}  # noqa: S608
+        environment.task("train", 0, NoParams())
+        began = time.process_time()
+        for portion, places in zip(rows, indexes, strict=True):
+            for index in places:
+                environment.task("train", index, NoParams())
+            connection.execute("BEGIN IMMEDIATE")
+            for table, insert in inserts.items():
+                connection.executemany(insert, portion[table])
+            connection.execute("COMMIT")
+        return time.process_time() - began
+
+
+def _get_metadata(task: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    metadata = task["metadata"]
+    if not isinstance(metadata, dict):
+        raise RuntimeError("a task without metadata")
+    return metadata
+
+
+def _width(rows: Sequence[dict[str, list[Any]]], table: str) -> int:
+    return len(rows[0][table][0])
+
+
+def _take_rows(database: Path, batch: Sequence[dict[str, JsonValue]]) -> dict[str, list[Any]]:
+    """The rows that handing out the batch wrote."""
+    ids = {name: json.dumps([task[name] for task in batch]) for name in ("task_id", "lease_id")}
+    among = {
+        "prompts": "digest IN (SELECT prompt_digest FROM tasks WHERE task_id IN (SELECT value FROM json_each(:task_id)))",
+        "tasks": "task_id IN (SELECT value FROM json_each(:task_id))",
+        "leases": "lease_id IN (SELECT value FROM json_each(:lease_id))",
+    }
+    with closing(sqlite3.connect(database)) as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} WHERE {among[table]}", ids).fetchall()  # noqa: S608
+            for table in TABLES
+        }
+
+
+def _copy_without(database: Path, bare: Path) -> None:
+    """A copy of the gateway's database without tasks."""
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(bare)) as copy:
+        source.backup(copy)
+        for table in reversed(TABLES):
+            copy.execute(f"DELETE FROM {table}")  # noqa: S608
+        copy.commit()
+        copy.execute("VACUUM")
+
+
+def report_real(figures: RealFigures) -> list[str]:
+    return [
+        f"leased batches of {BATCH_SIZE} of GSM8K, tasks that were handed out before, {CONNECTIONS} connections",
+        f"  rate over that of /livez        {figures.rate}   (at least 0.12 is wanted)",
+        f"  the same of processor time      {figures.processor}",
+        f"  tasks a second                  {figures.tasks_per_second}",
+        f"  processor time of a batch       {figures.milliseconds} ms; of new tasks {figures.first_milliseconds:.2f} ms",
+        f"{TRAINERS} trainers, a run each, p99 over p50",
+        f"  asking again at once            {figures.busy}   (at most 5 is wanted)",
+        f"  with pauses of {PAUSE_SECONDS} s            {figures.paced}   (at most 5 is wanted)",
+        f"  p50/p99 by round, in turns      {', '.join(figures.waits)} ms",
+    ]
+
+
+def report_word_problems(readings: Readings) -> list[str]:
+    return [
+        f"leased batches of {BATCH_SIZE} word problems: the gateway's processor time over that of",
+        f"  making them and the bare rows   {readings}   (at most 1.6 is wanted)",
+    ]
+
+
+def report(rounds: int = ROUNDS, dataset: str | None = None) -> Iterator[str]:
+    dataset = dataset or os.environ.get(DATASET)
+    if dataset:
+        with tempfile.TemporaryDirectory() as folder:
+            yield from report_real(measure_real(Path(folder), rounds, str(Path(dataset).absolute())))
+    else:
+        yield f"GSM8K itself was left out: name its folder by --gsm8k or {DATASET}"
+    with tempfile.TemporaryDirectory() as folder:
+        yield from report_word_problems(measure_word_problems(Path(folder), rounds))
+    yield f"{rounds} rounds: median (lowest to highest); load {', '.join(f'{one:.1f}' for one in os.getloadavg())}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gsm8k", metavar="FOLDER", help="with train.jsonl and test.jsonl")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    chosen = parser.parse_args()
+    for line in report(chosen.rounds, chosen.gsm8k):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -36,13 +36,19 @@ SlotLocator = Callable[[int], Slot | None]
 """A pure function: the slot at a position of a stream; None past the end of a one-epoch stream."""
 
 
+TaskNaming = Callable[[Sequence[int]], list[str]]
+"""The ids of those tasks at these indexes that were made before."""
+
+
 @dataclass(frozen=True)
 class LeaseResult:
-    """New leases. `outstanding` counts the stream's live leases; `drained` means that no position is left."""
+    """New leases. `outstanding` counts the stream's live leases, and ends at some hundreds; `drained` means that no
+    position is left. `stored` are the named tasks that the store has."""
 
     leases: tuple[Lease, ...]
     outstanding: int
     drained: bool
+    stored: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,16 @@ class TaskStore(Protocol):
     ) -> dict[StreamPlace, Context]: ...
 
     async def lease(
-        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+        self,
+        stream: Stream,
+        count: int,
+        seconds: float,
+        locate: SlotLocator,
+        step: int | None = None,
+        name_tasks: TaskNaming | None = None,
     ) -> LeaseResult:
         """Leases expired slots first, then new positions. A task with a live lease in this run is never leased again.
-        `step` is the holder's training step."""
+        `step` is the holder's training step. `name_tasks` is called in the store's thread."""
 
     async def get_oldest_step(self, run: str) -> int | None:
         """The lowest training step of the run's leases that are neither answered nor expired; None where none has

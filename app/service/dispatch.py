@@ -1,9 +1,10 @@
 """Hands out tasks: by lease, by cursor, or without a run; from one environment or a mixture."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
@@ -84,7 +85,7 @@ class Dispatcher:
             dealt = [DealtSlot(lease.slot, lease) for lease in leased.leases]
             exhausted = leased.drained and leased.outstanding == 0
             async with self._return_leases_on_failure([source], [dealt]):
-                tasks = await self._build_and_store_tasks(source, dealt)
+                tasks = await self._build_and_store_tasks(source, dealt, leased.stored)
             if request.select.target_pass_rate is None:  # by then others may be nearer to it
                 params, slots = source.params, [lease.slot for lease in leased.leases]
                 self._ahead.plan(hosted.environment, request.split, params, source.locate, slots)
@@ -96,8 +97,10 @@ class Dispatcher:
         return DealtBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
-        step = request.policy_step
-        return await self._tasks.lease(source.stream, count, request.lease_seconds, source.locate, step)
+        naming = partial(self._shelf.name_tasks, source.hosted, source.stream.split, source.params.model_dump_json())
+        return await self._tasks.lease(
+            source.stream, count, request.lease_seconds, source.locate, request.policy_step, naming
+        )
 
     @asynccontextmanager
     async def _return_leases_on_failure(
@@ -162,6 +165,7 @@ class Dispatcher:
         dealt: list[list[DealtSlot]] = [[] for _ in sources]
         spent = [False] * len(sources)
         finished = [False] * len(sources)
+        stored: set[str] = set()
         async with self._return_leases_on_failure(sources, dealt):
             while any(wanted):
                 for member, source in enumerate(sources):
@@ -169,6 +173,7 @@ class Dispatcher:
                         continue
                     leased = await self._lease(source, request, wanted[member])
                     dealt[member] += [DealtSlot(lease.slot, lease) for lease in leased.leases]
+                    stored |= leased.stored
                     spent[member] = spent[member] or len(leased.leases) < wanted[member]
                     finished[member] = leased.drained and leased.outstanding == 0
                 missing = request.batch_size - sum(map(len, dealt))
@@ -176,7 +181,7 @@ class Dispatcher:
                 wanted = [0] * len(sources)
                 for turn in range(missing if able else 0):
                     wanted[able[turn % len(able)]] += 1
-            tasks = await self._hand_out_mixture(sources, dealt, drawn)
+            tasks = await self._hand_out_mixture(sources, dealt, drawn, stored)
         return DealtBatch(tasks=tasks, next_cursor=None, exhausted=all(finished))
 
     async def _preview_mixture(self, request: NextMixedBatch, sources: Sequence[TaskSource], seed: int) -> DealtBatch:
@@ -196,11 +201,16 @@ class Dispatcher:
         )
 
     async def _hand_out_mixture(
-        self, sources: Sequence[TaskSource], dealt: Sequence[Sequence[DealtSlot]], drawn: Sequence[Draw]
+        self,
+        sources: Sequence[TaskSource],
+        dealt: Sequence[Sequence[DealtSlot]],
+        drawn: Sequence[Draw],
+        stored: Collection[str] = (),
     ) -> tuple[DealtTask, ...]:
         """Tasks in drawing order; additionally leased ones follow."""
         ready = [
-            list(await self._build_and_store_tasks(source, some)) for source, some in zip(sources, dealt, strict=True)
+            list(await self._build_and_store_tasks(source, some, stored))
+            for source, some in zip(sources, dealt, strict=True)
         ]
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
@@ -218,7 +228,9 @@ class Dispatcher:
         await self._runs.require_open(run, request.purpose, judged)
         return run
 
-    async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[DealtTask, ...]:
+    async def _build_and_store_tasks(
+        self, source: TaskSource, dealt: Sequence[DealtSlot], stored: Collection[str] = ()
+    ) -> tuple[DealtTask, ...]:
         stream, params = source.stream, source.params
         by_epoch = await self._editions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
@@ -229,7 +241,7 @@ class Dispatcher:
         missing = [(place, one.slot) for place, one, task in zip(places, dealt, made, strict=True) if task is None]
         fresh = iter(await self._make_tasks(source, missing) if missing else ())
         ready = [next(fresh) if task is None else task for task in made]
-        await self._shelf.put(ready)
+        await self._shelf.put(ready, stored)
         self._observer.record_hand_out(source.hosted.name, len(ready))
         return tuple((task, one.lease) for task, one in zip(ready, dealt, strict=True))
 

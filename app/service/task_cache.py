@@ -20,7 +20,6 @@ from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
 from app.service.identity import compute_task_id
 from app.service.request_models import build_handed_out_task
-from app.service.store_memory import StoreMemory
 
 FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """Metadata of a task that is handed out without passages because retrieval failed."""
@@ -170,8 +169,6 @@ class TaskCache:
     tasks: TaskStore
     _records: dict[str, TaskRecord] = field(default_factory=dict)
     _made: dict[str, Task] = field(default_factory=dict)
-    _stored: StoreMemory[str, bool] = field(default_factory=lambda: StoreMemory[str, bool](ROOM))
-    """Ids of tasks that the store was lately known to have."""
     _by_place: dict[TaskPlace, MadeTask] = field(default_factory=dict)
     """Tasks without retrieved passages, which are the same whenever they are made."""
 
@@ -184,9 +181,15 @@ class TaskCache:
         endless streams are never handed out again."""
         _add_bounded(self._by_place, place, replace(made))
 
-    async def put(self, made: Sequence[MadeTask]) -> None:
-        """Durable on return."""
-        unsure = [one for one in made if not self._stored.get_recent(one.record.task_id)]
+    def name_tasks(self, hosted: ServedEnvironment, split: Split, params: str, indexes: Sequence[int]) -> list[str]:
+        """The ids of those that need not be made again. Callable from any thread."""
+        made = self.find_made([(hosted, split, params, index) for index in indexes])
+        return [one.record.task_id for one in made if one is not None]
+
+    async def put(self, made: Sequence[MadeTask], stored: Collection[str] = ()) -> None:
+        """Durable on return. `stored`: ids of those that the store was just seen to have."""
+        known = self._records.keys() & stored
+        unsure = [one for one in made if one.record.task_id not in known]
         if not unsure:
             return
         cached = [one.record.task_id for one in unsure if one.record.task_id in self._records]
@@ -195,7 +198,6 @@ class TaskCache:
         if wanted:
             await self.tasks.put(wanted)
         for one in unsure:
-            self._stored.put(one.record.task_id, True)
             _add_bounded(self._records, one.record.task_id, one.record)
             _add_bounded(self._made, one.record.task_id, one.task)
 

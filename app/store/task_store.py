@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
@@ -10,7 +11,7 @@ from app.domain.digests import canonical_json, digest, digest_of_text
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
-from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
+from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskNaming, TaskStore
 from app.store import leases
 from app.store.database import Database
 from app.store.lease_tables import contexts
@@ -47,8 +48,7 @@ class SqlTaskStore(TaskStore):
 
     async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
         wanted = filter_storable(task_ids)
-        found = await self._database.read(lambda connection: set(_SELECT_IDS.run(connection, ids=wanted).scalars()))
-        return set(task_ids) - found
+        return set(task_ids) - await self._database.read(lambda connection: _find_stored(connection, wanted))
 
     async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[StreamPlace, Context]
@@ -63,12 +63,20 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: _load_contexts(connection, stream, places))
 
     async def lease(
-        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+        self,
+        stream: Stream,
+        count: int,
+        seconds: float,
+        locate: SlotLocator,
+        step: int | None = None,
+        name_tasks: TaskNaming | None = None,
     ) -> LeaseResult:
-        return await self._database.write(
-            lambda connection: leases.lease_slots(connection, self._database, stream, count, seconds, locate, step),
-            f"leases {stream.run} {stream.environment}",
-        )
+        def lease_and_look(connection: Connection) -> LeaseResult:
+            leased = leases.lease_slots(connection, self._database, stream, count, seconds, locate, step)
+            named = [] if name_tasks is None else name_tasks([lease.slot.index for lease in leased.leases])
+            return replace(leased, stored=_find_stored(connection, named)) if named else leased
+
+        return await self._database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
 
     async def get_oldest_step(self, run: str) -> int | None:
         return await self._database.read(lambda connection: leases.load_oldest_step(connection, self._database, run))
@@ -103,6 +111,10 @@ class SqlTaskStore(TaskStore):
 def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
     found = _SELECT_TASKS.run(connection, ids=list(task_ids)).mappings()
     return {row["task_id"]: _parse_record(row) for row in found}
+
+
+def _find_stored(connection: Connection, task_ids: list[str]) -> frozenset[str]:
+    return frozenset(_SELECT_IDS.run(connection, ids=task_ids).scalars())
 
 
 def build_title(messages: Iterable[Message]) -> str:

@@ -10,7 +10,7 @@ from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, TaskKey
 from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
-from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
+from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskNaming, TaskStore
 from app.service.request_models import MixMember, NextMixedBatch
 from app.store.store import Store
 from app.telemetry.null_observer import NullObserver
@@ -43,10 +43,16 @@ class CountedTasks(TaskStore):
         return await self._inner.get_frozen_contexts(stream, places)
 
     async def lease(
-        self, stream: Stream, count: int, seconds: float, locate: SlotLocator, step: int | None = None
+        self,
+        stream: Stream,
+        count: int,
+        seconds: float,
+        locate: SlotLocator,
+        step: int | None = None,
+        name_tasks: TaskNaming | None = None,
     ) -> LeaseResult:
         self.asked.append((stream.environment, count))
-        return await self._inner.lease(stream, count, seconds, locate, step)
+        return await self._inner.lease(stream, count, seconds, locate, step, name_tasks)
 
     async def get_oldest_step(self, run: str) -> int | None:
         return await self._inner.get_oldest_step(run)

@@ -1,0 +1,162 @@
+"""Tasks that are kept: none is made or written again without need, and none is lost that the store has lost."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from sqlalchemy import delete
+
+from app.domain.runs import Lease, Slot
+from app.domain.scores import Score
+from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
+from app.domain.values import Split
+from app.ports.environment import Environment, Tools
+from app.service.catalogue import ServedEnvironment
+from app.service.dealt_batch import DealtBatch
+from app.service.request_models import TaskBatch
+from app.service.task_cache import ROOM, MadeTask, TaskCache, TaskPlace, build_record
+from app.store.database import open_writer
+from app.store.store import Store
+from app.store.tables import prompts, tasks
+from tests.support.store_cases import cycle, group, record, stream, using
+
+
+class Plain(Environment):
+    name: ClassVar[str] = "plain"
+    version: ClassVar[str] = "1"
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return Task(messages=(Message(role="user", content=f"{split} {index}"),))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return []
+
+
+def made(index: int = 0) -> MadeTask:
+    stored = record(index, f"Question {index}?")
+    return MadeTask(stored, Task(messages=stored.prompt.messages))
+
+
+def prune(url: str) -> None:
+    """As a restored backup or a replica that lagged: the tasks and their prompts are gone."""
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        connection.execute(delete(tasks))
+        connection.execute(delete(prompts))
+    engine.dispose()
+
+
+@pytest.fixture
+def store_url(tmp_path: Path, migrated_file: Path) -> str:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return f"sqlite:///{path}"
+
+
+def test_of_kept_tasks_a_lease_says_which_are_stored_and_the_others_are_stored_again(store_url: str) -> None:
+    hosted = ServedEnvironment.from_environment(Plain())
+
+    async def play(store: Store) -> tuple[list[frozenset[str]], list[set[str]]]:
+        cache = TaskCache(store.tasks)
+        naming = partial(cache.name_tasks, hosted, "train", "{}")
+        for index in range(3):
+            cache.keep_made((hosted, "train", "{}", index), made(index))
+        said, found = [], []
+        await cache.put([made(0), made(1)])
+        for change in (lambda: None, lambda: prune(store_url)):
+            change()
+            leased = await store.tasks.lease(stream(), 4, 0, cycle(4), None, naming)
+            said.append(leased.stored)
+            await cache.put([made(index) for index in range(3)], leased.stored)
+            found.append(set(await store.tasks.get([f"task_{index}" for index in range(3)])))
+        return said, found
+
+    every = {"task_0", "task_1", "task_2"}
+    assert using(store_url, play) == ([frozenset({"task_0", "task_1"}), frozenset()], [every, every])
+
+
+def test_a_group_of_a_task_that_was_pruned_after_its_hand_out_is_stored_with_it(store_url: str) -> None:
+    async def play(store: Store) -> tuple[list[str], set[str]]:
+        cache = TaskCache(store.tasks)
+        await cache.put([made(0)])
+        await cache.put([made(0)], {"task_0"})
+        prune(store_url)
+        added = await cache.write_with_tasks(["task_0"], lambda: store.groups.add([group()]))
+        return [one.group_id for one in added], set(await store.tasks.get(["task_0"]))
+
+    assert using(store_url, play) == (["group"], {"task_0"})
+
+
+def test_of_too_many_tasks_the_first_is_made_again_and_the_last_is_kept() -> None:
+    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
+    hosted = ServedEnvironment.from_environment(Plain())
+    places: list[TaskPlace] = [(hosted, "train", "{}", index) for index in range(ROOM + 1)]
+    one = made()
+    for place in places:
+        cache.keep_made(place, one)
+    known = cache.find_made([places[0], places[1], places[-1], (hosted, "test", "{}", 1), (hosted, "train", "[]", 1)])
+    assert known == [None, one, one, None, None]
+
+
+def test_a_task_is_kept_for_the_data_that_it_was_made_from() -> None:
+    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
+    before, after = (ServedEnvironment.from_environment(Plain()) for _ in range(2))
+    cache.keep_made((before, "train", "{}", 0), made())
+    assert cache.find_made([(before, "train", "{}", 0), (after, "train", "{}", 0)]) == [made(), None]
+
+
+def rich() -> MadeTask:
+    task = Task(
+        messages=(
+            Message(role="system", content='Say "lease_id":null} \\ \n \U0001f9d9'),
+            Message(role="user", content=None, name="ada"),
+        ),
+        tools=(ToolSpec(function=FunctionSpec(name="look", parameters={"type": "object"})),),
+        max_turns=3,
+        metadata={"lease_expires_at": None, "number": 1.5, "text": "\x00é", "list": [True, {}]},
+    )
+    hosted = ServedEnvironment.from_environment(Plain())
+    return MadeTask(build_record(hosted, stream(), 7, task, None), task)
+
+
+LEASE = Lease(
+    lease_id="lease_" + "0a" * 16,
+    slot=Slot(position=0, epoch=0, index=7),
+    expires_at=datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC),
+)
+LATER = LEASE.model_copy(update={"expires_at": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)})
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        DealtBatch(tasks=(), next_cursor=None, exhausted=True),
+        DealtBatch(tasks=(), next_cursor=None, exhausted=False, paced=True),
+        DealtBatch(tasks=((rich(), None), (made(), None)), next_cursor=2**40, exhausted=False),
+        DealtBatch(
+            tasks=((rich(), LEASE), (made(), LATER), (made(1), LEASE)),
+            next_cursor=None,
+            exhausted=False,
+            warnings=('nearly "all" used',),
+        ),
+    ],
+    ids=["empty", "paced", "by cursor", "leased"],
+)
+def test_a_batch_is_written_as_its_model_is(batch: DealtBatch) -> None:
+    whole = TypeAdapter(TaskBatch).dump_json(batch.to_task_batch())
+    assert [batch.to_json() for _ in range(2)] == [whole, whole]
+
+
+def test_the_json_of_a_task_is_kept_from_its_second_hand_out_on() -> None:
+    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
+    place: TaskPlace = (ServedEnvironment.from_environment(Plain()), "train", "{}", 0)
+    first = made()
+    cache.keep_made(place, first)
+    written = first.reply_parts
+    (kept,) = cache.find_made([place])
+    assert kept is not None
+    assert ("reply_parts" in vars(kept), kept.reply_parts, "reply_parts" in vars(kept)) == (False, written, True)
