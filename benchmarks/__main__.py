@@ -33,12 +33,7 @@ def main() -> None:
     print(f"  ratio                        {scored.ratio:8.3f}   (at least 0.25 is wanted)")
     p50, p99 = (scored.load.percentile(share) * 1e3 for share in (0.5, 0.99))
     print(f"  request p50 / p99            {p50:.1f} / {p99:.1f} ms\n")
-    handed = dispatch.measure()
-    print(f"next-batch, {dispatch.BATCH_SIZE} tasks a request")
-    print(f"  leased, durable              {handed.tasks_per_second(handed.leased):8.0f} tasks/s")
-    print(f"  by cursor, first time        {handed.tasks_per_second(handed.by_cursor):8.0f} tasks/s")
-    ratio = handed.livez.seconds / dispatch.LIVEZ_FACTOR / handed.leased.seconds
-    print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
+    print(*dispatch.report(), sep="\n")
     tune_garbage_collection()
     print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
     print("", *catalogue.report(catalogue.measure()), sep="\n")

@@ -3,7 +3,6 @@
 Four gateways run side by side and are asked in turns, so that what else the machine does falls on all of them alike.
 The fourth names a collector that is not there."""
 
-import os
 import statistics
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from benchmarks.load import send_all
+from benchmarks.load import read_processor_seconds, send_all
 from benchmarks.scoring import GROUPS_A_REQUEST, build_requests
 from tests.support.serving import Served, free_port, serving
 
@@ -80,10 +79,10 @@ def compare(groups: int = GROUPS_A_REQUEST) -> Mapping[str, TracingCost]:
         for number in range(ROUNDS):
             first = WARM_UP + number * REQUESTS_A_ROUND
             for name, gateway in gateways.items():
-                before = _read_cpu(gateway)
+                before = read_processor_seconds(gateway.process.pid)
                 load = send_all(gateway.url, requests[name][first : first + REQUESTS_A_ROUND], CONNECTIONS)
                 seconds[name].append(load.seconds)
-                cpu[name].append(_read_cpu(gateway) - before)
+                cpu[name].append(read_processor_seconds(gateway.process.pid) - before)
     scored = REQUESTS_A_ROUND * groups
     return {
         name: TracingCost(
@@ -106,12 +105,6 @@ def _serving(folder: Path, name: str, settings: Mapping[str, str]) -> Iterator[S
     own.mkdir()
     with serving(own, settings=settings, python=sys.executable) as gateway:
         yield gateway
-
-
-def _read_cpu(gateway: Served) -> float:
-    """Seconds of processor time of the process, every thread included."""
-    fields = Path(f"/proc/{gateway.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

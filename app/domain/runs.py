@@ -1,5 +1,6 @@
 """Runs and their pins; streams of tasks and leases on them."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from operator import not_
 from typing import Annotated, Literal
@@ -169,7 +170,8 @@ class Stream(Frozen):
     """Of (environment, split, params, select)."""
 
 
-class Slot(Frozen):
+@dataclass(frozen=True, slots=True)
+class Slot:
     """A place in a stream: `position` counts hand-outs, `index` is the environment's task."""
 
     position: int
@@ -177,7 +179,8 @@ class Slot(Frozen):
     index: int
 
 
-class Lease(Frozen):
+@dataclass(frozen=True, slots=True)
+class Lease:
     lease_id: str
     slot: Slot
     expires_at: datetime

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from app.domain.digests import digest_of_text
@@ -62,7 +63,7 @@ def order_by_weight(
     def locate(position: int) -> Slot | None:
         pool, place = find_draw(weights, 0 if seed is None else seed, position)
         slot = locators[pool](place)
-        return None if slot is None else slot.model_copy(update={"position": position})
+        return None if slot is None else replace(slot, position=position)
 
     return locate
 

@@ -1,8 +1,9 @@
 """Who gets a lease in one call: slots of expired leases first, then deferred slots, then new positions."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -28,6 +29,9 @@ MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
 MAX_COUNTED = 2 * MAX_DEFERRED
 """Counting of a stream's live and deferred leases ends at so many of each."""
+
+_DRAWN_DIGITS: Final = 19
+_NAMES_AT_ONCE: Final = 32
 
 # As literals, so that SQLite sees that the partial indexes apply.
 IS_LIVE = leases.c.state == literal_column("'live'")
@@ -158,6 +162,10 @@ class LeaseAllocation:
     revived: int = 0
     """Deferred slots that were leased in this call."""
 
+    @cached_property
+    def _names(self) -> Iterator[str]:
+        return _name_leases(self.now)
+
     @property
     def wanted(self) -> int:
         return self.count - len(self.given)
@@ -215,25 +223,30 @@ class LeaseAllocation:
         return slot.index not in busy and slot.index not in self.taken
 
     def _lease_or_defer(self, slot: Slot, busy: Collection[int], generation: int) -> None:
-        lease_id = _name_lease(self.now)
+        lease_id = next(self._names)
         free = self._is_free(slot, busy)
         if free:
             self._assign(lease_id, slot)
         self.rows.append(self._build_row(lease_id, slot, generation, "live" if free else "deferred"))
 
     def _build_row(self, lease_id: str, slot: Slot, generation: int, state: str) -> LeaseRow:
-        return {
+        return self._shared_columns | {
             "lease_id": lease_id,
-            "run": self.stream.run,
-            "stream": self.stream.digest,
-            "environment": self.stream.environment,
-            "split": self.stream.split,
-            "params_digest": self.params_digest,
             "index": slot.index,
             "epoch": slot.epoch,
             "position": slot.position,
             "generation": generation,
             "state": state,
+        }
+
+    @cached_property
+    def _shared_columns(self) -> LeaseRow:
+        return {
+            "run": self.stream.run,
+            "stream": self.stream.digest,
+            "environment": self.stream.environment,
+            "split": self.stream.split,
+            "params_digest": self.params_digest,
             "expires_at": self.expires_at,
             "created_at": self.now,
             "group_id": None,
@@ -266,10 +279,13 @@ def find_held_tasks(stream: Stream, params_digest: str, now: int) -> dict[str, V
     }
 
 
-def _name_lease(now: int) -> str:
+def _name_leases(now: int) -> Iterator[str]:
     """Names that begin with the time lie together in the index of names: a batch changes a few pages of it instead of
     one for each lease. The rest, of 76 bits, cannot be guessed."""
-    return f"lease_{now:013x}{secrets.token_hex(10)[1:]}"
+    while True:
+        drawn = secrets.token_hex(_NAMES_AT_ONCE * _DRAWN_DIGITS // 2)
+        for start in range(0, len(drawn), _DRAWN_DIGITS):
+            yield f"lease_{now:013x}{drawn[start : start + _DRAWN_DIGITS]}"
 
 
 def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:

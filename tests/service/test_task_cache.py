@@ -1,6 +1,7 @@
 """Tasks that are kept: none is made or written again without need, and none is lost that the store has lost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -128,7 +129,7 @@ LEASE = Lease(
     slot=Slot(position=0, epoch=0, index=7),
     expires_at=datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC),
 )
-LATER = LEASE.model_copy(update={"expires_at": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)})
+LATER = replace(LEASE, expires_at=datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(
