@@ -43,7 +43,7 @@ LIVEZ_FACTOR: Final = 8
 """Requests to /livez for each that is compared with them: both take about as long."""
 WORD_PROBLEM_REQUESTS: Final = 20
 PAUSE_SECONDS: Final = 0.5
-TABLES: Final = {"prompts": "digest", "tasks": "task_id", "leases": "lease_id"}
+TABLES: Final = ("prompts", "tasks", "leases")
 PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -65536")
 
 

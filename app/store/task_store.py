@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
-from app.domain.digests import canonical_json, digest, digest_of_text
+from app.domain.digests import canonical_json, digest_of_text
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
@@ -135,6 +135,7 @@ def _put_tasks(connection: Connection, records: Sequence[TaskRecord], stamp: int
 
 def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, str | int | None]:
     key = record.key
+    params = canonical_json(key.params)
     return {
         "task_id": record.task_id,
         "environment": key.environment,
@@ -142,8 +143,8 @@ def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, 
         "data_digest": key.data_digest,
         "split": key.split,
         "index": key.index,
-        "params": canonical_json(key.params),
-        "params_digest": digest(key.params),
+        "params": params,
+        "params_digest": digest_of_text(params),
         "context": None if key.context is None else encode(key.context),
         "prompt_digest": prompt_digest,
         "title": encode_json(build_title(record.prompt.messages)),
