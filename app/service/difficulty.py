@@ -8,7 +8,7 @@ the window is taken regardless (exploration), so that changes in difficulty are 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.domain.digests import canonical_json
@@ -94,7 +94,7 @@ def choose_nearest_to_pass_rate(
         expected = {place: rates.estimate(slot.index, label(slot.index)) for place, slot in enumerate(window)}
         best = window[0 if (position + 1) % EXPLORATION_INTERVAL == 0 else find_nearest(target, expected)]
         passed_over.add(best.index)
-        return best.model_copy(update={"position": position})
+        return replace(best, position=position)
 
     return locate_nearest
 

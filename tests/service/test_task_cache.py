@@ -68,8 +68,9 @@ def test_of_kept_tasks_a_lease_says_which_are_stored_and_the_others_are_stored_a
             cache.keep_made((hosted, "train", "{}", index), made(index))
         said, found = [], []
         await cache.put([made(0), made(1)])
-        for change in (lambda: None, lambda: prune(store_url)):
-            change()
+        for number in range(2):
+            if number:
+                prune(store_url)
             leased = await store.tasks.lease(stream(), 4, 0, cycle(4), None, naming)
             said.append(leased.stored)
             await cache.put([made(index) for index in range(3)], leased.stored)
