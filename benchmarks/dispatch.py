@@ -37,7 +37,7 @@ TRAIN_SIZE: Final = 7_473
 """Rows of GSM8K. A run that leases more without answering gets none for now."""
 BATCHES_OF_A_RUN: Final = 100
 ROUNDS: Final = 7
-REQUESTS: Final = 200
+REQUESTS: Final = 120
 """Of a round."""
 LIVEZ_FACTOR: Final = 8
 """Requests to /livez for each that is compared with them: both take about as long."""
