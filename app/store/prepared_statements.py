@@ -1,7 +1,7 @@
 """Prepared statements for hot paths, compiled once per dialect."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
@@ -38,14 +38,6 @@ class PreparedStatement:
         sql, names, fixed = self._compiled(postgres)
         given = (values.get(name, fixed.get(name)) for name in names)
         return connection.exec_driver_sql(sql, tuple(given if postgres else map(_encode_list, given)))
-
-    def run_for_each(self, connection: Connection, rows: Sequence[Mapping[str, Value]]) -> CursorResult[Any] | None:
-        """Runs it once per row, in one call of the driver."""
-        if not rows:
-            return None
-        sql, names, fixed = self._compiled(connection.dialect.name == "postgresql")
-        given = [tuple(row.get(name, fixed.get(name)) for name in names) for row in rows]
-        return connection.exec_driver_sql(sql, given)
 
 
 def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bool]:

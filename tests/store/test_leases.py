@@ -1,6 +1,7 @@
 """Handing out tasks: each once, to one holder at a time, none skipped."""
 
 import asyncio
+import re
 from collections import Counter
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.ports.store import LeaseResult, StreamState
 from app.store.database import open_reader
-from app.store.lease_allocation import MAX_DEFERRED
+from app.store.lease_allocation import MAX_COUNTED, MAX_DEFERRED
 from app.store.lease_tables import leases
 from app.store.store import Store
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
@@ -319,3 +320,26 @@ def test_the_oldest_step_is_that_of_a_lease_which_is_out_in_any_replica(store_ur
             return found
 
     assert asyncio.run(scenario()) == [None, 3, 5, 7]
+
+
+def test_names_of_leases_are_distinct_and_those_of_a_later_hand_out_come_after(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[set[str]]:
+        found = []
+        for _ in range(2):
+            leased = await store.tasks.lease(stream(), 100, 60, cycle(300))
+            found.append({lease.lease_id for lease in leased.leases})
+            clock.forward(0.001)
+        return found
+
+    first, second = using(store_url, scenario, clock)
+    assert (len(first), len(second), max(first) < min(second)) == (100, 100, True)
+    assert all(re.fullmatch("lease_[0-9a-f]{32}", name) for name in first | second)
+
+
+def test_counting_what_is_out_ends_at_some_hundreds(store_url: str) -> None:
+    async def scenario(store: Store) -> int:
+        return (await store.tasks.lease(stream(), MAX_COUNTED + 10, 60, cycle(2_000))).outstanding
+
+    assert using(store_url, scenario) == MAX_COUNTED
