@@ -1,14 +1,29 @@
 """Prepared statements for hot paths, compiled once per dialect."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, CursorResult, make_url
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Integer,
+    Text,
+    any_,
+    bindparam,
+    func,
+    make_url,
+    select,
+)
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.expression import Executable
 
-Value = str | int | bytes | bool | None
+Value = str | int | float | bytes | bool | None
 
 
 class PreparedStatement:
@@ -17,9 +32,32 @@ class PreparedStatement:
     def __init__(self, make: Callable[[bool], Executable]) -> None:
         self._compiled = cache(lambda postgres: _compile_statement(make(postgres), postgres))
 
-    def run(self, connection: Connection, **values: Value) -> CursorResult[Any]:
+    def run(self, connection: Connection, **values: Value | list[str] | list[int]) -> CursorResult[Any]:
+        """Lists are for `is_among`."""
+        postgres = connection.dialect.name == "postgresql"
+        sql, names, fixed = self._compiled(postgres)
+        given = (values.get(name, fixed.get(name)) for name in names)
+        return connection.exec_driver_sql(sql, tuple(given if postgres else map(_encode_list, given)))
+
+    def run_for_each(self, connection: Connection, rows: Sequence[Mapping[str, Value]]) -> CursorResult[Any] | None:
+        """Runs it once per row, in one call of the driver."""
+        if not rows:
+            return None
         sql, names, fixed = self._compiled(connection.dialect.name == "postgresql")
-        return connection.exec_driver_sql(sql, tuple(values.get(name, fixed.get(name)) for name in names))
+        given = [tuple(row.get(name, fixed.get(name)) for name in names) for row in rows]
+        return connection.exec_driver_sql(sql, given)
+
+
+def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bool]:
+    """Whether the column is in the list that is given as `name`: one statement, however long the list is."""
+    if postgres:
+        kind = BigInteger() if isinstance(column.type, Integer) else Text()
+        return column == any_(bindparam(name, type_=ARRAY(kind)))
+    return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
+
+
+def _encode_list(value: Value | list[str] | list[int]) -> Value:
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 def _compile_statement(statement: Executable, postgres: bool) -> tuple[str, tuple[str, ...], dict[str, Value]]:

@@ -111,14 +111,22 @@ class _CompiledInsert:
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """Inserts rows. Each row has a value for every column except a generated key."""
-    if rows:
-        dialect = connection.dialect
-        statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://")
-        connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
+    _write_rows(connection, table, rows)
+
+
+def insert_new_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts rows, as `insert_rows`. Where a key exists, the row stays as it is."""
+    _write_rows(connection, table, rows, ())
 
 
 def upsert_rows(connection: Connection, table: Table, changed: str, rows: Sequence[Row]) -> None:
     """Inserts rows, as `insert_rows`. Where the primary key exists, the column `changed` gets the new value."""
+    _write_rows(connection, table, rows, (changed,))
+
+
+def _write_rows(
+    connection: Connection, table: Table, rows: Sequence[Row], changed: tuple[str, ...] | None = None
+) -> None:
     if rows:
         dialect = connection.dialect
         statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://", changed)
@@ -126,7 +134,8 @@ def upsert_rows(connection: Connection, table: Table, changed: str, rows: Sequen
 
 
 @cache
-def _compile_insert(table: Table, url: str, changed: str | None = None) -> _CompiledInsert:
+def _compile_insert(table: Table, url: str, changed: tuple[str, ...] | None) -> _CompiledInsert:
+    """`changed`: columns that get the new value where the key exists; None where it must not."""
     dialect = cast("type[DefaultDialect]", make_url(url).get_dialect())
     columns = [column.name for column in table.columns if column is not table.autoincrement_column]
     positional = dialect(paramstyle="qmark" if dialect.name == "sqlite" else "format")
@@ -135,7 +144,7 @@ def _compile_insert(table: Table, url: str, changed: str | None = None) -> _Comp
     return _CompiledInsert(str(compiled), itemgetter(*columns))
 
 
-def _build_upsert(table: Table, changed: str, dialect: str) -> Insert:
+def _build_upsert(table: Table, changed: tuple[str, ...], dialect: str) -> Insert:
     into: Any
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql  # takes long to import
@@ -144,5 +153,9 @@ def _build_upsert(table: Table, changed: str, dialect: str) -> Insert:
     else:
         into = sqlite.insert(table)
     keys = [column.name for column in table.primary_key]
-    written: Insert = into.on_conflict_do_update(index_elements=keys, set_={changed: into.excluded[changed]})
+    written: Insert = (
+        into.on_conflict_do_update(index_elements=keys, set_={name: into.excluded[name] for name in changed})
+        if changed
+        else into.on_conflict_do_nothing()
+    )
     return written
