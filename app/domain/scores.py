@@ -1,6 +1,7 @@
 """Scores: a reward, or the reason why there is none, and its parts."""
 
-from typing import Annotated, Literal, Self, get_args
+from functools import cache, lru_cache
+from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
@@ -40,6 +41,9 @@ class Criterion(Frozen):
     value: Unit | None
     weight: Unit
     note: str = ""
+
+
+ScoreT = TypeVar("ScoreT", bound="Score")
 
 
 class Score(Frozen):
@@ -91,15 +95,7 @@ class Score(Frozen):
     @classmethod
     def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> Self:
         """A verifier's score: 1 or 0 under one criterion."""
-        value = 1.0 if correct else 0.0
-        return cls(
-            outcome="scored",
-            reward=value,
-            gate=1.0,
-            absolute=value,
-            criteria=(Criterion(name=criterion, value=value, weight=1.0),),
-            rationale=rationale,
-        )
+        return _build_exact(cls, correct, criterion, rationale)
 
     @classmethod
     def gated(cls, *flags: str, rationale: str = "") -> Self:
@@ -117,12 +113,27 @@ class Score(Frozen):
         return cls.unscored(known.get(error.reason, "internal"), error.detail)
 
     @classmethod
+    @cache
     def pending(cls) -> Self:
         return cls(outcome="pending")
 
     def with_digest(self, scoring_digest: str) -> Self:
         """The same score with this `scoring_digest`."""
         return self.model_copy(update={"scoring_digest": scoring_digest})
+
+
+@lru_cache(maxsize=4096)
+def _build_exact(kind: type[ScoreT], correct: bool, criterion: str, rationale: str) -> ScoreT:
+    """Equal completions are many, and so are equal scores."""
+    value = 1.0 if correct else 0.0
+    return kind(
+        outcome="scored",
+        reward=value,
+        gate=1.0,
+        absolute=value,
+        criteria=(Criterion(name=criterion, value=value, weight=1.0),),
+        rationale=rationale,
+    )
 
 
 class GroupStatistics(Frozen):
