@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from sqlalchemy import Connection, RowMapping, select
 
@@ -11,6 +12,7 @@ from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
 from app.store import leases
+from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
 from app.store.lease_tables import contexts
 from app.store.rows import decode, decode_json, encode, encode_json, filter_storable
@@ -22,6 +24,7 @@ TITLE_LENGTH = 120
 class SqlTaskStore(TaskStore):
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._leasing_runs = BatchedCalls(self._find_leasing_runs)
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
         if records:
@@ -84,7 +87,12 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
-        return await self._database.read(lambda connection: leases.load_leasing_runs(connection, keys))
+        return await self._leasing_runs.add(keys)
+
+    async def _find_leasing_runs(self, asked: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
+        everything = list(chain(*asked))
+        found = await self._database.read(lambda connection: leases.load_leasing_runs(connection, everything))
+        return split_by_size(found, asked)
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         return await self._database.read(
