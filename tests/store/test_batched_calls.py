@@ -14,10 +14,11 @@ class Doubling:
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
-        self.may_answer = asyncio.Event()
+        self.is_called, self.may_answer = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, items: Sequence[int]) -> list[int]:
         self.calls.append(list(items))
+        self.is_called.set()
         await self.may_answer.wait()
         if -1 in items:
             raise ValueError("negative")
@@ -33,8 +34,7 @@ def call_with(*items: int, most: int = 256) -> tuple[list[int | type[BaseExcepti
         doubling = Doubling()
         batched = BatchedCalls(doubling, most)
         first = asyncio.ensure_future(batched.add(items[0]))
-        while not doubling.calls:
-            await asyncio.sleep(0)
+        await doubling.is_called.wait()
         others = [asyncio.ensure_future(batched.add(item)) for item in items[1:]]
         await asyncio.sleep(0)
         doubling.may_answer.set()
