@@ -1,7 +1,7 @@
 """Scores: a reward, or the reason why there is none, and its parts."""
 
 from functools import cache, lru_cache
-from typing import Annotated, Literal, Self, TypeVar, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -41,9 +41,6 @@ class Criterion(Frozen):
     value: Unit | None
     weight: Unit
     note: str = ""
-
-
-ScoreT = TypeVar("ScoreT", bound="Score")
 
 
 class Score(Frozen):
@@ -93,9 +90,9 @@ class Score(Frozen):
         return self
 
     @classmethod
-    def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> Self:
+    def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> "Score":
         """A verifier's score: 1 or 0 under one criterion."""
-        return _build_exact(cls, correct, criterion, rationale)
+        return _build_exact(correct, criterion, rationale)
 
     @classmethod
     def gated(cls, *flags: str, rationale: str = "") -> Self:
@@ -112,10 +109,10 @@ class Score(Frozen):
         known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
         return cls.unscored(known.get(error.reason, "internal"), error.detail)
 
-    @classmethod
+    @staticmethod
     @cache
-    def pending(cls) -> Self:
-        return cls(outcome="pending")
+    def pending() -> "Score":
+        return Score(outcome="pending")
 
     def with_digest(self, scoring_digest: str) -> Self:
         """The same score with this `scoring_digest`."""
@@ -123,10 +120,10 @@ class Score(Frozen):
 
 
 @lru_cache(maxsize=4096)
-def _build_exact(kind: type[ScoreT], correct: bool, criterion: str, rationale: str) -> ScoreT:
+def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
     """Equal completions are many, and so are equal scores."""
     value = 1.0 if correct else 0.0
-    return kind(
+    return Score(
         outcome="scored",
         reward=value,
         gate=1.0,

@@ -109,8 +109,8 @@ def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[f
         rows = _SELECT_LEASING_RUNS.run(
             connection, environment=environment, split=split, params=params, indexes=list(dict.fromkeys(indexes))
         )
-        for name, index in rows:
-            found.setdefault((kind, index), set()).add(name)
+        for row in rows.mappings():
+            found.setdefault((kind, row["index"]), set()).add(row["name"])
     return [frozenset(found.get((kind, key.index), ())) for key, kind in zip(keys, kinds, strict=True)]
 
 

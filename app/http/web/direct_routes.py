@@ -85,7 +85,7 @@ class RouteIndex(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         route = self._by_path.get(get_route_path(scope)) if scope["type"] == "http" else None
-        if route is None or scope["method"] not in route.methods:
+        if route is None or scope["method"] not in (route.methods or ()):
             return Match.NONE, {}
         found = {"endpoint": route.endpoint, "path_params": {}, "route": route}
         return Match.FULL, {**found, _FOUND: route}
