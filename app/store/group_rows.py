@@ -93,19 +93,24 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
     }
 
 
-def build_rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str | int | float | None]:
-    """Without the columns of its score."""
+ScoreColumns = dict[str, str | int | float | None]
+"""The columns of a rollout that scoring sets."""
+
+
+def build_rollout_row(
+    sequence: int, position: int, rollout: Rollout, score: ScoreColumns
+) -> dict[str, str | int | float | None]:
     return {
         "group_sequence": sequence,
         "position": position,
         "rollout_id": rollout.rollout_id,
         "completion": encode_completion(rollout.completion),
         "reduced": None if rollout.reduced is None else encode(rollout.reduced),
+        **score,
     }
 
 
-def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
-    """The columns of a rollout that scoring sets."""
+def build_score_columns(score: Score) -> ScoreColumns:
     return {
         "outcome": score.outcome,
         "reason": score.reason,

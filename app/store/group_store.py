@@ -224,7 +224,7 @@ def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequen
     # Equal completions of a group share their score.
     distinct = {id(rollout.score): rollout.score for _, _, rollout in numbered}
     columns = {key: build_score_columns(score) for key, score in distinct.items()}
-    rows = [{**build_rollout_row(*one), **columns[id(one[2].score)]} for one in numbered]
+    rows = [build_rollout_row(*one, columns[id(one[2].score)]) for one in numbered]
     insert_rows(connection, rollouts, rows)
     criteria = [
         row
