@@ -110,7 +110,8 @@ class Group(Frozen):
         given = iter(scores)
         merged = [score if score.is_final else next(given) for score in self.scores]
         rollouts = tuple(
-            rollout.model_copy(update={"score": score}) for rollout, score in zip(self.rollouts, merged, strict=True)
+            Rollout(rollout_id=one.rollout_id, completion=one.completion, score=score, reduced=one.reduced)
+            for one, score in zip(self.rollouts, merged, strict=True)
         )
         return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(merged)})
 

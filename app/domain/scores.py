@@ -1,5 +1,6 @@
 """Scores: a reward, or the reason why there is none, and its parts."""
 
+from functools import cache, lru_cache
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -89,17 +90,9 @@ class Score(Frozen):
         return self
 
     @classmethod
-    def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> Self:
+    def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> "Score":
         """A verifier's score: 1 or 0 under one criterion."""
-        value = 1.0 if correct else 0.0
-        return cls(
-            outcome="scored",
-            reward=value,
-            gate=1.0,
-            absolute=value,
-            criteria=(Criterion(name=criterion, value=value, weight=1.0),),
-            rationale=rationale,
-        )
+        return _build_exact(correct, criterion, rationale)
 
     @classmethod
     def gated(cls, *flags: str, rationale: str = "") -> Self:
@@ -116,13 +109,28 @@ class Score(Frozen):
         known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
         return cls.unscored(known.get(error.reason, "internal"), error.detail)
 
-    @classmethod
-    def pending(cls) -> Self:
-        return cls(outcome="pending")
+    @staticmethod
+    @cache
+    def pending() -> "Score":
+        return Score(outcome="pending")
 
     def with_digest(self, scoring_digest: str) -> Self:
         """The same score with this `scoring_digest`."""
         return self.model_copy(update={"scoring_digest": scoring_digest})
+
+
+@lru_cache(maxsize=4096)
+def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
+    """Equal completions are many, and so are equal scores."""
+    value = 1.0 if correct else 0.0
+    return Score(
+        outcome="scored",
+        reward=value,
+        gate=1.0,
+        absolute=value,
+        criteria=(Criterion(name=criterion, value=value, weight=1.0),),
+        rationale=rationale,
+    )
 
 
 class GroupStatistics(Frozen):

@@ -48,6 +48,7 @@ from app.http.viewer.sign_in_pages import create_sign_in_router
 from app.http.viewer.world_pages import WorldPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
+from app.http.web.direct_routes import index_direct_routes
 from app.http.web.docs_page import install_docs
 from app.http.web.key_scopes import guard_routes
 from app.http.web.middleware import MiddlewareOptions, install_middleware
@@ -200,6 +201,7 @@ def create_app(
     _protect(service, settings, ring, observer, names, tracer)
     examples.install(service, gateway)
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
+    index_direct_routes(service.router)
     return service
 
 

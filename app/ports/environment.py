@@ -73,6 +73,9 @@ class Environment(Protocol):
     costly_first_task: ClassVar[bool] = False
     """Whether the first task of a process takes a second or much memory, such as by importing a large package. A start
     makes none then: its example stands in the OpenAPI document from when that is first asked for."""
+    scores_at_once: ClassVar[bool] = False
+    """Whether `score` awaits nothing for a group that is not large: no judge, worker or program. Such groups are scored
+    one after the other, without looking first whether they are known."""
     chance: ClassVar[float] = 0.0
     """Upper bound on the share of tasks that accept the gold answer of a random other task."""
     free_rewards: ClassVar[tuple[FreeReward, ...]] = ()

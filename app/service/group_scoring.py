@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from app.domain.access import Caller, work_for
-from app.domain.errors import NotFound, StoreUnavailable
+from app.domain.errors import Gone, NotFound, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.rewards import compute_statistics
 from app.ports.runtime import Observer
@@ -16,7 +17,7 @@ from app.service.identity import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
 from app.service.request_models import GroupReply
 from app.service.score_validation import AcceptedGroup, ScoreValidator
-from app.service.task_cache import TaskCache
+from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +57,11 @@ class GroupScoring:
     ) -> dict[str, Group]:
         """Every accepted group as it is in the store when the reply is due: after `wait_seconds` some are pending, and
         are scored in the background. Pruned ones are left out: they were scored once, and are not scored again."""
-        due = None if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
         unique = {one.group.group_id: one for one in accepted}
+        if key is None and self._can_score_at_once(unique):
+            with suppress(Gone):  # a group was pruned: which one is looked up below
+                return await self._score_at_once(list(unique.values()))
+        due = None if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
         # Looked up before and after the read, which does not see a scoring that ends meanwhile.
         running = self.find_running(unique)
         recalled = await self._groups.recall(list(unique))
@@ -74,6 +78,32 @@ class GroupScoring:
         stored |= {group.group_id: group for group in await self._add(waiting)} if waiting else {}
         return stored
 
+    def _can_score_at_once(self, unique: Mapping[str, AcceptedGroup]) -> bool:
+        return not self.find_running(unique) and all(
+            one.refused is None
+            and self._scorer.scores_at_once(one.record, [rollout.completion for rollout in one.group.rollouts])
+            for one in unique.values()
+        )
+
+    async def _score_at_once(self, accepted: Sequence[AcceptedGroup]) -> dict[str, Group]:
+        """Scores groups in turn, and stores them without looking for known ones first: scoring one again takes less
+        time than that. What the store knows stays as it is."""
+        loop = asyncio.get_running_loop()
+        judged: list[tuple[GroupToStore, float]] = []
+        began = turn = loop.time()
+        for one in accepted:
+            if began - turn > MAX_SECONDS_PER_PASS:
+                await asyncio.sleep(0)
+                began = turn = loop.time()
+            result = await self._judge(one)
+            judged.append((result, (ended := loop.time()) - began))
+            began = ended
+        stored = await self._store_results([result for result, _ in judged], {}, None)
+        for result, seconds in judged:
+            if stored[result.group.group_id].rollouts is result.group.rollouts:  # it is new
+                self._record(result, seconds)
+        return stored
+
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
         """Scores groups that are stored as pending in the background, except those that are being scored here."""
         records = await self._shelf.get([group.task_id for group in groups])
@@ -81,7 +111,7 @@ class GroupScoring:
         for group in groups:
             one = await self._acceptance.resume(group, records[group.task_id])
             if not self.find_running([group.group_id]):
-                started.append(self._store_in_background(one, asyncio.ensure_future(self._judge(one))))
+                started.append(self._store_in_background(one, asyncio.ensure_future(self._judge_and_record(one))))
         return started
 
     async def resume(self) -> None:
@@ -126,7 +156,7 @@ class GroupScoring:
     ) -> dict[str, Group]:
         """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
         own = [_continue_stored(one, known) for one in own]
-        judging = await start_each(self._judge(one) for one in own)
+        judging = await start_each(self._judge_and_record(one) for one in own)
         try:
             if judging:
                 await asyncio.wait(judging, timeout=wait_seconds)
@@ -157,7 +187,8 @@ class GroupScoring:
         ahead = [
             result
             for result in results
-            if stored[result.group.group_id].scores != result.group.scores
+            if not stored[result.group.group_id].is_final
+            and stored[result.group.group_id].scores != result.group.scores
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._finish(ahead) if ahead else []
@@ -188,8 +219,18 @@ class GroupScoring:
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
         return {one.group.group_id: one.group}
 
+    async def _judge_and_record(self, one: AcceptedGroup) -> GroupToStore:
+        began = asyncio.get_running_loop().time()
+        result = await self._judge(one)
+        self._record(result, asyncio.get_running_loop().time() - began)
+        return result
+
+    def _record(self, result: GroupToStore, seconds: float) -> None:
+        self._observer.record_judgements(result.judgements)
+        self._observer.record_scores(result.group.environment, result.group.scores, seconds)
+
     async def _judge(self, one: AcceptedGroup) -> GroupToStore:
-        """Scores the rollouts that have no score yet, in a task of its own, for the key that sent them."""
+        """Scores the rollouts that have no score yet, for the key that sent them."""
         sender = one.group.sender
         note_work(one.group.environment, one.group.run)
         with (
@@ -201,15 +242,12 @@ class GroupScoring:
             return judged
 
     async def _judge_unscored(self, one: AcceptedGroup) -> GroupToStore:
-        began = asyncio.get_running_loop().time()
         group = one.group
         unscored = [rollout.completion for rollout in group.rollouts if not rollout.score.is_final]
         if one.refused is not None:
             judged = JudgedCompletions((one.refused,) * len(unscored))
         else:
             judged = await self._scorer.score(one.record, unscored, one.options, group.policy, group=group)
-        self._observer.record_judgements(judged.judgements)
-        self._observer.record_scores(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
         return GroupToStore(group.merge_scores(judged.scores), judged.judgements)
 
 

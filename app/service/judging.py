@@ -18,7 +18,7 @@ from app.domain.judging import Case, Judgement, PanelResult, Rubric
 from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion, Task, are_large
 from app.ports.environment import Environment, Tools
 from app.ports.judges import BackedJudge, Panel, Panels, ReferenceStore
 from app.ports.sandbox import Programs, Workers
@@ -206,6 +206,11 @@ class Scorer:
         self._workers = workers
         self._programs = programs
 
+    def scores_at_once(self, record: TaskRecord, completions: Sequence[Completion]) -> bool:
+        """Whether `score` awaits nothing."""
+        name = record.key.environment
+        return self._editions.scores_at_once(name) and not are_large(completions)
+
     async def score(
         self,
         record: TaskRecord,
@@ -271,8 +276,9 @@ class Scorer:
             ),
         )
         digest = hosted.build_pin(options, panel).scoring_digest
-        scores = tuple(_flag_missing_context(score.with_digest(digest), record) for score in judged.scores)
-        return JudgedCompletions(scores, judged.judgements)
+        context = record.key.context
+        flags = ("no_context",) if context is not None and context.failure is not None else ()
+        return JudgedCompletions(_complete_scores(judged.scores, digest, flags), judged.judgements)
 
     def _find_own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
         if panel is None or policy is None:
@@ -295,11 +301,14 @@ def _repeat_score(count: int, score: Score) -> JudgedCompletions:
     return JudgedCompletions((score,) * count)
 
 
-def _flag_missing_context(score: Score, record: TaskRecord) -> Score:
-    context = record.key.context
-    if context is None or context.failure is None:
-        return score
-    return score.model_copy(update={"flags": (*score.flags, "no_context")})
+def _complete_scores(scores: Sequence[Score], digest: str, flags: tuple[str, ...]) -> tuple[Score, ...]:
+    """The scores with this digest and these flags too. One that several completions share is copied once."""
+    distinct = {id(score): score for score in scores}
+    completed = {
+        key: score.model_copy(update={"scoring_digest": digest, "flags": (*score.flags, *flags)})
+        for key, score in distinct.items()
+    }
+    return tuple(completed[id(score)] for score in scores)
 
 
 def _describe_task(record: TaskRecord) -> str:

@@ -43,6 +43,11 @@ class SheetVersions:
         if self._catalogue.is_starting(name):
             raise EnvironmentUnavailable(f"{name}: {self._catalogue.explain_unavailability(name)}")
 
+    def scores_at_once(self, name: str) -> bool:
+        """Whether the environment has started, and awaits nothing when it scores a group that is not large."""
+        classes = self._catalogue.classes
+        return name in classes and classes[name].scores_at_once and not self._catalogue.is_starting(name)
+
     async def wait_until_started(self, name: str) -> None:
         while self._catalogue.is_starting(name):  # noqa: ASYNC110  # it is opened in threads
             await asyncio.sleep(STARTING_POLL_SECONDS)

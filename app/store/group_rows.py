@@ -28,6 +28,9 @@ CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
 """Fields of a score that are stored in columns alone: a service of the schema before does not know them."""
 
 
+_CALIBRATED: Final = set(CALIBRATED_FIELDS)
+
+
 class GroupHead(Frozen):
     """The client-chosen values of a group, stored as JSON."""
 
@@ -85,23 +88,29 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "stale": int("stale" in group.flags),
         "created_at": to_micros(group.created_at),
         "counted": 1,
+        "reduced": None,
         **summarise_scores(group.scores),
     }
 
 
-def build_rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str | int | float | None]:
+ScoreColumns = dict[str, str | int | float | None]
+"""The columns of a rollout that scoring sets."""
+
+
+def build_rollout_row(
+    sequence: int, position: int, rollout: Rollout, score: ScoreColumns
+) -> dict[str, str | int | float | None]:
     return {
         "group_sequence": sequence,
         "position": position,
         "rollout_id": rollout.rollout_id,
         "completion": encode_completion(rollout.completion),
         "reduced": None if rollout.reduced is None else encode(rollout.reduced),
-        **build_score_columns(rollout.score),
+        **score,
     }
 
 
-def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
-    """The columns of a rollout that scoring sets."""
+def build_score_columns(score: Score) -> ScoreColumns:
     return {
         "outcome": score.outcome,
         "reason": score.reason,
@@ -112,7 +121,7 @@ def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
         "calibrated": score.calibrated,
         "calibrated_error": score.calibrated_error,
         "uncalibrated": score.uncalibrated,
-        "score": encode(score, exclude=set(CALIBRATED_FIELDS)),
+        "score": encode(score, exclude=_CALIBRATED),
     }
 
 

@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, literal_column, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import Gone, InvalidRequest, NotFound
@@ -14,6 +16,7 @@ from app.domain.retention import describe_pruned
 from app.domain.rewards import combine_outcomes
 from app.domain.rollups import CountedGroup, count_readings
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups
+from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
 from app.store.group_rows import (
     build_criterion_rows,
@@ -28,10 +31,11 @@ from app.store.group_rows import (
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
 from app.store.part_tables import parts
+from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
-from app.store.rows import filter_storable, insert_rows
+from app.store.rows import filter_storable, insert_new_returning, insert_rows
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 
@@ -44,6 +48,8 @@ _CLAIMED = exists().where(
 class SqlGroupStore(GroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known_ids = BatchedCalls(self._find_known_ids)
+        self._additions = BatchedCalls(self._add_all)
 
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
         wanted = filter_storable(group_ids)
@@ -54,15 +60,26 @@ class SqlGroupStore(GroupStore):
 
     async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
         wanted = filter_storable(group_ids)
-        return await self._database.read(lambda connection: _recall_groups(connection, wanted))
+        if not wanted or not (known := await self._known_ids.add(wanted)):
+            return KnownGroups({}, frozenset())
+        return await self._database.read(lambda connection: _recall_groups(connection, known))
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """NotFound when the task of a group is not stored."""
-        if not groups and key is None:
-            return []
-        return await self._database.write(
-            lambda connection: add_groups(connection, self._database, groups, key), "groups"
-        )
+        if key is not None:
+            return await self._database.write(
+                lambda connection: add_groups(connection, self._database, groups, key), "groups"
+            )
+        return await self._additions.add(groups) if groups else []
+
+    async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
+        return await self._database.read(lambda connection: _find_known_ids(connection, asked))
+
+    async def _add_all(self, asked: Sequence[Sequence[GroupToStore]]) -> list[list[Group]]:
+        def add_all_groups(connection: Connection) -> list[list[Group]]:
+            return split_by_size(add_groups(connection, self._database, list(chain(*asked)), None), asked)
+
+        return await self._database.write(add_all_groups, "groups")
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """NotFound when one of the groups was never added."""
@@ -91,11 +108,27 @@ def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGro
     return KnownGroups(stored, find_pruned(connection, [one for one in group_ids if one not in stored]))
 
 
+_SELECT_PRUNED: Final = PreparedStatement(
+    lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
+)
+_SELECT_KNOWN: Final = PreparedStatement(
+    lambda postgres: union_all(
+        select(groups.c.group_id).where(is_among(groups.c.group_id, "given", postgres)),
+        select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres)),
+    )
+)
+
+
+def _find_known_ids(connection: Connection, asked: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Of each list those of groups that are stored, or were once."""
+    known = set(_SELECT_KNOWN.run(connection, given=list(chain(*asked))).scalars())
+    return [[group_id for group_id in group_ids if group_id in known] for group_ids in asked]
+
+
 def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
     if not group_ids:
         return frozenset()
-    found = select(pruned_groups.c.group_id).where(pruned_groups.c.group_id.in_(group_ids))
-    return frozenset(connection.execute(found).scalars())
+    return frozenset(_SELECT_PRUNED.run(connection, given=list(group_ids)).scalars())
 
 
 def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
@@ -114,7 +147,7 @@ def add_groups(
     require_unpruned(connection, {item.group.group_id for item in items})
     answered = _find_answered_leases(connection, database, [item.group for item in items])
     arriving = [_flag_late(item.group, answered) for item in items]
-    inserted = _insert_groups(connection, database, arriving)
+    inserted = _insert_groups(connection, arriving)
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
     _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
@@ -173,21 +206,26 @@ def _complete_leases(connection: Connection, answered: Mapping[str, str]) -> Non
         )
 
 
-def _insert_groups(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, int]:
+_INSERTED: Final = ("group_id", "sequence")
+
+
+def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[str, int]:
     """Inserts new groups and returns their sequences by id."""
-    statement = database.insert_new(groups).returning(groups.c.group_id, groups.c.sequence)
     try:
-        rows = connection.execute(statement, [build_group_row(group) for group in arriving])
+        return dict(insert_new_returning(connection, groups, list(map(build_group_row, arriving)), _INSERTED))
     except IntegrityError as error:
         raise NotFound("the group's task is not stored", field="task_id") from error
-    return {group_id: sequence for group_id, sequence in rows}
 
 
 def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]]) -> None:
     numbered = [
         (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
     ]
-    insert_rows(connection, rollouts, [build_rollout_row(*one) for one in numbered])
+    # Equal completions of a group share their score.
+    distinct = {id(rollout.score): rollout.score for _, _, rollout in numbered}
+    columns = {key: build_score_columns(score) for key, score in distinct.items()}
+    rows = [build_rollout_row(*one, columns[id(one[2].score)]) for one in numbered]
+    insert_rows(connection, rollouts, rows)
     criteria = [
         row
         for sequence, position, rollout in numbered

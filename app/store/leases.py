@@ -97,25 +97,33 @@ def load_oldest_step(connection: Connection, database: Database, run: str) -> in
     return connection.execute(select(func.min(leases.c.step)).where(*out, leases.c.step.is_not(None))).scalar()
 
 
+_SELECT_LEASING_RUNS: Final = PreparedStatement(
+    lambda postgres: (
+        select(runs.c.name, leases.c.index)
+        .join_from(runs, leases, leases.c.run == runs.c.name)
+        .where(
+            leases.c.environment == bindparam("environment"),
+            leases.c.split == bindparam("split"),
+            leases.c.params_digest == bindparam("params"),
+            is_among(leases.c.index, "indexes", postgres),
+            IS_LIVE,
+        )
+    )
+)
+
+
 def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
     """By way of the runs, since the index of live leases begins with them."""
     kinds = [(key.environment, key.split, digest(key.params)) for key in keys]
     found: dict[tuple[tuple[str, str, str], int], set[str]] = {}
     for kind in set(kinds):
         environment, split, params = kind
-        statement = (
-            select(runs.c.name, leases.c.index)
-            .join_from(runs, leases, leases.c.run == runs.c.name)
-            .where(
-                leases.c.environment == environment,
-                leases.c.split == split,
-                leases.c.params_digest == params,
-                leases.c.index.in_([key.index for key, own in zip(keys, kinds, strict=True) if own == kind]),
-                IS_LIVE,
-            )
+        indexes = [key.index for key, own in zip(keys, kinds, strict=True) if own == kind]
+        rows = _SELECT_LEASING_RUNS.run(
+            connection, environment=environment, split=split, params=params, indexes=list(dict.fromkeys(indexes))
         )
-        for name, index in connection.execute(statement):
-            found.setdefault((kind, index), set()).add(name)
+        for row in rows.mappings():
+            found.setdefault((kind, row["index"]), set()).add(row["name"])
     return [frozenset(found.get((kind, key.index), ())) for key, kind in zip(keys, kinds, strict=True)]
 
 

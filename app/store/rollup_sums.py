@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Select, Table, bindparam, delete, select
+from sqlalchemy import Connection, Table, bindparam, delete, select
 
 from app.domain.digests import canonical_json
 from app.domain.groups import Group
@@ -26,6 +26,7 @@ from app.domain.rollups import (
     merge_measures,
     negate,
 )
+from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.retention_tables import sealed_rollups, sealed_task_rollups
 from app.store.rollup_tables import rollups, task_rollups
 from app.store.rows import Row, decode_json, encode_json, upsert_rows
@@ -36,8 +37,11 @@ TaskNames = tuple[str | None, str | None]
 
 _MOST_BOUND: Final = 500
 """Values of one IN list."""
-_WANTED: Final[BindParameter[str]] = bindparam("wanted", expanding=True)
-_FIND_LABELS: Final = select(tasks.c.task_id, tasks.c.label, tasks.c.dataset).where(tasks.c.task_id.in_(_WANTED))
+_FIND_LABELS: Final = PreparedStatement(
+    lambda postgres: select(tasks.c.task_id, tasks.c.label, tasks.c.dataset).where(
+        is_among(tasks.c.task_id, "given", postgres)
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,18 @@ class SumTables:
     task_rollups: Table
 
     @cached_property
-    def find_measures(self) -> Select[str, str]:
-        return select(self.rollups.c.digest, self.rollups.c.measures).where(self.rollups.c.digest.in_(_WANTED))
+    def find_measures(self) -> PreparedStatement:
+        here = self.rollups.c
+        return PreparedStatement(
+            lambda postgres: select(here.digest, here.measures).where(is_among(here.digest, "given", postgres))
+        )
 
     @cached_property
-    def find_task_sums(self) -> Select[str, str]:
+    def find_task_sums(self) -> PreparedStatement:
         here = self.task_rollups.c
-        return select(here.task_id, here.sums).where(
-            here.run == bindparam("run"), here.environment == bindparam("environment"), here.task_id.in_(_WANTED)
+        mine = here.run == bindparam("run"), here.environment == bindparam("environment")
+        return PreparedStatement(
+            lambda postgres: select(here.task_id, here.sums).where(*mine, is_among(here.task_id, "given", postgres))
         )
 
 
@@ -77,10 +85,9 @@ class Addend:
 
 def load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, TaskNames]:
     found: dict[str, TaskNames] = {}
-    for some in split(task_ids):
-        for task_id, *texts in connection.execute(_FIND_LABELS, {"wanted": some}):
-            label, dataset = (None if text is None else str(decode_json(text)) for text in texts)
-            found[task_id] = (label, dataset)
+    for row in _FIND_LABELS.run(connection, given=sorted(task_ids)).mappings():
+        label, dataset = (None if text is None else str(decode_json(text)) for text in (row["label"], row["dataset"]))
+        found[row["task_id"]] = (label, dataset)
     return found
 
 
@@ -137,10 +144,8 @@ def write_task_sums(
 def _write_tasks_of_run(
     connection: Connection, tables: SumTables, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
 ) -> MeasureMap:
-    known: dict[str, Sums] = {}
-    for some in split(of_tasks):
-        here = {"run": run, "environment": environment, "wanted": some}
-        known |= {task_id: json.loads(sums) for task_id, sums in connection.execute(tables.find_task_sums, here)}
+    stored = tables.find_task_sums.run(connection, run=run, environment=environment, given=sorted(of_tasks))
+    known: dict[str, Sums] = {row["task_id"]: json.loads(row["sums"]) for row in stored.mappings()}
     moved: Counter[int | None] = Counter()
     rows: list[Row] = []
     for task_id, parts in sorted(of_tasks.items()):
@@ -156,10 +161,8 @@ def _write_tasks_of_run(
 
 def write_sums(connection: Connection, tables: SumTables, deltas: Mapping[RollupKey, MeasureMap]) -> None:
     by_digest = {key.digest: key for key, delta in deltas.items() if delta}
-    known: dict[str, MeasureMap] = {}
-    for some in split(by_digest):
-        found = connection.execute(tables.find_measures, {"wanted": some})
-        known |= {digest: json.loads(measures) for digest, measures in found}
+    stored = tables.find_measures.run(connection, given=sorted(by_digest))
+    known: dict[str, MeasureMap] = {row["digest"]: json.loads(row["measures"]) for row in stored.mappings()}
     rows: list[Row] = []
     empty: list[str] = []
     for digest, key in sorted(by_digest.items()):

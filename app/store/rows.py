@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeVar, cast
 
@@ -131,6 +132,33 @@ def _write_rows(
         dialect = connection.dialect
         statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://", changed)
         connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
+
+
+MOST_ROWS: Final = 100
+"""Of one statement with values for each of them."""
+
+
+def insert_new_returning(
+    connection: Connection, table: Table, rows: Sequence[Row], columns: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    """Inserts rows, as `insert_new_rows`, and returns these columns of those that are new."""
+    dialect = connection.dialect
+    found: list[tuple[Any, ...]] = []
+    for first in range(0, len(rows), MOST_ROWS):
+        part = rows[first : first + MOST_ROWS]
+        statement = _compile_returning(table, f"{dialect.name}+{dialect.driver}://", columns, len(part))
+        given = tuple(chain.from_iterable(map(statement.values, part)))
+        found += map(tuple, connection.exec_driver_sql(statement.sql, given))
+    return found
+
+
+@cache
+def _compile_returning(table: Table, url: str, columns: tuple[str, ...], count: int) -> _CompiledInsert:
+    """One statement for `count` rows: the drivers return nothing of one that is executed for each."""
+    single = _compile_insert(table, url, None)
+    into, _, values = single.sql.partition(" VALUES ")
+    sql = f"{into} VALUES {', '.join([values] * count)} ON CONFLICT DO NOTHING RETURNING {', '.join(columns)}"
+    return _CompiledInsert(sql, single.values)
 
 
 @cache

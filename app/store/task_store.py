@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
@@ -13,6 +14,7 @@ from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskNaming, TaskStore
 from app.store import leases
+from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
 from app.store.lease_tables import contexts
 from app.store.prepared_statements import PreparedStatement, is_among
@@ -34,6 +36,7 @@ _SELECT_TASKS: Final = PreparedStatement(
 class SqlTaskStore(TaskStore):
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._leasing_runs = BatchedCalls(self._find_leasing_runs)
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
         if records:
@@ -100,7 +103,12 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
-        return await self._database.read(lambda connection: leases.load_leasing_runs(connection, keys))
+        return await self._leasing_runs.add(keys)
+
+    async def _find_leasing_runs(self, asked: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
+        everything = list(chain(*asked))
+        found = await self._database.read(lambda connection: leases.load_leasing_runs(connection, everything))
+        return split_by_size(found, asked)
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         return await self._database.read(

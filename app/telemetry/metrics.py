@@ -1,8 +1,9 @@
 """Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
 
+from bisect import bisect_left
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 from prometheus_client import (
@@ -17,7 +18,7 @@ from prometheus_client import (
 )
 
 from app.domain.judging import Judgement
-from app.domain.rewards import compute_statistics
+from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.run_health import SeriesName
 from app.domain.scores import Score
 from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics, Reports
@@ -57,6 +58,30 @@ _WATCHED: Final[Mapping[WatchedGauge, str]] = {
 }
 
 
+class CountedHistogram(Histogram):
+    def observe_all(self, amounts: Iterable[float]) -> None:
+        """Observes each. Equal amounts, which rewards often are, change the histogram once."""
+        total = 0.0
+        for amount, count in Counts(amounts).items():
+            total += amount * count
+            self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
+        self._sum.inc(total)
+
+
+class _GroupMetrics:
+    """Of one environment: what is recorded for each group, looked up by label once."""
+
+    def __init__(
+        self, env: str, rewards: CountedHistogram, scoring: Histogram, std: Histogram, low_signal: Counter
+    ) -> None:
+        self.rewards = rewards.labels(env)
+        self.scoring = scoring.labels(env)
+        self.std = std.labels(env)
+        self.low_signal = low_signal.labels(env)
+        self.rollouts: dict[tuple[str, str], Counter] = {}
+        self.criteria: dict[str, CountedHistogram] = {}
+
+
 class PrometheusObserver:
     """Implements the port `Observer`, and metrics of the store and the web layer, in its own registry."""
 
@@ -65,6 +90,7 @@ class PrometheusObserver:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._environments: set[str] = set()
+        self._groups: dict[str, _GroupMetrics] = {}
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._handed_out = self._create_counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
         self._rollouts = self._create_counter(
@@ -144,29 +170,34 @@ class PrometheusObserver:
     def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
         """`scores` are of one group; `seconds` is the time to score it."""
         env = self._limit_environment(environment)
-        self._scoring.labels(env).observe(seconds)
-        statistics = compute_statistics(scores)
-        if statistics.std is not None:
-            self._std.labels(env).observe(statistics.std)
-            self._low_signal.labels(env).inc(statistics.teaches_nothing)
-        outcomes = Counts((score.outcome, score.reason or "") for score in scores)
+        group = self._groups.get(env)
+        if group is None:
+            group = _GroupMetrics(env, self._reward, self._scoring, self._std, self._low_signal)
+            self._groups[env] = group
+        group.scoring.observe(seconds)
+        rewards = [score.reward for score in scores if score.reward is not None]
+        _, std = measure_spread(rewards)
+        if std is not None:
+            group.std.observe(std)
+            group.low_signal.inc(has_low_signal(scores, std))
+        outcomes = Counts([(score.outcome, score.reason or "") for score in scores])
         for (outcome, reason), count in outcomes.items():
-            self._rollouts.labels(env, outcome, reason).inc(count)
-        rewards = self._reward.labels(env)
-        for score in scores:
-            if score.reward is not None:
-                rewards.observe(score.reward)
-        self._record_criteria(env, scores)
+            if (outcome, reason) not in group.rollouts:
+                group.rollouts[outcome, reason] = self._rollouts.labels(env, outcome, reason)
+            group.rollouts[outcome, reason].inc(count)
+        group.rewards.observe_all(rewards)
+        self._record_criteria(env, group, scores)
 
-    def _record_criteria(self, env: str, scores: Sequence[Score]) -> None:
+    def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:
         values: defaultdict[str, list[float]] = defaultdict(list)
         for criterion in (criterion for score in scores for criterion in score.criteria):
             if criterion.value is not None:
                 values[criterion.name].append(criterion.value)
         for name, given in values.items():
-            histogram = self._criterion.labels(env, self._limit_criterion(env, name))
-            for value in given:
-                histogram.observe(value)
+            limited = self._limit_criterion(env, name)
+            if limited not in group.criteria:
+                group.criteria[limited] = self._criterion.labels(env, limited)
+            group.criteria[limited].observe_all(given)
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None:
         if judgements:
@@ -249,5 +280,7 @@ class PrometheusObserver:
     def _create_counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
 
-    def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
+    def _create_histogram(
+        self, name: str, documentation: str, buckets: Sequence[float], *labels: str
+    ) -> CountedHistogram:
+        return CountedHistogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

@@ -43,6 +43,7 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     """Digests of word lists and other data, by name."""
     test_size: ClassVar[int] = 1_000
     stats_label: ClassVar[str | None] = "level"
+    scores_at_once: ClassVar[bool] = True
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)

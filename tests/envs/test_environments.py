@@ -8,7 +8,10 @@ import pytest
 from app.cli.envs.conformance_run import run_check
 from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.tasks import Completion
 from app.main.discovery import discover
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import SPLITS, CheckDepth, compute_sample_digest
 from tests.support.tiers import examples, is_quick
@@ -51,3 +54,13 @@ def test_another_process_makes_the_same_tasks(name: str) -> None:
         SubprocessDigests(digests={split: compute_sample_digest(environment, split) for split in SPLITS})
         == _elsewhere()[name]
     )
+
+
+@pytest.mark.parametrize("name", sorted(name for name, kind in CLASSES.items() if kind.scores_at_once))
+def test_what_says_that_it_scores_at_once_awaits_nothing(name: str) -> None:
+    environment = CLASSES[name].open(ConfiguredDatasets({}))
+    task = environment.task("train", 0, environment.Params())
+    group = [Completion(text="Yes."), Completion(text="<answer>No</answer> \\boxed{3}")]  # messages count as large
+    with pytest.raises(StopIteration) as ended:
+        environment.score(task, group, Tools(panel=NoPanel())).send(None)
+    assert len(ended.value.value) == 2

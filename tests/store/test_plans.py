@@ -127,7 +127,11 @@ def fill(connection: Connection) -> None:
     judged = build_judgement_rows([(first + n, judgement) for n in range(GROUPS)], 0)
     connection.execute(insert(groups), [build_group_row(one) for one in fillers])
     connection.execute(
-        insert(rollouts), [build_rollout_row(first + n, 0, one.rollouts[0]) for n, one in enumerate(fillers)]
+        insert(rollouts),
+        [
+            build_rollout_row(first + n, 0, one.rollouts[0], build_score_columns(one.rollouts[0].score))
+            for n, one in enumerate(fillers)
+        ],
     )
     connection.execute(insert(judgements), judged.judgements)
     connection.execute(insert(scorings), [scoring_filler(n) for n in range(GROUPS)])

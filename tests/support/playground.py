@@ -117,6 +117,7 @@ class Drill(Toy):
     """Endless."""
 
     name: ClassVar[str] = "drill"
+    scores_at_once: ClassVar[bool] = True
 
     def size(self, split: Split, params: BaseModel) -> int | None:
         return None
@@ -155,6 +156,7 @@ class Flaky(Toy):
     for the whole group, in the same way."""
 
     name: ClassVar[str] = "flaky"
+    scores_at_once: ClassVar[bool] = True
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         self.world.scorings[self.name] += 1

@@ -60,6 +60,7 @@ class Hand:
 class Blackjack(Environment):
     name: ClassVar[str] = "blackjack"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = True
     multi_turn: ClassVar[bool] = True
     chance: ClassVar[float] = 0.41
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (

@@ -89,6 +89,7 @@ class RowReference(Frozen):
 class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))

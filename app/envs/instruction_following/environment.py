@@ -74,6 +74,7 @@ class InstructionFollowing(
 ):
     name: ClassVar[str] = "instruction_following"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
     data: ClassVar[Mapping[str, str]] = {
         "wordings": digest({kind: list(texts) for kind, texts in WORDINGS.items()}),

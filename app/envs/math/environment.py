@@ -56,6 +56,7 @@ class MathExercise(Frozen):
 class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
     chance: ClassVar[float] = 0.01

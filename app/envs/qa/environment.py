@@ -51,6 +51,7 @@ class QaParams(LevelParams, DatasetParams):
 class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams]):
     name: ClassVar[str] = "qa"
     version: ClassVar[str] = "1"
+    scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings(("{question}\n\n{commitment}",))
     data: ClassVar[Mapping[str, str]] = {
         "commitments": digest({kind: _COMMITMENTS[kind] for kind in KINDS}),

@@ -66,6 +66,7 @@ class SqlTaskSpec(Frozen):
 class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, SqlParams]):
     name: ClassVar[str] = "text_to_sql"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (

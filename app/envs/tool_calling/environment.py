@@ -61,6 +61,7 @@ class ToolCallingParams(DatasetParams):
 class ToolCalling(DatasetEnvironment[ToolRow]):
     name: ClassVar[str] = "tool_calling"
     version: ClassVar[str] = "2"
+    scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.002
     Params: ClassVar[type[BaseModel]] = ToolCallingParams
     stats_label: ClassVar[str | None] = "category"

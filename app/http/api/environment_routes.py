@@ -15,6 +15,7 @@ from app.domain.tasks import Turn
 from app.domain.values import Name, Split
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import JsonRoute
+from app.http.web.direct_routes import DirectRoute
 from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.store import IdempotencyKey
@@ -87,7 +88,8 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", **batch)
     if environment.multi_turn:
         add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
-    add("/score", score, methods=["POST"], summary=f"Score groups of {name} completions", responses=refusals)
+    summary = f"Score groups of {name} completions"
+    add("/score", score, methods=["POST"], summary=summary, responses=refusals, route_class_override=DirectRoute)
     return router
 
 

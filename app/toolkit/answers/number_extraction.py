@@ -79,7 +79,8 @@ def grade_number(reply: str, gold: Fraction, margin: Fraction = _EXACT) -> Score
     """1 when the committed number is at most `margin` from `gold`. The rationale tells what was read, never what was
     expected."""
     reading = read_number(reply)
-    correct = reading.value is not None and abs(reading.value - gold) <= margin
+    value = reading.value
+    correct = value is not None and (value == gold or (margin > 0 and abs(value - gold) <= margin))
     score = Score.exact(correct, rationale=_explain_answer(reading, correct))
     return score if not reading.flags else score.model_copy(update={"flags": reading.flags})
 

@@ -17,7 +17,7 @@ MAX_PHRASE = 200
 """Characters; nothing longer is a committed number."""
 MAX_DIGITS = 40
 
-_PLAIN = re.compile(r"\s*(-?[0-9]{1,15})(?:\.0{0,15})?\s*")
+_PLAIN = re.compile(r"\s*(-?[0-9]{1,15})(?:\.([0-9]{0,15}))?\s*")
 
 _CHARACTERS = str.maketrans(
     {chr(0xFF10 + digit): str(digit) for digit in range(10)}
@@ -94,7 +94,8 @@ def parse_number(phrase: str) -> Fraction | None:
         return None
     plain = _PLAIN.fullmatch(phrase)
     if plain is not None:
-        return Fraction(int(plain[1]))
+        digits = (plain[2] or "").rstrip("0")
+        return Fraction(int(plain[1] + digits), 10 ** len(digits)) if digits else Fraction(int(plain[1]))
     found = _PHRASE.fullmatch(_strip_markup(phrase))
     if found is None or sum(map(str.isdecimal, found[0])) > MAX_DIGITS:
         return None

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+import pytest
 from pydantic import JsonValue
 from sqlalchemy import delete
 
@@ -26,10 +27,12 @@ async def prune(database: Path) -> int:
         return (await pruner.prune(plan, lambda _: None)).groups
 
 
-async def take_and_score(client: httpx.AsyncClient) -> tuple[dict[str, JsonValue], dict[str, JsonValue], str]:
+async def take_and_score(
+    client: httpx.AsyncClient, environment: str = "toy"
+) -> tuple[dict[str, JsonValue], dict[str, JsonValue], str]:
     """Of a task of a cursor and of a leased one: what is sent, and the group of the former."""
-    leased = await client.post("/envs/toy/next-batch", json={"run": "a", "batch_size": 1})
-    looked = await client.post("/envs/toy/next-batch", json={"run": "a", "batch_size": 1, "cursor": 7})
+    leased = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1})
+    looked = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1, "cursor": 7})
     (one,) = TaskBatch.model_validate_json(leased.content).tasks
     (other,) = TaskBatch.model_validate_json(looked.content).tasks
     with_lease: dict[str, JsonValue] = {
@@ -42,14 +45,18 @@ async def take_and_score(client: httpx.AsyncClient) -> tuple[dict[str, JsonValue
     return with_lease, plain, reply.json()["groups"][1]["group_id"]
 
 
-def test_a_pruned_group_says_so_and_its_task_still_scores(tmp_path: Path, migrated_file: Path) -> None:
+@pytest.mark.parametrize("environment", ["toy", "drill"])
+def test_a_pruned_group_says_so_and_its_task_still_scores(
+    environment: str, tmp_path: Path, migrated_file: Path
+) -> None:
+    """Also where groups are scored at once, without looking for known ones."""
     database = tmp_path / "store.db"
     database.write_bytes(migrated_file.read_bytes())
     world = World()
 
     async def scenario() -> list[object]:
         async with gateway(world, database) as client:
-            with_lease, plain, group_id = await take_and_score(client)
+            with_lease, plain, group_id = await take_and_score(client, environment)
             pruned = await prune(database)
             seen = await client.get(f"/groups/{group_id}")
             page = await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})

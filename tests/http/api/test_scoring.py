@@ -351,3 +351,30 @@ def test_what_a_request_cannot_say_is_refused_by_its_field(
         assert (reply.status_code, found, world.scorings["toy"]) == (422, [field], 0)
 
     played(world, database, play)
+
+
+def test_what_is_scored_at_once_is_counted_and_stored_once(database: Path) -> None:
+    """A repeat is scored again, which takes less than to look for it; what is stored stays, and so do the metrics."""
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "drill")
+        repeats = await asyncio.gather(*(scored(client, answer(task, "1", "0.5")) for _ in range(5)))
+        metrics = (await client.get("/metrics")).text.splitlines()
+        counted = [line for line in metrics if line.startswith("atropos_envs_rollouts_total{")]
+        page = GroupPage.model_validate_json((await client.get("/groups")).content)
+        assert repeats == [repeats[0]] * 5
+        assert (repeats[0][0].rewards, len(page.groups)) == ((1.0, 0.5), 1)
+        assert counted == ['atropos_envs_rollouts_total{env="drill",outcome="scored",reason=""} 2.0']
+
+    played(world, database, play)
+    assert world.scorings["drill"] == 5
+
+
+def test_what_could_not_be_scored_at_once_is_tried_again(database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "flaky")
+        first, second, third = [await scored(client, answer(task, "once", "0.5")) for _ in range(3)]
+        assert [one[0].rewards for one in (first, second, third)] == [(None, 0.5), (1.0, 0.5), (1.0, 0.5)]
+
+    played(World(), database, play)

@@ -1,0 +1,84 @@
+"""Direct routes answer as FastAPI's own do, whatever is wrong with a request."""
+
+from typing import Annotated
+
+import pytest
+from fastapi import APIRouter, FastAPI, Header, Request
+from pydantic import Field
+from starlette.testclient import TestClient
+
+from app.domain.errors import Conflict
+from app.domain.values import FiniteNumber, Frozen
+from app.http.web.api_keys import KeyRing
+from app.http.web.bodies import JsonRoute
+from app.http.web.direct_routes import DirectRoute, index_direct_routes
+from app.http.web.middleware import MiddlewareOptions, install_middleware
+
+JSON = {"Content-Type": "application/json"}
+GOOD = b'{"names": ["ann"], "weight": 1.5}'
+
+
+class Parcel(Frozen):
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    weight: FiniteNumber = 0.0
+
+
+class Receipt(Frozen):
+    said: str
+    number: Annotated[float, Field(alias="weight")]
+
+
+def create_service(kind: type[JsonRoute]) -> TestClient:
+    router = APIRouter(prefix="/parcels", route_class=kind)
+    key = Header(alias="Idempotency-Key", min_length=2)
+
+    @router.post("/send")
+    async def send(request: Parcel, client: Request, key: Annotated[str | None, key] = None) -> Receipt:
+        if request.weight > 100:
+            raise Conflict("too heavy", field="weight")
+        return Receipt(said=f"{request.names} {key} {client.method}", weight=request.weight)
+
+    service = FastAPI(docs_url=None, redoc_url=None)
+    service.router.routes.extend(router.routes)
+    install_middleware(service, MiddlewareOptions(KeyRing((), anonymous=True)))
+    index_direct_routes(service.router)
+    return TestClient(service, raise_server_exceptions=False)
+
+
+DIRECT, USUAL = create_service(DirectRoute), create_service(JsonRoute)
+
+
+def answer(client: TestClient, method: str, path: str, content: bytes, headers: dict[str, str]) -> tuple[object, ...]:
+    reply = client.request(method, path, content=content, headers={**headers, "X-Request-ID": "same"})
+    return reply.status_code, sorted(reply.headers.items()), reply.content
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "headers"),
+    [
+        ("POST", "/parcels/send", GOOD, JSON),
+        ("POST", "/parcels/send", GOOD, {"Content-Type": "Application/JSON; charset=utf-8"}),
+        ("POST", "/parcels/send", GOOD, {"Content-Type": "text/plain"}),
+        ("POST", "/parcels/send", GOOD, {"Content-Type": "application/merge-patch+json"}),
+        ("POST", "/parcels/send", GOOD, {}),
+        ("POST", "/parcels/send", GOOD, {**JSON, "Idempotency-Key": "abc"}),
+        ("POST", "/parcels/send", GOOD, {**JSON, "Idempotency-Key": "a"}),
+        ("POST", "/parcels/send?dry=1", GOOD, JSON),
+        ("POST", "/parcels/send", b"", JSON),
+        ("POST", "/parcels/send", b"{", JSON),
+        ("POST", "/parcels/send", b"null", JSON),
+        ("POST", "/parcels/send", b'{"names": [], "weight": true, "more": 1}', JSON),
+        ("POST", "/parcels/send", b'{"names": ["ann"], "weight": NaN}', JSON),
+        ("POST", "/parcels/send", b'{"names": ["\\ud800"]}', JSON),
+        ("POST", "/parcels/send", b'{"names": ["ann"], "weight": 101}', JSON),
+        ("GET", "/parcels/send", b"", {}),
+        ("POST", "/parcels/sent", GOOD, JSON),
+        ("POST", "/parcels/send/", GOOD, JSON),
+    ],
+)
+def test_a_direct_route_answers_as_others_do(method: str, path: str, content: bytes, headers: dict[str, str]) -> None:
+    assert answer(DIRECT, method, path, content, headers) == answer(USUAL, method, path, content, headers)
+
+
+def test_it_is_documented_as_others_are() -> None:
+    assert DIRECT.get("/openapi.json").json() == USUAL.get("/openapi.json").json()
