@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
-from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
+from app.domain.rewards import apply_bounds, compute_absolute_score
 from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
 from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value, space_as_normal
@@ -84,7 +84,7 @@ class CandidateGroup:
         )
 
     def compute_absolutes(self, values: Sequence[Values]) -> tuple[float, ...]:
-        return tuple(compute_absolute(build_criteria(self.case.rubric, each)) for each in values)
+        return tuple(compute_absolute_score(self.case.rubric, each) for each in values)
 
 
 @dataclass(frozen=True)
@@ -278,11 +278,15 @@ def drop_uneven_criteria(values: Sequence[Values]) -> tuple[Values, ...]:
     all texts share; with different criteria per text rewards would not be comparable."""
     names = set(chain.from_iterable(values))
     uneven = {name for name in names if any(each.get(name) is None for each in values)}
+    if not uneven:
+        return tuple(values)
     return tuple({name: None if name in uneven else value for name, value in each.items()} for each in values)
 
 
 def average_values(values: Sequence[Values]) -> Values:
     """Per criterion the mean of the known values; null when there are none."""
+    if len(values) == 1:
+        return values[0]
     names = dict.fromkeys(chain.from_iterable(values))
     known = {name: [value for each in values if (value := each.get(name)) is not None] for name in names}
     return {name: mean(listed) if listed else None for name, listed in known.items()}
