@@ -220,6 +220,10 @@ class Budget:
         )
         self._settled.set()
 
+    def find_reservation(self, hold: str) -> str:
+        """`hold` where something was reserved under it, else nothing."""
+        return hold if hold in self._asked_for else ""
+
     async def release(self, hold: str) -> None:
         """Releases the reservation of a judgement that made no call."""
         if hold not in self._asked_for:

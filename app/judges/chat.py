@@ -141,7 +141,7 @@ class ChatJudge:
             await self._line.budget.release(hold)
             return
         try:
-            self.account.update_state(await self._memory.put(judgement, hold))
+            self.account.update_state(await self._memory.put(judgement, self._line.budget.find_reservation(hold)))
         except StoreUnavailable:
             self.account.add_unwritten(judgement)
             raise

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, CursorResult, make_url
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.expression import Executable
 
-Value = str | int | bytes | bool | None
+Value = str | int | float | bytes | bool | None
 
 
 class PreparedStatement:

@@ -58,6 +58,8 @@ _STORY_MARKS: Final = (
     "{{user}}",
 )
 """Only for characters: elsewhere these may be requested markup, headings and placeholders."""
+_MARK_SIGN: Final = re.compile(r"[<\[#{:]")
+"""One of these is in every mark, special token and role."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 
@@ -145,6 +147,8 @@ def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
 
 def leaks_template(reply: Reply, facts: GateFacts) -> bool:
     text = reply.folded
+    if not _MARK_SIGN.search(text):
+        return False
     if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
         return True
     if not facts.speaker:

@@ -5,14 +5,13 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.text_normalisation import Reply, contains_words, iterate_runs, to_spoken_form
+from app.judges.text_normalisation import PHRASE_WORDS, Reply, contains_words, iterate_runs, to_spoken_form
 
 PROMPT_RUN_WORDS: Final = 20
 """From this many consecutive words in common with the system prompt a reply counts as a copy: good replies take over
 shorter runs of what a prompt tells them."""
 RUBRIC_RUN_WORDS: Final = 12
 EXAMPLE_RUN_WORDS: Final = 10
-_PHRASE_WORDS: Final = 5
 _SHORTEST_SINGULAR: Final = 3
 """Least letters of a singular that is derived from a plural."""
 _MOST_COPIED_SHARE: Final = 0.8
@@ -76,14 +75,19 @@ def copies_example(reply: Reply, facts: GateFacts) -> bool:
 
 
 def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
+    """A longer run begins with a phrase, so most replies are told by their phrases alone."""
+    if reply.phrases.isdisjoint(_collect_runs(sources, PHRASE_WORDS)):
+        return False
     return not _collect_runs(sources, length).isdisjoint(_iterate_phrases(reply.words, length))
 
 
 def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
-    known = _collect_runs(sources, _PHRASE_WORDS)
+    known = _collect_runs(sources, PHRASE_WORDS)
+    if reply.phrases.isdisjoint(known):
+        return False
     covered = bytearray(len(reply.words))
-    for start, run in enumerate(iterate_runs(reply.words, _PHRASE_WORDS)):
+    for start, run in enumerate(iterate_runs(reply.words, PHRASE_WORDS)):
         if " ".join(run) in known:
             covered[start : start + len(run)] = b"\x01" * len(run)
     return sum(covered) >= _MOST_COPIED_SHARE * max(len(covered), 1)

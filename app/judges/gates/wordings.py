@@ -136,7 +136,7 @@ def is_excused(before: str) -> bool:
 
 def claims_verdict(folded: str) -> bool:
     """Whether a line or a sentence consists of a label and a score, or a label and a candidate."""
-    return _compile_verdicts().search(replace_surrogates(folded)) is not None
+    return (":" in folded or "=" in folded) and _compile_verdicts().search(replace_surrogates(folded)) is not None
 
 
 def expand_narration(narration: NarrationWording) -> NarrationWording:
