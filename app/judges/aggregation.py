@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -50,6 +51,19 @@ class CandidateGroup:
         distinct = tuple(sorted(set(texts)))
         return cls(case, distinct, derive_opaque_ids(case.key, distinct), own or {}, hints or {}, episodes or {})
 
+    @cached_property
+    def _candidates(self) -> Mapping[str, Candidate]:
+        return {
+            text: Candidate(
+                id=self.ids[text],
+                text=text,
+                own=self.own.get(text, ""),
+                hints=self.hints.get(text, ()),
+                messages=self.episodes.get(text, ()),
+            )
+            for text in self.texts
+        }
+
     def select_texts(self, texts: Iterable[str]) -> "CandidateGroup":
         """A part of the group with some of its texts, under the same ids."""
         chosen = tuple(sorted(texts))
@@ -61,22 +75,14 @@ class CandidateGroup:
         return tuple(where[text] for text in part.texts)
 
     def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0, *, mirrored: bool = True) -> JudgeRequest:
-        return JudgeRequest(
+        # not validated: its parts are, and checking a rubric again takes longer than all the rest
+        return JudgeRequest.model_construct(
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
             sources=self.case.sources,
             language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
-            candidates=tuple(
-                Candidate(
-                    id=self.ids[text],
-                    text=text,
-                    own=self.own.get(text, ""),
-                    hints=self.hints.get(text, ()),
-                    messages=self.episodes.get(text, ()),
-                )
-                for text in order
-            ),
+            candidates=tuple(map(self._candidates.__getitem__, order)),
             mode=mode,
             mirrored=mirrored,
             vote=vote,

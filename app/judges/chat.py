@@ -1,7 +1,6 @@
 """A judge behind any OpenAI-compatible URL: one judgement, one deadline, one corrective retry."""
 
 import asyncio
-import json
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -93,7 +92,7 @@ class ChatJudge:
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """Takes milliseconds for a large prompt, so call it once per judgement."""
         told = build_prompt(request, self._config.verdict_form)
-        kept = json.dumps(_build_messages(told), ensure_ascii=False)
+        kept = told.encode()
         prompt_digest = digest_of_text(f"{self.digest} {kept}")
         ids = [candidate.id for candidate in request.candidates]  # the prompt has letters, cached verdicts have ids
         reading = digest([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])

@@ -3,19 +3,30 @@
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.scores import Criterion
 from app.judges.text_normalisation import fold_text, replace_surrogates
 
+_LONGEST_CACHED: Final = 10_000
+"""Longest text, in characters, whose normalised form is cached."""
 _LEAST_WEIGHT: Final = 3
 """Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
 def normalise_quote(text: str) -> str:
     """Normalises white space, quotation marks and case."""
+    return _cached_quote(text) if len(text) <= _LONGEST_CACHED else _build_quote(text)
+
+
+def _build_quote(text: str) -> str:
     return " ".join(fold_text(text).split())
+
+
+_cached_quote: Final = lru_cache(maxsize=1024)(_build_quote)
+"""Cached, since every reading of a group quotes the same texts and cites the same events."""
 
 
 def occurs_in(quote: str, said: str) -> bool:

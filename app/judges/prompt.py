@@ -19,6 +19,7 @@ from app.toolkit.templates import Template
 _BETWEEN: Final = " | "
 _SAID: Final = (("speaker", "text"), ("role", "content"))
 """Fields of a line of a conversation."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _BREAKS_LEFT_BY_JSON: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
@@ -56,7 +57,8 @@ def iterate_texts(value: JsonValue) -> Iterator[str]:
 
 def encode_text(text: str) -> str:
     """A JSON string on one line."""
-    return json.dumps(text, ensure_ascii=False).translate(_BREAKS_LEFT_BY_JSON)
+    written = _ENCODER.encode(text)
+    return written if written.isascii() else written.translate(_BREAKS_LEFT_BY_JSON)
 
 
 def _drop_empty(item: JsonValue) -> JsonValue:
@@ -139,6 +141,19 @@ TEMPLATES_DIGEST: Final = digest(
 class JudgePrompt:
     system: str
     user: str
+    shared: str = ""
+    """What `user` begins with in all readings of a group."""
+
+    def encode(self) -> str:
+        """Its messages as JSON."""
+        system, shared = _encode_shared(self.system), _encode_shared(self.shared)
+        user = f"{shared[:-1]}{_ENCODER.encode(self.user[len(self.shared) :])[1:]}"
+        return f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {user}}}]'
+
+
+@lru_cache(maxsize=256)
+def _encode_shared(text: str) -> str:
+    return _ENCODER.encode(text)
 
 
 @dataclass(frozen=True)
@@ -168,6 +183,7 @@ def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePro
     return JudgePrompt(
         system=_render_rules(request.mode, form, criterion),
         user=f"{prefix}\n\nCANDIDATES\n{replace_surrogates(candidates)}",
+        shared=prefix,
     )
 
 
