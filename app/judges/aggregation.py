@@ -102,6 +102,14 @@ class UsableJudgement:
     slots: tuple[int, ...]
     """Each text's position in the presentation."""
     judge: str = ""
+    _samples: "list[tuple[CandidateGroup, GroupSample]]" = field(default_factory=list, compare=False, repr=False)
+
+    def build_sample(self, group: CandidateGroup) -> GroupSample:
+        """What this reading of a whole group says of it. Made once, though it is asked whenever the group is looked
+        at."""
+        if not self._samples or self._samples[0][0] is not group:
+            self._samples[:] = [(group, _build_sample(group, [(group, self)]))]
+        return self._samples[0][1]
 
     def order_by_slot(self, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(value for _, value in sorted(zip(self.slots, values, strict=True)))
@@ -195,6 +203,8 @@ def build_samples(group: CandidateGroup, parts: Sequence[PartReadings]) -> tuple
     """As many as every part has readings: the first of each together, then the second, and so on. Where parts are
     single texts, standings follow from the absolute values."""
     rounds = min(len(readings) for _, readings in parts)
+    if len(parts) == 1 and parts[0][0] is group and len(group.texts) > 1:
+        return tuple(reading.build_sample(group) for reading in parts[0][1])
     return tuple(
         _build_sample(group, [(part, readings[number]) for part, readings in parts]) for number in range(rounds)
     )

@@ -199,7 +199,7 @@ class Budget:
 
     def require_available(self, amount: Amount) -> None:
         """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
-        if not self._account.state.compute_remaining(self._config).covers(amount):
+        if self.is_limited and not self._account.state.compute_remaining(self._config).covers(amount):
             raise self._build_exhausted_error(amount)
 
     async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
