@@ -81,7 +81,6 @@ class _Line:
         self.waiting.remove(chosen)
         return chosen
 
-
     def _find_most_alike(self, oldest: _Waiting) -> _Waiting:
         """A hash stands for all that comes before it too, so one look tells that a beginning shares more."""
         chosen, shared = oldest, _count_shared(oldest.beginning, self.last)

@@ -95,4 +95,4 @@ def _name_place(place: int) -> str:
 
 
 def _encode_letters(data: bytes) -> str:
-    return base64.b32encode(data).decode().lower()[:_ID_LENGTH]
+    return base64.b32encode(data[:_ID_LENGTH]).decode().lower()[:_ID_LENGTH]

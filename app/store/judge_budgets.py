@@ -113,7 +113,9 @@ def _build_budget_query() -> Select[Any]:
 
 
 _SELECT_BUDGET_STATE: Final = PreparedStatement(lambda _: _build_budget_query())
-_DELETE_HOLD: Final = PreparedStatement(lambda _: delete(judge_holds).where(judge_holds.c.hold == bindparam("released")))
+_DELETE_HOLD: Final = PreparedStatement(
+    lambda _: delete(judge_holds).where(judge_holds.c.hold == bindparam("released"))
+)
 
 
 def _parse_budget_state(values: list[float]) -> BudgetState:

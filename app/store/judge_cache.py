@@ -15,8 +15,8 @@ from app.store import judge_budgets, judge_limits
 from app.store.database import Database, insert_new
 from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
-from app.store.quota_store import charge_key
 from app.store.prepared_statements import PreparedStatement, Value
+from app.store.quota_store import charge_key
 from app.store.rows import decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
