@@ -40,10 +40,7 @@ async def measure(choose: Callable[[GoldCase], Sequence[str]]) -> dict[str, floa
         candidates = tuple(gold.build_candidate(f"c{place}", text) for place, text in enumerate(texts))
         found = await OfflineJudge().judge(build_check_request(gold, RUBRIC, candidates))
         lengths += centre([float(len(text.split())) for text in texts])
-        scores = [
-            {**each.scores, "absolute": compute_absolute_score(RUBRIC, each.scores)}
-            for each in found.verdicts
-        ]
+        scores = [{**each.scores, "absolute": compute_absolute_score(RUBRIC, each.scores)} for each in found.verdicts]
         for name in scores[0]:
             values.setdefault(name, []).extend(centre([score[name] or 0.0 for score in scores]))
     return {name: correlate(lengths, listed) for name, listed in values.items()}

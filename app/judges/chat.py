@@ -153,7 +153,7 @@ class ChatJudge:
         began = clock()
         spent = ReadingCost(hold)
         answer, error, failure = await self._answer_within_deadline(
-            question.request, _build_messages(question.prompt), spent
+            question.request, build_messages(question.prompt), spent
         )
         judgement = Judgement(
             judge=self.name,
@@ -245,5 +245,5 @@ def _parse_response_text(
     return parse_answer(text, request, config.verdict_form)
 
 
-def _build_messages(told: JudgePrompt) -> list[PromptMessage]:
+def build_messages(told: JudgePrompt) -> list[PromptMessage]:
     return [{"role": "system", "content": told.system}, {"role": "user", "content": told.user}]
