@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from app.domain.judging import Defect, Rubric, RubricCriterion, Verdict
 from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
@@ -41,9 +42,15 @@ def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
     Weights of criteria that do not apply are distributed over the others in proportion."""
     return tuple(
-        Criterion(name=criterion.name, value=value, weight=weight, note=_explain_unmet(criterion, values))
+        _build_criterion(criterion.name, value, weight, _explain_unmet(criterion, values))
         for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
     )
+
+
+@lru_cache(maxsize=4096)
+def _build_criterion(name: str, value: float | None, weight: float, note: str) -> Criterion:
+    """Kept, since judges give few different numbers."""
+    return Criterion(name=name, value=value, weight=weight, note=note)
 
 
 def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -> float:

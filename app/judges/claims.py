@@ -126,7 +126,7 @@ def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
         for claim in claims[:_MOST_EXPLAINED]
     ]
     reported = [{defect.code for defect in verdict.defects} for verdict in verdicts]
-    for rule in rubric.defects:
+    for rule in rubric.defects if any(reported) else ():
         count = sum(rule.code in codes for codes in reported)
         if rule.bounds is not None and rule.bounds.criterion == rubric.claims.criterion and count:
             told.append(

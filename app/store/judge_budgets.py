@@ -40,7 +40,7 @@ def record_spending(connection: Connection, judgement: Judgement, hold: str, sta
     spent: dict[str, Value] = {
         "judge": judgement.judge,
         "day": stamp // MICROSECONDS_PER_DAY,
-        **Spending().add_judgement(judgement).model_dump(),
+        **dict(Spending.of_judgement(judgement)),
     }
     _ADD_SPENDING.run(connection, **spent)
     return release_reservation(connection, judgement.judge, hold, stamp)

@@ -18,9 +18,8 @@ _MOST_COPIED_SHARE: Final = 0.8
 
 
 def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
-    said = to_spoken_form(facts.player_said)
-    terms = (term for secret in facts.secrets for term in secret.terms)
-    return any(reply.mentions(term) and not contains_words(said, term) for term in terms)
+    terms = tuple(term for secret in facts.secrets for term in secret.terms)
+    return _says_first(reply, terms, facts.player_said)
 
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
@@ -52,8 +51,20 @@ def _list_word_forms(term: str) -> tuple[str, ...]:
 
 def introduces_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
     """Words that the player used are allowed: the character may ask what they mean."""
-    said = to_spoken_form(facts.player_said)
-    return any(reply.mentions(word) and not contains_words(said, word) for word in facts.forbidden_words)
+    return _says_first(reply, facts.forbidden_words, facts.player_said)
+
+
+def _says_first(reply: Reply, terms: tuple[str, ...], player_said: str) -> bool:
+    """Whether the reply has a term that the player had not said."""
+    return any(term in reply.padded_words for term in _list_unsaid_terms(terms, player_said))
+
+
+@lru_cache(maxsize=256)
+def _list_unsaid_terms(terms: tuple[str, ...], player_said: str) -> tuple[str, ...]:
+    """In the form of `Reply.padded_words`. Cached, because all candidates of a group share them."""
+    said = to_spoken_form(player_said)
+    spoken = (to_spoken_form(term) for term in terms)
+    return tuple(term for term in spoken if not term.isspace() and term not in said)
 
 
 def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
