@@ -104,12 +104,12 @@ def build_unsupported_defects(rubric: Rubric, claims: Sequence[Claim]) -> tuple[
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
 
-def find_misused_null(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
-    """A problem when candidates have claims although the criterion of claims is null."""
+def find_misused_null(verdicts: Mapping[str, Verdict], rubric: Rubric) -> str | None:
+    """By the letters of candidates. A problem when candidates have claims although the criterion of claims is null."""
     if rubric.claims is None:
         return None
     criterion = rubric.claims.criterion
-    claiming = [each.candidate for each in verdicts if each.claims and each.scores.get(criterion, 0.0) is None]
+    claiming = [name for name, each in verdicts.items() if each.claims and each.scores.get(criterion, 0.0) is None]
     if not claiming:
         return None
     return f"{criterion} is null although {', '.join(claiming)} claims something: it then applies to every candidate"

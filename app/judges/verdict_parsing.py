@@ -138,17 +138,17 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     entries = _parse_entries(found, tuple(texts), problems)
     ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
     sources = normalise_sources(request)
-    verdicts = tuple(
-        _parse_verdict(name, entries[name], texts[name], request.rubric, sources, problems)
+    verdicts = {
+        name: _parse_verdict(name, ids[name], entries[name], texts[name], request.rubric, sources, problems)
         for name in texts
         if name in entries
-    )
+    }
     problems += _find_uneven_criteria(verdicts, request.rubric)
     problems += filter(None, [find_misused_null(verdicts, request.rubric)])
     if problems:
         return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
     return JudgeAnswer(
-        tuple(verdict.model_copy(update={"candidate": ids[verdict.candidate]}) for verdict in verdicts),
+        tuple(verdicts.values()),
         tuple(tuple(ids[letter] for letter in tier) for tier in ranking),
     )
 
@@ -195,6 +195,7 @@ def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tu
 
 def _parse_verdict(
     name: str,
+    candidate: str,
     entry: Mapping[str, object],
     text: str,
     rubric: Rubric,
@@ -215,7 +216,7 @@ def _parse_verdict(
     if dropped:
         remarks.append(f"(Not counted: {'; '.join(dropped[:_MOST_PROBLEMS])}.)")
     return Verdict(
-        candidate=name,
+        candidate=candidate,
         evidence=evidence,
         claims=claims,
         defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
@@ -261,10 +262,10 @@ def _parse_number(value: object) -> float | None:
     return float(value)
 
 
-def _find_uneven_criteria(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:
+def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
     """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
     for criterion in rubric.criteria:
-        given = {each.candidate: each.scores[criterion.name] for each in verdicts if criterion.name in each.scores}
+        given = {name: each.scores[criterion.name] for name, each in verdicts.items() if criterion.name in each.scores}
         without = [name for name, score in given.items() if score is None]
         if 0 < len(without) < len(given):
             yield (
