@@ -264,12 +264,12 @@ def _parse_number(value: object) -> float | None:
 
 def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
     """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
-    for criterion in rubric.criteria:
-        given = {name: each.scores[criterion.name] for name, each in verdicts.items() if criterion.name in each.scores}
-        without = [name for name, score in given.items() if score is None]
+    for name in (criterion.name for criterion in rubric.criteria):
+        given = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
+        without = [letter for letter, score in given.items() if score is None]
         if 0 < len(without) < len(given):
             yield (
-                f"{criterion.name} is null for {', '.join(without)} and a number for others: null is for a criterion "
+                f"{name} is null for {', '.join(without)} and a number for others: null is for a criterion "
                 "that applies to none of the candidates"
             )
 
