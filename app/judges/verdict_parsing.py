@@ -147,10 +147,7 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     problems += filter(None, [find_misused_null(verdicts, request.rubric)])
     if problems:
         return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
-    return JudgeAnswer(
-        tuple(verdicts.values()),
-        tuple(tuple(ids[letter] for letter in tier) for tier in ranking),
-    )
+    return JudgeAnswer(tuple(verdicts.values()), tuple(tuple(ids[letter] for letter in tier) for tier in ranking))
 
 
 def _parse_entries(
