@@ -42,14 +42,7 @@ def main() -> None:
     atropos.report()
     print()
     retrieval.main()
-    judged = judging.measure()
-    print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
-    print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")
-    p99, most = (judged.lag(share) * 1e3 for share in (0.99, 1.0))
-    print(f"  event loop late, p99 / most  {p99:.0f} / {most:.0f} ms   (at most 50 ms is wanted)")
-    p99, most = (judged.own_lag(share) * 1e3 for share in (0.99, 1.0))
-    print(f"  of that by its own CPU time  {p99:.0f} / {most:.0f} ms")
-    print(f"  CPU per call                 {judged.cpu_seconds / judged.calls * 1e3:8.2f} ms")
+    print("", f"{judging.GROUPS} groups of {judging.GROUP_SIZE}", *judging.report([judging.measure()]), sep="\n")
     print("", *judge_calls.report(judge_calls.measure()), sep="\n")
 
 

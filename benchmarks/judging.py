@@ -1,28 +1,47 @@
-"""500 groups of 8 before a judge that takes a second: what waiting costs beyond the judge's own time."""
+"""500 groups of 8 before a judge that takes a second: what waiting costs beyond the judge's own time, and what of the
+processor time is ours. `python -m benchmarks.judging [GROUPS]` takes turns, 3 rounds at 64 and at 256 calls at once.
+
+Each round has two halves. The first scores the groups whole: gates, prompts, limits, budget, the call, the verdict,
+the rewards, and the rows that are stored before a verdict counts. The second sends the very bodies of the first through
+the same client (`app.inference.connection`, the `openai` package over aiohttp), as many at once, to the same server,
+and reads nothing of the replies. Processor time is that of this whole process, all threads, user and system, divided by
+the calls of each half. **Ours** is the first less the second. The pulse that tells how late the event loop is beats in
+both. A few groups go first and are not counted: they import the client and compile the gates' patterns, once a process.
+"""
 
 import asyncio
 import contextlib
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Final
 
 import uvloop
+from pydantic import JsonValue
 
 from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion
+from app.domain.tasks import Completion, Task
 from app.envs.npc_arena.environment import NpcArena
+from app.inference.connection import Connection
 from app.judges.caching_judge import CachingJudge
+from app.judges.chat import ChatJudge, build_messages
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import ConfiguredPanels
+from app.judges.request_form import build_body
+from app.judges.server_traits import build_request_form
 from app.ports.environment import Tools
 from app.service.group_scoring import start_each
 from app.store.store import Store
@@ -33,6 +52,12 @@ from tests.support.serving import ROOT
 GROUPS = 500
 GROUP_SIZE = 8
 CONCURRENCY = 64
+WIDTHS: Final = (64, 256)
+ROUNDS: Final = 3
+WARMING_GROUPS: Final = 4
+WALL_WANTED: Final[Mapping[int, float]] = {64: 1.08, 256: 1.3}
+OURS_WANTED: Final = 0.0025
+LATE_WANTED: Final = 0.05
 TICK_SECONDS = 0.005
 
 WORDS = (
@@ -43,9 +68,13 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Judged:
+    at_once: int
     calls: int
     seconds: float
     cpu_seconds: float
+    """Of a call, all of it."""
+    client_cpu_seconds: float
+    """Of a call, the client alone with the same bodies."""
     lags: tuple[float, ...]
     """Seconds by which a timer of the event loop was late, each time it was looked at."""
     own_lags: tuple[float, ...]
@@ -55,11 +84,15 @@ class Judged:
 
     @property
     def ideal_seconds(self) -> float:
-        return self.calls / CONCURRENCY * slow_judge.SECONDS
+        return self.calls / self.at_once * slow_judge.SECONDS
 
     @property
     def factor(self) -> float:
         return self.seconds / self.ideal_seconds
+
+    @property
+    def own_cpu_seconds(self) -> float:
+        return self.cpu_seconds - self.client_cpu_seconds
 
     def lag(self, share: float) -> float:
         return _ranked(self.lags, share)
@@ -96,13 +129,26 @@ class Pulse:
             self.own_lags.append(min(late, time.thread_time() - cpu))
 
 
-def measure(groups: int = GROUPS) -> Judged:
+class NotingJudge:
+    """Keeps what it is asked, to send the same again."""
+
+    def __init__(self, judge: CachingJudge) -> None:
+        self.name, self.model, self.digest, self.pace = judge.name, judge.model, judge.digest, judge.pace
+        self.asked: list[JudgeRequest] = []
+        self._judge = judge
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        self.asked.append(request)
+        return await self._judge.judge(request)
+
+
+def measure(groups: int = GROUPS, at_once: int = CONCURRENCY) -> Judged:
     with (
         tempfile.TemporaryDirectory() as folder,
         judge_server() as url,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_measured(url, Path(folder) / "judging.db", groups))
+        return runner.run(_measured(url, Path(folder) / "judging.db", groups, at_once))
 
 
 @contextlib.contextmanager
@@ -116,30 +162,69 @@ def judge_server() -> Iterator[str]:
             process.terminate()
 
 
-async def _measured(url: str, database: Path, groups: int) -> Judged:
+async def _measured(url: str, database: Path, groups: int, at_once: int) -> Judged:
     store = Store.open(f"sqlite:///{database}", MIGRATIONS)
-    config = ChatJudgeConfig(name="slow", base_url=url, model="slow", max_concurrency=CONCURRENCY)
+    config = ChatJudgeConfig(name="slow", base_url=url, model="slow", max_concurrency=at_once)
     judge = build_chat_judges([config], {}, store.judge_cache)["slow"]
     assert isinstance(judge, CachingJudge)
+    noting = NotingJudge(judge)
     arena = NpcArena.open(ConfiguredDatasets({}))
-    panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).build_panel("npc_arena", ScoringOptions())
-    size = arena.size("train", arena.Params()) or groups
-    given = [(arena.task("train", index % size, arena.Params()), write_completions(index)) for index in range(groups)]
+    tools = Tools(
+        panel=ConfiguredPanels({"slow": noting}, {}, fallback=("slow",)).build_panel("npc_arena", ScoringOptions())
+    )
+    *given, last = [_give_group(arena, index) for index in range(groups + WARMING_GROUPS + 1)]
     tune_garbage_collection()  # as the service does it
     pulse = Pulse()
     try:
+        await _score(arena, given[groups:], tools)
+        await arena.score(*last, tools)
+        noting.asked.clear()
+        before = judge.report().spent.calls
         async with pulse.beating():
             await asyncio.sleep(0.1)
             pulse.lags.clear()
             pulse.own_lags.clear()
             began, cpu = time.perf_counter(), time.process_time()
-            scores = await asyncio.gather(*await start_each(arena.score(*one, Tools(panel=panel)) for one in given))
+            scores = await _score(arena, given[:groups], tools)
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            calls, lags = judge.report().spent.calls - before, (tuple(pulse.lags), tuple(pulse.own_lags))
+            client = await _measure_client(config, noting.asked, at_once)
     finally:
-        calls = judge.report().spent.calls
         await judge.close()
         await store.close()
-    return Judged(calls, seconds, cpu, tuple(pulse.lags), tuple(pulse.own_lags), _judged(scores))
+    return Judged(at_once, calls, seconds, cpu / calls, client, *lags, _judged(scores))
+
+
+def _give_group(arena: NpcArena, index: int) -> tuple[Task, list[Completion]]:
+    size = arena.size("train", arena.Params())
+    return arena.task("train", index % size, arena.Params()), write_completions(index)
+
+
+async def _score(
+    arena: NpcArena, given: Sequence[tuple[Task, list[Completion]]], tools: Tools
+) -> Sequence[Sequence[Score]]:
+    return await asyncio.gather(*await start_each(arena.score(*one, tools) for one in given))
+
+
+async def _measure_client(config: ChatJudgeConfig, asked: Sequence[JudgeRequest], at_once: int) -> float:
+    """Processor seconds of a call."""
+    build = partial(_build_body, ChatJudge(config), config)
+    bodies = iter(list(map(build, asked)))
+    async with contextlib.aclosing(Connection(config.endpoint)) as connection:
+
+        async def send_next() -> None:
+            for body in bodies:
+                await connection.post(body)
+
+        await connection.post(_build_body(ChatJudge(config), config, asked[0]))
+        began = time.process_time()
+        await asyncio.gather(*(send_next() for _ in range(at_once)))
+        return (time.process_time() - began) / len(asked)
+
+
+def _build_body(judge: ChatJudge, config: ChatJudgeConfig, request: JudgeRequest) -> dict[str, JsonValue]:
+    messages = build_messages(judge.build_question(request).prompt)
+    return build_body(build_request_form(config), messages, request, config)
 
 
 def write_completions(index: int) -> list[Completion]:
@@ -153,3 +238,38 @@ def write_completions(index: int) -> list[Completion]:
 
 def _judged(scores: Sequence[Sequence[Score]]) -> int:
     return sum(bool(score.judges) for group in scores for score in group)
+
+
+def report(rounds: Sequence[Judged]) -> Iterator[str]:
+    """Of rounds with the same number of calls at once."""
+    first = rounds[0]
+    yield f"{first.at_once} calls at once, a judge of {slow_judge.SECONDS:g} s, {len(rounds)} rounds: median (range)"
+    yield f"  wall time / ideal of {first.calls} calls {_describe([each.factor for each in rounds], 1, '')}" + (
+        f"   (at most {WALL_WANTED[first.at_once]:g} is wanted)" if first.at_once in WALL_WANTED else ""
+    )
+    ours = _describe([each.own_cpu_seconds for each in rounds], 1e3, " ms")
+    yield f"  CPU of a call, ours           {ours}   (at most {OURS_WANTED * 1e3:g} ms is wanted)"
+    yield f"  CPU of a call, the client     {_describe([each.client_cpu_seconds for each in rounds], 1e3, ' ms')}"
+    for share, what in ((0.99, "99 of 100 looks"), (1.0, "at most")):
+        own = _describe([each.own_lag(share) for each in rounds], 1e3, " ms")
+        late = _describe([each.lag(share) for each in rounds], 1e3, " ms")
+        wanted = f"   (at most {LATE_WANTED * 1e3:g} ms is wanted)" if share == 1.0 else ""
+        yield f"  late by its own CPU time, {what:<15} {own}{wanted}; by the clock {late}"
+
+
+def _describe(values: Sequence[float], scale: float, unit: str) -> str:
+    low, middle, high = (scale * value for value in (min(values), median(values), max(values)))
+    return f"{middle:.3g}{unit} ({low:.3g} to {high:.3g})" if len(values) > 1 else f"{middle:.3g}{unit}"
+
+
+def main() -> None:
+    groups = int(sys.argv[1]) if len(sys.argv) > 1 else GROUPS
+    print(f"{groups} groups of {GROUP_SIZE}; load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    judged = [measure(groups, width) for _ in range(ROUNDS) for width in WIDTHS]
+    for width in WIDTHS:
+        print(*report([each for each in judged if each.at_once == width]), sep="\n")
+    print(f"load after: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from app.cli.judge_questions import load_packaged_specimens
-from app.domain.rewards import build_criteria, compute_absolute
+from app.domain.rewards import compute_absolute_score
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.lexical import split_sentences
@@ -40,10 +40,7 @@ async def measure(choose: Callable[[GoldCase], Sequence[str]]) -> dict[str, floa
         candidates = tuple(gold.build_candidate(f"c{place}", text) for place, text in enumerate(texts))
         found = await OfflineJudge().judge(build_check_request(gold, RUBRIC, candidates))
         lengths += centre([float(len(text.split())) for text in texts])
-        scores = [
-            {**each.scores, "absolute": compute_absolute(build_criteria(RUBRIC, each.scores))}
-            for each in found.verdicts
-        ]
+        scores = [{**each.scores, "absolute": compute_absolute_score(RUBRIC, each.scores)} for each in found.verdicts]
         for name in scores[0]:
             values.setdefault(name, []).extend(centre([score[name] or 0.0 for score in scores]))
     return {name: correlate(lengths, listed) for name, listed in values.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from pydantic import BaseModel, JsonValue
@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic.main import IncEx
 
 from app.characters.schema import CharacterSheet, LoreFact, Meta
-from app.domain.values import Frozen
+from app.domain.values import Frozen, SameObject
 
 
 class CharacterCard(Frozen):
@@ -55,8 +55,15 @@ def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> d
 
 
 def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """Everything to judge by. Left out are fields for tests of judges, for listings and for retrieval, the lorebook,
-    whose activated entries are passed separately, and probes, which are passed with those of the scene."""
+    """Everything to judge by. Nobody changes it, since all scenes of a character share it. Left out are fields for
+    tests of judges, for listings and for retrieval, the lorebook, whose activated entries are passed separately, and
+    probes, which are passed with those of the scene."""
+    return _dump_for_judges(SameObject(sheet))
+
+
+@lru_cache(maxsize=512)
+def _dump_for_judges(kept: SameObject[CharacterSheet]) -> dict[str, JsonValue]:
+    sheet = kept.value
     shown: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude=_find_hidden_fields(sheet))
     shown["lore_facts"] = [fact.model_dump(mode="json", include=_get_shown_fields(fact)) for fact in sheet.lore_facts]
     if not sheet.actions.allowed:

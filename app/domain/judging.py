@@ -207,9 +207,13 @@ class Spending(Frozen):
         mine, more = dict(self), dict(other)
         return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
 
-    def add_judgement(self, judgement: Judgement) -> "Spending":
+    @classmethod
+    def of_judgement(cls, judgement: Judgement) -> "Spending":
         used = {name: getattr(judgement, name) or 0 for name in Spending.model_fields if name != "readings"}
-        return self + Spending(readings=1, **used)
+        return cls(readings=1, **used)
+
+    def add_judgement(self, judgement: Judgement) -> "Spending":
+        return self + Spending.of_judgement(judgement)
 
 
 class JudgeReport(Frozen):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from app.domain.judging import Defect, Rubric, RubricCriterion, Verdict
 from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
@@ -18,8 +19,10 @@ def combine(gate: float, absolute: float, relative: float, relative_weight: floa
     return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
 
 
-def apply_bounds(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
+def apply_bounds(rubric: Rubric, verdict: Verdict) -> Mapping[str, float | None]:
     """The scores of one judgement, limited by the defects that it reports."""
+    if not verdict.defects:
+        return verdict.scores
     reported = {defect.code for defect in verdict.defects}
     scores = dict(verdict.scores)
     for bound in (rule.bounds for rule in rubric.defects if rule.code in reported and rule.bounds is not None):
@@ -38,28 +41,48 @@ def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
 def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
     Weights of criteria that do not apply are distributed over the others in proportion."""
-    unmet = {criterion.name: _explain_unmet(criterion, values) for criterion in rubric.criteria}
-    met = {name: 0.0 if unmet[name] else values.get(name) for name in unmet}
-    applicable = math.fsum(c.weight for c in rubric.criteria if met[c.name] is not None)
     return tuple(
-        Criterion(
-            name=criterion.name,
-            value=met[criterion.name],
-            weight=0.0 if met[criterion.name] is None or applicable == 0 else criterion.weight / applicable,
-            note=unmet[criterion.name],
-        )
-        for criterion in rubric.criteria
+        _build_criterion(criterion.name, value, weight, _explain_unmet(criterion, values))
+        for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
     )
+
+
+@lru_cache(maxsize=4096)
+def _build_criterion(name: str, value: float | None, weight: float, note: str) -> Criterion:
+    """Kept, since judges give few different numbers."""
+    return Criterion(name=name, value=value, weight=weight, note=note)
+
+
+def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -> float:
+    """As `compute_absolute` of `build_criteria`, without the criteria."""
+    weighed = _weigh_criteria(rubric, values)
+    return min(1.0, math.fsum([weight * value for value, weight in weighed if value is not None]))
+
+
+def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
+    """Per criterion the value that counts, and its weight."""
+    met = [0.0 if _is_unmet(criterion, values) else values.get(criterion.name) for criterion in rubric.criteria]
+    applicable = math.fsum([c.weight for c, value in zip(rubric.criteria, met, strict=True) if value is not None])
+    return [
+        (value, 0.0 if value is None or applicable == 0 else criterion.weight / applicable)
+        for criterion, value in zip(rubric.criteria, met, strict=True)
+    ]
+
+
+def _is_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> bool:
+    """Whether the criterion counts as 0 although it has a value."""
+    needed = criterion.requires
+    if needed is None or values.get(criterion.name) is None:
+        return False
+    return (values.get(needed.criterion) or 0.0) < needed.at_least
 
 
 def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> str:
     """Why the criterion counts as 0 although it has a value; empty if it does not."""
     value, needed = values.get(criterion.name), criterion.requires
-    if value is None or needed is None:
+    if value is None or needed is None or not _is_unmet(criterion, values):
         return ""
     found = values.get(needed.criterion) or 0.0
-    if found >= needed.at_least:
-        return ""
     return (
         f"judged {value:.2f}, counts as 0: {needed.criterion} is {found:.2f} and must be at least {needed.at_least:g}"
     )

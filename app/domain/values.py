@@ -2,7 +2,7 @@
 
 import math
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic_core import CoreSchema
@@ -72,6 +72,25 @@ def _require_finite_json(value: JsonValue) -> JsonValue:
 
 FiniteJson = Annotated[JsonValue, AfterValidator(_require_finite_json)]
 """JSON without NaN, infinities, lone surrogates or depth beyond MAX_JSON_DEPTH."""
+
+
+ValueT = TypeVar("ValueT")
+
+
+class SameObject(Generic[ValueT]):
+    """The key of a cache by identity, for what is never changed and takes long to compare. It keeps its object, so that
+    no other gets the same id."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: ValueT) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameObject) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 class Described(BaseModel):

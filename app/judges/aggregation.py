@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
-from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
+from app.domain.rewards import apply_bounds, compute_absolute_score
 from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
 from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value, space_as_normal
@@ -50,6 +51,19 @@ class CandidateGroup:
         distinct = tuple(sorted(set(texts)))
         return cls(case, distinct, derive_opaque_ids(case.key, distinct), own or {}, hints or {}, episodes or {})
 
+    @cached_property
+    def _candidates(self) -> Mapping[str, Candidate]:
+        return {
+            text: Candidate(
+                id=self.ids[text],
+                text=text,
+                own=self.own.get(text, ""),
+                hints=self.hints.get(text, ()),
+                messages=self.episodes.get(text, ()),
+            )
+            for text in self.texts
+        }
+
     def select_texts(self, texts: Iterable[str]) -> "CandidateGroup":
         """A part of the group with some of its texts, under the same ids."""
         chosen = tuple(sorted(texts))
@@ -61,22 +75,14 @@ class CandidateGroup:
         return tuple(where[text] for text in part.texts)
 
     def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0, *, mirrored: bool = True) -> JudgeRequest:
-        return JudgeRequest(
+        # not validated: its parts are, and checking a rubric again takes longer than all the rest
+        return JudgeRequest.model_construct(
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
             sources=self.case.sources,
             language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
-            candidates=tuple(
-                Candidate(
-                    id=self.ids[text],
-                    text=text,
-                    own=self.own.get(text, ""),
-                    hints=self.hints.get(text, ()),
-                    messages=self.episodes.get(text, ()),
-                )
-                for text in order
-            ),
+            candidates=tuple(map(self._candidates.__getitem__, order)),
             mode=mode,
             mirrored=mirrored,
             vote=vote,
@@ -84,7 +90,7 @@ class CandidateGroup:
         )
 
     def compute_absolutes(self, values: Sequence[Values]) -> tuple[float, ...]:
-        return tuple(compute_absolute(build_criteria(self.case.rubric, each)) for each in values)
+        return tuple(compute_absolute_score(self.case.rubric, each) for each in values)
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,14 @@ class UsableJudgement:
     slots: tuple[int, ...]
     """Each text's position in the presentation."""
     judge: str = ""
+    _samples: "list[tuple[CandidateGroup, GroupSample]]" = field(default_factory=list, compare=False, repr=False)
+
+    def build_sample(self, group: CandidateGroup) -> GroupSample:
+        """What this reading of a whole group says of it. Made once, though it is asked whenever the group is looked
+        at."""
+        if not self._samples or self._samples[0][0] is not group:
+            self._samples[:] = [(group, _build_sample(group, [(group, self)]))]
+        return self._samples[0][1]
 
     def order_by_slot(self, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(value for _, value in sorted(zip(self.slots, values, strict=True)))
@@ -189,6 +203,8 @@ def build_samples(group: CandidateGroup, parts: Sequence[PartReadings]) -> tuple
     """As many as every part has readings: the first of each together, then the second, and so on. Where parts are
     single texts, standings follow from the absolute values."""
     rounds = min(len(readings) for _, readings in parts)
+    if len(parts) == 1 and parts[0][0] is group and len(group.texts) > 1:
+        return tuple(reading.build_sample(group) for reading in parts[0][1])
     return tuple(
         _build_sample(group, [(part, readings[number]) for part, readings in parts]) for number in range(rounds)
     )
@@ -278,11 +294,15 @@ def drop_uneven_criteria(values: Sequence[Values]) -> tuple[Values, ...]:
     all texts share; with different criteria per text rewards would not be comparable."""
     names = set(chain.from_iterable(values))
     uneven = {name for name in names if any(each.get(name) is None for each in values)}
+    if not uneven:
+        return tuple(values)
     return tuple({name: None if name in uneven else value for name, value in each.items()} for each in values)
 
 
 def average_values(values: Sequence[Values]) -> Values:
     """Per criterion the mean of the known values; null when there are none."""
+    if len(values) == 1:
+        return values[0]
     names = dict.fromkeys(chain.from_iterable(values))
     known = {name: [value for each in values if (value := each.get(name)) is not None] for name in names}
     return {name: mean(listed) if listed else None for name, listed in known.items()}

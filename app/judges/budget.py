@@ -5,6 +5,7 @@ import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetConfig, BudgetState, Reservation
@@ -162,9 +163,13 @@ RECORDING_SECONDS: Final = 60.0
 """How long a judgement may take to be stored after its deadline. Then its reservation counts as lost."""
 
 
+_PROCESS: Final = uuid.uuid4().hex[:20]
+_numbers: Final = count()
+
+
 def create_reservation_id() -> str:
-    """An id for the reservation of one judgement."""
-    return uuid.uuid4().hex
+    """An id for the reservation of one judgement, different in every process."""
+    return f"{_PROCESS}{next(_numbers):012x}"
 
 
 class Budget:
@@ -188,15 +193,19 @@ class Budget:
     def left_tokens(self) -> int | None:
         return self._account.state.compute_remaining(self._config).tokens
 
+    @property
+    def is_limited(self) -> bool:
+        return self._config != NO_BUDGET
+
     def require_available(self, amount: Amount) -> None:
         """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
-        if not self._account.state.compute_remaining(self._config).covers(amount):
+        if self.is_limited and not self._account.state.compute_remaining(self._config).covers(amount):
             raise self._build_exhausted_error(amount)
 
     async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
         """Reserves `amount` for the next call of a judgement that has `used` something before. Waits while only calls
         in flight, of any process, stand against it: they may turn out cheaper."""
-        if self._config == NO_BUDGET:
+        if not self.is_limited:
             return
         self._asked_for.add(hold)
         wanted = Reservation(id=hold, judge=self._judge, used=used, open=amount, seconds=self._seconds)
@@ -219,6 +228,10 @@ class Budget:
             Reservation(id=hold, judge=self._judge, used=used, open=NO_AMOUNT, seconds=self._seconds)
         )
         self._settled.set()
+
+    def find_reservation(self, hold: str) -> str:
+        """`hold` where something was reserved under it, else nothing."""
+        return hold if hold in self._asked_for else ""
 
     async def release(self, hold: str) -> None:
         """Releases the reservation of a judgement that made no call."""

@@ -17,10 +17,8 @@ from app.ports.judges import (
     Judge,
     JudgeCache,
     PricedJudge,
-    ReadingPace,
     RepeatingJudge,
     ReportingJudge,
-    RewardJudge,
     can_write,
     get_pace,
     gives_rewards,
@@ -87,6 +85,9 @@ class CachingJudge:
         self.name = judge.name
         self.model = judge.model
         self.digest = judge.digest
+        self.gives_rewards = gives_rewards(judge)
+        self.writes = can_write(judge)
+        self.pace = get_pace(judge)
         self._judge = judge
         self._memory = memory
         self._refreshing: asyncio.Task[None] | None = None
@@ -95,20 +96,8 @@ class CachingJudge:
         self._hits = 0
 
     @property
-    def pace(self) -> ReadingPace:
-        return get_pace(self._judge)
-
-    @property
     def repeats_itself(self) -> bool:
         return isinstance(self._judge, RepeatingJudge) and self._judge.repeats_itself
-
-    @property
-    def writes(self) -> bool:
-        return can_write(self._judge)
-
-    @property
-    def gives_rewards(self) -> bool:
-        return isinstance(self._judge, RewardJudge) and self._judge.gives_rewards
 
     def compute_most(self, input_tokens: int) -> float | None:
         return self._judge.compute_most(input_tokens) if isinstance(self._judge, PricedJudge) else None

@@ -38,6 +38,8 @@ async def settle_divided_caps(
     if view is None or view.is_complete:
         return report
     divided = [text for place, text in enumerate(group.texts) if _is_divided(group.case.rubric, view, place)]
+    if not divided:
+        return report
     parts = list(_split_divided(judge, group, divided, mode))
     questions = [Question(part, _build_request(part, group, mode, votes)) for part in parts]
     answers = await ask_questions(judge, questions, has_answered=True)
@@ -53,6 +55,8 @@ async def settle_divided_caps(
 
 def _is_divided(rubric: Rubric, view: JudgeView, place: int) -> bool:
     readings = view.list_defect_reports(place)
+    if not any(readings):
+        return False
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     counted = _count_reported(readings)
     cap = min((_get_cap(rule) for rule in rubric.defects if rule.code in counted), default=1.0)

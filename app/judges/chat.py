@@ -1,7 +1,6 @@
 """A judge behind any OpenAI-compatible URL: one judgement, one deadline, one corrective retry."""
 
 import asyncio
-import json
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -93,7 +92,7 @@ class ChatJudge:
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """Takes milliseconds for a large prompt, so call it once per judgement."""
         told = build_prompt(request, self._config.verdict_form)
-        kept = json.dumps(_build_messages(told), ensure_ascii=False)
+        kept = told.encode()
         prompt_digest = digest_of_text(f"{self.digest} {kept}")
         ids = [candidate.id for candidate in request.candidates]  # the prompt has letters, cached verdicts have ids
         reading = digest([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
@@ -141,7 +140,7 @@ class ChatJudge:
             await self._line.budget.release(hold)
             return
         try:
-            self.account.update_state(await self._memory.put(judgement, hold))
+            self.account.update_state(await self._memory.put(judgement, self._line.budget.find_reservation(hold)))
         except StoreUnavailable:
             self.account.add_unwritten(judgement)
             raise
@@ -154,7 +153,7 @@ class ChatJudge:
         began = clock()
         spent = ReadingCost(hold)
         answer, error, failure = await self._answer_within_deadline(
-            question.request, _build_messages(question.prompt), spent
+            question.request, build_messages(question.prompt), spent
         )
         judgement = Judgement(
             judge=self.name,
@@ -246,5 +245,5 @@ def _parse_response_text(
     return parse_answer(text, request, config.verdict_form)
 
 
-def _build_messages(told: JudgePrompt) -> list[PromptMessage]:
+def build_messages(told: JudgePrompt) -> list[PromptMessage]:
     return [{"role": "system", "content": told.system}, {"role": "user", "content": told.user}]

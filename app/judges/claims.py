@@ -3,19 +3,30 @@
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.scores import Criterion
 from app.judges.text_normalisation import fold_text, replace_surrogates
 
+_LONGEST_CACHED: Final = 10_000
+"""Longest text, in characters, whose normalised form is cached."""
 _LEAST_WEIGHT: Final = 3
 """Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
 def normalise_quote(text: str) -> str:
     """Normalises white space, quotation marks and case."""
+    return _cached_quote(text) if len(text) <= _LONGEST_CACHED else _build_quote(text)
+
+
+def _build_quote(text: str) -> str:
     return " ".join(fold_text(text).split())
+
+
+_cached_quote: Final = lru_cache(maxsize=1024)(_build_quote)
+"""Cached, since every reading of a group quotes the same texts and cites the same events."""
 
 
 def occurs_in(quote: str, said: str) -> bool:
@@ -93,12 +104,12 @@ def build_unsupported_defects(rubric: Rubric, claims: Sequence[Claim]) -> tuple[
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
 
-def find_misused_null(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
-    """A problem when candidates have claims although the criterion of claims is null."""
+def find_misused_null(verdicts: Mapping[str, Verdict], rubric: Rubric) -> str | None:
+    """By the letters of candidates. A problem when candidates have claims although the criterion of claims is null."""
     if rubric.claims is None:
         return None
     criterion = rubric.claims.criterion
-    claiming = [each.candidate for each in verdicts if each.claims and each.scores.get(criterion, 0.0) is None]
+    claiming = [name for name, each in verdicts.items() if each.claims and each.scores.get(criterion, 0.0) is None]
     if not claiming:
         return None
     return f"{criterion} is null although {', '.join(claiming)} claims something: it then applies to every candidate"
@@ -115,7 +126,7 @@ def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
         for claim in claims[:_MOST_EXPLAINED]
     ]
     reported = [{defect.code for defect in verdict.defects} for verdict in verdicts]
-    for rule in rubric.defects:
+    for rule in rubric.defects if any(reported) else ():
         count = sum(rule.code in codes for codes in reported)
         if rule.bounds is not None and rule.bounds.criterion == rubric.claims.criterion and count:
             told.append(

@@ -163,11 +163,7 @@ class JudgeClient:
             await self.lease.slots.acquire(hash_beginnings(call.texts))
         try:
             await self._wait_for_server(deadline)  # the server may have sent a retry-after meanwhile
-            with deadline.extend_while_queued():
-                if self.lease.requests is not None:
-                    await self.lease.requests.take(1)
-                taken = 0.0 if self.lease.tokens is None else await self.lease.tokens.take(expected.tokens)
-                await self.budget.reserve(spent.hold, spent.compute_used(self._config.prices), expected)
+            taken = await self._take_rates_and_budget(expected, deadline, spent) if self._has_rates_or_budget else 0.0
             with self.breaker.track_call() as outcome:
                 reply = await self._exchange(call, outcome, deadline, spent, expected)
             used = spent.record_answer(reply.text, reply.usage, call.texts)
@@ -177,6 +173,19 @@ class JudgeClient:
             return reply
         finally:
             self.lease.release()
+
+    @property
+    def _has_rates_or_budget(self) -> bool:
+        return self.lease.requests is not None or self.lease.tokens is not None or self.budget.is_limited
+
+    async def _take_rates_and_budget(self, expected: Amount, deadline: Deadline, spent: ReadingCost) -> float:
+        """Returns the tokens taken."""
+        with deadline.extend_while_queued():
+            if self.lease.requests is not None:
+                await self.lease.requests.take(1)
+            taken = 0.0 if self.lease.tokens is None else await self.lease.tokens.take(expected.tokens)
+            await self.budget.reserve(spent.hold, spent.compute_used(self._config.prices), expected)
+        return taken
 
     async def _exchange(
         self, call: ServerCall, outcome: CallOutcome, deadline: Deadline, spent: ReadingCost, expected: Amount

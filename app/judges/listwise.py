@@ -23,7 +23,7 @@ from app.judges.aggregation import (
     build_samples,
     build_view,
 )
-from app.judges.presentation_order import arrange_circle, choose_first, list_mirrored_orders
+from app.judges.presentation_order import MirroredOrders, arrange_circle, choose_first, list_mirrored_orders
 from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
 from app.judges.ranks import (
     Pairings,
@@ -95,6 +95,13 @@ class _ChunkReading:
     """What was asked: judge, mode and order. The same again would be answered the same."""
     given: dict[int, list[UsableJudgement]] = field(default_factory=dict)
     """By judge, in the order in which they came."""
+    orders: MirroredOrders = ()
+
+    def list_orders(self, pairs: int) -> MirroredOrders:
+        """As `list_mirrored_orders`, of which each begins as the one before."""
+        if len(self.orders) < pairs:
+            self.orders = list_mirrored_orders(self.chunk.case.key, self.chunk.texts, pairs)
+        return self.orders
 
     def list_usable(self, *, in_pairs: bool) -> tuple[UsableJudgement, ...]:
         if not in_pairs:
@@ -199,14 +206,13 @@ class _GroupReading:
     def _plan(self, chunk: _ChunkReading, number: int) -> _Slot | None:
         """None when no order is left that its judge has not read. Two texts have two orders, and two forms in which
         they can be put."""
-        key, texts = chunk.chunk.case.key, chunk.chunk.texts
         turn, place = divmod(number, len(self._judges))
         pair, side = divmod(number, 2)
         if len(self._judges) % 2 == 0:  # a judge's second reading is the mirror of its first
             pair, side = turn // 2 * (len(self._judges) // 2) + place // 2, (place + turn) % 2
-        is_pair = len(texts) == 2
+        is_pair = len(chunk.chunk.texts) == 2
         pair = 0 if is_pair else pair
-        orders = list_mirrored_orders(key, texts, pair + 1)
+        orders = chunk.list_orders(pair + 1)
         if pair >= len(orders) or (is_pair and turn > 3):
             return None
         mode: Mode = "pairwise" if is_pair and turn > 1 else "listwise"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Judgement, JudgeRequest, Rubric
-from app.domain.rewards import apply_bounds, build_criteria, combine, compute_absolute, find_cap
+from app.domain.rewards import apply_bounds, combine, compute_absolute_score, find_cap
 from app.judges.aggregation import Values, average_values
 from app.judges.check_evidence import (
     CheckEvidence,
@@ -226,7 +226,7 @@ def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict
     for verdict in judgement.verdicts:
         gate = 0.0 if list_confirmed_flags(told[verdict.candidate], verdict.defects, request.rubric) else 1.0
         values = apply_bounds(request.rubric, verdict)
-        told_absolute = compute_absolute(build_criteria(request.rubric, values))
+        told_absolute = compute_absolute_score(request.rubric, values)
         absolute = gate * (verdict.scores.get(REWARD_CRITERION) or 0.0 if verdict.reward is not None else told_absolute)
         cap = find_cap(request.rubric, verdict.defects)
         reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)

@@ -7,7 +7,7 @@ from typing import Final
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
-from app.domain.rewards import apply_bounds, build_criteria, compute_absolute, find_cap
+from app.domain.rewards import apply_bounds, compute_absolute_score, find_cap
 from app.judges.claims import build_unsupported_defects
 from app.judges.event_mentions import EventMentions, EventWords
 from app.judges.gates.gate_registry import list_given_hints
@@ -71,10 +71,6 @@ def _describe_language(request: JudgeRequest) -> str:
     if request.language:
         return f"this is {request.language!r}"
     return "what is answered is in another, or too short to tell"
-
-
-def compute_absolute_score(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
-    return compute_absolute(build_criteria(rubric, scores))
 
 
 def _compute_worth(rubric: Rubric, verdict: Verdict) -> float:

@@ -12,6 +12,9 @@ from app.domain.judging import JudgeRequest
 
 _ID_LENGTH: Final = 5
 
+MirroredOrders = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""Pairs of an order and its reverse."""
+
 
 def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
     """One id per text, the same in every judgement of the group, for the record; judges see letters. `texts` are
@@ -47,9 +50,7 @@ def build_mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tu
     return shuffled, shuffled[::-1]
 
 
-def list_mirrored_orders(
-    key: str, texts: Sequence[str], pairs: int
-) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+def list_mirrored_orders(key: str, texts: Sequence[str], pairs: int) -> MirroredOrders:
     """Up to `pairs` mirrored orders of which none repeats another: two texts have one pair, three have three."""
     found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     number = 0
@@ -94,4 +95,4 @@ def _name_place(place: int) -> str:
 
 
 def _encode_letters(data: bytes) -> str:
-    return base64.b32encode(data).decode().lower()[:_ID_LENGTH]
+    return base64.b32encode(data[:_ID_LENGTH]).decode().lower()[:_ID_LENGTH]

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
+from app.domain.values import SameObject
 from app.judges.configuration import VerdictForm
 from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import replace_surrogates
@@ -19,6 +20,7 @@ from app.toolkit.templates import Template
 _BETWEEN: Final = " | "
 _SAID: Final = (("speaker", "text"), ("role", "content"))
 """Fields of a line of a conversation."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _BREAKS_LEFT_BY_JSON: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
@@ -28,16 +30,29 @@ def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[
     for name, value in fields.items():
         if is_empty(value):
             continue
-        if isinstance(value, dict):
-            yield f"{name}:"
-            yield from render_lines(value, " ")
-        elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-            records = [item for item in map(_drop_empty, value) if not is_empty(item)]
-            columns = _find_columns(records)
-            yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
-            yield from (f" - {_render_item(item, named=not columns)}" for item in records)
+        if isinstance(value, dict | list):
+            yield from _render_part(name, SameObject(value)) if indent else _iterate_field_lines(name, value, indent)
         else:
             yield f"{indent}{name}: {_render_value(value)}"
+
+
+@lru_cache(maxsize=1024)
+def _render_part(name: str, part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> tuple[str, ...]:
+    """Kept, since the scenes of a character share most parts of its sheet."""
+    return tuple(_iterate_field_lines(name, part.value, " "))
+
+
+def _iterate_field_lines(name: str, value: dict[str, JsonValue] | list[JsonValue], indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield f"{name}:"
+        yield from render_lines(value, " ")
+    elif any(isinstance(item, dict | list) for item in value):
+        records = [item for item in map(_drop_empty, value) if not is_empty(item)]
+        columns = _find_columns(records)
+        yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
+        yield from (f" - {_render_item(item, named=not columns)}" for item in records)
+    else:
+        yield f"{indent}{name}: {_render_value(value)}"
 
 
 def is_empty(value: JsonValue) -> bool:
@@ -56,7 +71,8 @@ def iterate_texts(value: JsonValue) -> Iterator[str]:
 
 def encode_text(text: str) -> str:
     """A JSON string on one line."""
-    return json.dumps(text, ensure_ascii=False).translate(_BREAKS_LEFT_BY_JSON)
+    written = _ENCODER.encode(text)
+    return written if written.isascii() else written.translate(_BREAKS_LEFT_BY_JSON)
 
 
 def _drop_empty(item: JsonValue) -> JsonValue:
@@ -139,6 +155,19 @@ TEMPLATES_DIGEST: Final = digest(
 class JudgePrompt:
     system: str
     user: str
+    shared: str = ""
+    """What `user` begins with in all readings of a group."""
+
+    def encode(self) -> str:
+        """Its messages as JSON."""
+        system, shared = _encode_shared(self.system), _encode_shared(self.shared)
+        user = f"{shared[:-1]}{_ENCODER.encode(self.user[len(self.shared) :])[1:]}"
+        return f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {user}}}]'
+
+
+@lru_cache(maxsize=256)
+def _encode_shared(text: str) -> str:
+    return _ENCODER.encode(text)
 
 
 @dataclass(frozen=True)
@@ -162,44 +191,26 @@ def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePro
         return JudgePrompt(_REFERENCES.render(kinds=request.wanted), replace_surrogates(request.brief))
     lettered = zip(assign_letters(request), request.candidates, strict=True)
     candidates = "\n".join(_render_candidate(letter, each) for letter, each in lettered)
-    prefix = _build_prefix(_PrefixKey(request.rubric, request.document, request.probes))
+    prefix = _build_prefix(SameObject(request.rubric), SameObject(request.document), SameObject(request.probes))
     claims = request.rubric.claims
     criterion = "" if claims is None else claims.criterion
     return JudgePrompt(
         system=_render_rules(request.mode, form, criterion),
         user=f"{prefix}\n\nCANDIDATES\n{replace_surrogates(candidates)}",
+        shared=prefix,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _PrefixKey:
-    """A cache key that compares parts by identity: the judgements of a group share them, and encoding them once saves
-    most of the work of a prompt."""
-
-    rubric: Rubric
-    document: dict[str, JsonValue]
-    probes: Probes
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _PrefixKey)
-            and self.rubric is other.rubric
-            and self.document is other.document
-            and self.probes is other.probes
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self.rubric), id(self.document), id(self.probes)))
-
-
 @lru_cache(maxsize=256)
-def _build_prefix(situation: _PrefixKey) -> str:
-    """The message up to the candidates."""
-    document = situation.document
+def _build_prefix(
+    rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
+) -> str:
+    """The message up to the candidates. The readings of a group share the parts, and encoding these once saves most of
+    the work of a prompt."""
     parts = {
-        "RUBRIC": _render_rubric(situation.rubric),
-        "CONTEXT": render_lines(document),
-        "REFERENCES": render_lines(_leave_out_known(situation.probes, document)),
+        "RUBRIC": _render_rubric(rubric),
+        "CONTEXT": render_lines(document.value),
+        "REFERENCES": render_lines(_leave_out_known(probes.value, document.value)),
     }
     return replace_surrogates("\n\n".join("\n".join((name, *lines)) for name, lines in parts.items()))
 
@@ -231,7 +242,12 @@ def render_correction(problems: Sequence[str]) -> str:
     return replace_surrogates(_CORRECTION.render(problems=problems))
 
 
-def _render_rubric(rubric: Rubric) -> Iterator[str]:
+@lru_cache(maxsize=64)
+def _render_rubric(rubric: SameObject[Rubric]) -> tuple[str, ...]:
+    return tuple(_iterate_rubric_lines(rubric.value))
+
+
+def _iterate_rubric_lines(rubric: Rubric) -> Iterator[str]:
     """Without weights and caps, which must not influence the scores of single criteria."""
     if rubric.instructions:
         yield from render_lines({"instructions": rubric.instructions})

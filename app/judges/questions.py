@@ -54,9 +54,11 @@ async def ask_questions(
     Failed questions are asked once more, but only if the judge answers others, and there is time."""
     ahead = 1 if get_pace(judge).warms_cache and not has_answered else 0
     first = [await _ask_question(judge, question) for question in questions[:ahead]]
-    answers = [*first, *await asyncio.gather(*(_ask_question(judge, question) for question in questions[ahead:]))]
+    others = [_ask_question(judge, question) for question in questions[ahead:]]
+    answers = [*first, *(await asyncio.gather(*others) if others else ())]
     works = has_answered or any(answer.reading is not None for answer in answers)
-    if not works or (isinstance(judge, DeadlineJudge) and judge.expired):
+    failed = any(answer.reading is None for answer in answers)
+    if not failed or not works or (isinstance(judge, DeadlineJudge) and judge.expired):
         return tuple(answers)
     return tuple(
         await asyncio.gather(

@@ -18,12 +18,14 @@ _UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u340
 _BESIDE_UNSEGMENTED: Final = re.compile(rf" (?=[{_UNSEGMENTED}])|(?<=[{_UNSEGMENTED}]) ")
 _WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
 _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
+_ENDS: Final = frozenset(".!?\n。！？")
 _STANDS_ALONE: Final = re.compile("[\x00-\x7f\u3001\u3002\u4e00-\u9fff]")
 """Characters that NFKC leaves as they are, and never joins with those before them."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARKS_KEPT: Final = 4
 """Most combining marks kept in a row, since normalising longer runs takes quadratic time."""
 
+PHRASE_WORDS: Final = 5
 _LONGEST_CACHED: Final = 20_000
 """Longest text whose words are cached."""
 
@@ -81,7 +83,8 @@ def split_words(text: str) -> tuple[str, ...]:
 
 def count_words(words: Iterable[str]) -> float:
     """Length in words. A character of a script without spaces counts half."""
-    return sum(map(_count_halves, words)) / 2
+    listed = tuple(words)
+    return float(len(listed)) if _are_ascii(listed) else sum(map(_count_halves, listed)) / 2
 
 
 def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
@@ -90,7 +93,7 @@ def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]
 
 def iterate_runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """The shortest run of `size` words or more from each word on, by the length of `count_words`. Linear time."""
-    if all(_count_halves(word) == 2 for word in set(words)):
+    if _are_ascii(words) or all(_count_halves(word) == 2 for word in set(words)):
         return iterate_ngrams(words, size)
     return _iterate_runs_of_short_words(words, size)
 
@@ -105,6 +108,10 @@ def _iterate_runs_of_short_words(words: Sequence[str], size: int) -> Iterator[Se
             return
         yield words[start:end]
         halves -= _count_halves(word)
+
+
+def _are_ascii(words: Iterable[str]) -> bool:
+    return all(map(str.isascii, words))
 
 
 def _count_halves(word: str) -> int:
@@ -139,8 +146,17 @@ class Reply:
         return fold_text(self.visible)
 
     @cached_property
+    def _words_and_ends(self) -> Sequence[str]:
+        return _split_words_and_ends(self.folded)
+
+    @cached_property
     def words(self) -> tuple[str, ...]:
-        return split_words(self.folded)
+        return tuple(word for word in self._words_and_ends if word not in _ENDS)
+
+    @cached_property
+    def phrases(self) -> frozenset[str]:
+        """The runs of PHRASE_WORDS words."""
+        return frozenset(map(" ".join, iterate_runs(self.words, PHRASE_WORDS)))
 
     @cached_property
     def padded_words(self) -> str:
@@ -151,7 +167,7 @@ class Reply:
     def sentences(self) -> str:
         """As `spoken`, with the ends of sentences and lines kept as words of their own, and no spaces beside
         characters of scripts that have none."""
-        return to_sentences(self.folded)
+        return _join_words_and_ends(self._words_and_ends)
 
     def mentions(self, term: str) -> bool:
         """Whether the words of `term` occur in a row, in any spelling that folds alike."""
@@ -160,7 +176,18 @@ class Reply:
 
 def to_sentences(folded: str) -> str:
     """The form of `Reply.sentences`."""
-    return _BESIDE_UNSEGMENTED.sub("", f" {' '.join(iterate_words(_WORD_OR_END, folded))} ")
+    return _join_words_and_ends(_split_words_and_ends(folded))
+
+
+def _split_words_and_ends(folded: str) -> Sequence[str]:
+    if len(folded) <= WINDOW:
+        return _WORD_OR_END.findall(folded)
+    return tuple(iterate_words(_WORD_OR_END, folded))
+
+
+def _join_words_and_ends(listed: Sequence[str]) -> str:
+    joined = f" {' '.join(listed)} "
+    return joined if joined.isascii() else _BESIDE_UNSEGMENTED.sub("", joined)
 
 
 def contains_words(spoken: str, term: str) -> bool:

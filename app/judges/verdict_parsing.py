@@ -138,19 +138,16 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     entries = _parse_entries(found, tuple(texts), problems)
     ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
     sources = normalise_sources(request)
-    verdicts = tuple(
-        _parse_verdict(name, entries[name], texts[name], request.rubric, sources, problems)
+    verdicts = {
+        name: _parse_verdict(name, ids[name], entries[name], texts[name], request.rubric, sources, problems)
         for name in texts
         if name in entries
-    )
+    }
     problems += _find_uneven_criteria(verdicts, request.rubric)
     problems += filter(None, [find_misused_null(verdicts, request.rubric)])
     if problems:
         return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
-    return JudgeAnswer(
-        tuple(verdict.model_copy(update={"candidate": ids[verdict.candidate]}) for verdict in verdicts),
-        tuple(tuple(ids[letter] for letter in tier) for tier in ranking),
-    )
+    return JudgeAnswer(tuple(verdicts.values()), tuple(tuple(ids[letter] for letter in tier) for tier in ranking))
 
 
 def _parse_entries(
@@ -195,6 +192,7 @@ def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tu
 
 def _parse_verdict(
     name: str,
+    candidate: str,
     entry: Mapping[str, object],
     text: str,
     rubric: Rubric,
@@ -215,7 +213,7 @@ def _parse_verdict(
     if dropped:
         remarks.append(f"(Not counted: {'; '.join(dropped[:_MOST_PROBLEMS])}.)")
     return Verdict(
-        candidate=name,
+        candidate=candidate,
         evidence=evidence,
         claims=claims,
         defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
@@ -261,14 +259,14 @@ def _parse_number(value: object) -> float | None:
     return float(value)
 
 
-def _find_uneven_criteria(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:
+def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
     """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
-    for criterion in rubric.criteria:
-        given = {each.candidate: each.scores[criterion.name] for each in verdicts if criterion.name in each.scores}
-        without = [name for name, score in given.items() if score is None]
+    for name in (criterion.name for criterion in rubric.criteria):
+        given = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
+        without = [letter for letter, score in given.items() if score is None]
         if 0 < len(without) < len(given):
             yield (
-                f"{criterion.name} is null for {', '.join(without)} and a number for others: null is for a criterion "
+                f"{name} is null for {', '.join(without)} and a number for others: null is for a criterion "
                 "that applies to none of the candidates"
             )
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    literal_column,
     select,
     true,
 )
@@ -25,6 +26,7 @@ from sqlalchemy.dialects import sqlite
 from app.domain.budgets import Admission, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement, Spending
 from app.store.judge_tables import judge_holds, judge_spending
+from app.store.prepared_statements import PreparedStatement, Value
 
 MICROSECONDS_PER_DAY: Final = 86_400_000_000
 """Microseconds."""
@@ -35,18 +37,18 @@ _ADVISORY_LOCK_KEY: Final = 7_305_811_962_047
 
 def record_spending(connection: Connection, judgement: Judgement, hold: str, stamp: int, postgres: bool) -> BudgetState:
     """Adds the judgement's cost to the spending and deletes its reservation."""
-    spent = {
+    spent: dict[str, Value] = {
         "judge": judgement.judge,
         "day": stamp // MICROSECONDS_PER_DAY,
-        **Spending().add_judgement(judgement).model_dump(),
+        **dict(Spending.of_judgement(judgement)),
     }
-    connection.execute(build_upsert(judge_spending, ("judge", "day"), postgres, adding=True), spent)
+    _ADD_SPENDING.run(connection, **spent)
     return release_reservation(connection, judgement.judge, hold, stamp)
 
 
 def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
     if hold:
-        connection.execute(delete(judge_holds).where(judge_holds.c.hold == hold))
+        _DELETE_HOLD.run(connection, released=hold)
     return load_budget_state(connection, judge, stamp)
 
 
@@ -57,7 +59,7 @@ def reserve_budget(
         connection.execute(select(func.pg_advisory_xact_lock(literal(_ADVISORY_LOCK_KEY) + func.hashtext(hold.judge))))
     admission = load_budget_state(connection, hold.judge, stamp, without=hold.id).admit(hold, budget)
     kept = hold if admission.admits == "now" else hold.without_call
-    row = {
+    row: dict[str, Value] = {
         "hold": hold.id,
         "judge": hold.judge,
         "day": stamp // MICROSECONDS_PER_DAY,
@@ -67,19 +69,23 @@ def reserve_budget(
         "open_usd": kept.open.usd,
         "until": stamp + int(hold.seconds * 1e6),
     }
-    connection.execute(build_upsert(judge_holds, ("hold",), postgres, adding=False), row)
+    _PUT_HOLD.run(connection, **row)
     return admission
 
 
 def load_budget_state(connection: Connection, judge: str, stamp: int, *, without: str = "") -> BudgetState:
-    bound = {"of": judge, "day_now": stamp // MICROSECONDS_PER_DAY, "now": stamp, "without": without}
-    return _parse_budget_state([float(value) for value in connection.execute(_SELECT_BUDGET_STATE, bound).one()])
+    bound: dict[str, Value] = {"of": judge, "day_now": stamp // MICROSECONDS_PER_DAY, "now": stamp, "without": without}
+    return _parse_budget_state([float(value) for value in _SELECT_BUDGET_STATE.run(connection, **bound).one()])
+
+
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
+"""Not a parameter, of which each execution would bind dozens."""
 
 
 def _build_sums(*terms: tuple[ColumnElement[bool] | None, ColumnElement[Any]]) -> list[ColumnElement[Any]]:
     """Conditional sums with generated names; 0 over no rows."""
-    chosen = [value if where is None else case((where, value), else_=0) for where, value in terms]
-    return [func.coalesce(func.sum(value), 0).label(f"sum_{place}") for place, value in enumerate(chosen)]
+    chosen = [value if where is None else case((where, value), else_=_ZERO) for where, value in terms]
+    return [func.coalesce(func.sum(value), _ZERO).label(f"sum_{place}") for place, value in enumerate(chosen)]
 
 
 def _build_budget_query() -> Select[Any]:
@@ -92,7 +98,7 @@ def _build_budget_query() -> Select[Any]:
     lost = holds.until < bindparam("now", type_=BigInteger)
     lost_today = and_(lost, holds.day == day)
     whole = (
-        case((holds.open_tokens > 0, 1), else_=0),
+        case((holds.open_tokens > _ZERO, literal_column("1")), else_=_ZERO),
         holds.used_tokens + holds.open_tokens,
         holds.used_usd + holds.open_usd,
     )
@@ -106,7 +112,10 @@ def _build_budget_query() -> Select[Any]:
     return select(left, right).select_from(left.join(right, true()))
 
 
-_SELECT_BUDGET_STATE: Final = _build_budget_query()
+_SELECT_BUDGET_STATE: Final = PreparedStatement(lambda _: _build_budget_query())
+_DELETE_HOLD: Final = PreparedStatement(
+    lambda _: delete(judge_holds).where(judge_holds.c.hold == bindparam("released"))
+)
 
 
 def _parse_budget_state(values: list[float]) -> BudgetState:
@@ -146,3 +155,9 @@ def build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: 
     }
     written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
     return written
+
+
+_ADD_SPENDING: Final = PreparedStatement(
+    lambda postgres: build_upsert(judge_spending, ("judge", "day"), postgres, adding=True)
+)
+_PUT_HOLD: Final = PreparedStatement(lambda postgres: build_upsert(judge_holds, ("hold",), postgres, adding=False))

@@ -12,9 +12,10 @@ from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import judge_budgets, judge_limits
-from app.store.database import Database
+from app.store.database import Database, insert_new
 from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
+from app.store.prepared_statements import PreparedStatement, Value
 from app.store.quota_store import charge_key
 from app.store.rows import decode, encode
 
@@ -87,13 +88,13 @@ class SqlJudgeCache(JudgeCache):
         self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool
     ) -> BudgetState:
         if judgement.error is None and judgement.reading:
-            row = {
+            row: dict[str, Value] = {
                 "reading": judgement.reading,
                 "judge": judgement.judge,
                 "body": encode(judgement, exclude={"prompt"}),
                 "created_at": stamp,
             }
-            connection.execute(self._database.insert_new(judge_cache), row)
+            _INSERT_CACHED.run(connection, **row)
         version = (judgement.judge, judgement.served_model, judgement.system_fingerprint)
         if any(version[1:]) and version not in self._versions:
             record_judge_version(connection, self._database, judgement, stamp)
@@ -139,18 +140,21 @@ def _insert_references(connection: Connection, database: Database, row: dict[str
     return decode(References, connection.execute(select(calibration_references.c.body).where(here)).scalar_one())
 
 
-_SELECT_CACHED: Final = select(
-    judge_cache.c.body,
-    judge_cache.c.created_at,
-    select(judgements.c.sequence).where(judgements.c.reading == bindparam("asked")).exists(),
-).where(judge_cache.c.reading == bindparam("asked"))
+_SELECT_CACHED: Final = PreparedStatement(
+    lambda _: select(
+        judge_cache.c.body,
+        judge_cache.c.created_at,
+        select(judgements.c.sequence).where(judgements.c.reading == bindparam("asked")).exists().label("claimed"),
+    ).where(judge_cache.c.reading == bindparam("asked"))
+)
+_INSERT_CACHED: Final = PreparedStatement(lambda postgres: insert_new(judge_cache, postgres))
 
 
 def _load_cached(connection: Connection, reading: str, oldest: int | None) -> CachedJudgement | None:
-    row = connection.execute(_SELECT_CACHED, {"asked": reading}).first()
-    if row is None or (oldest is not None and row.created_at < oldest):
+    row = _SELECT_CACHED.run(connection, asked=reading).mappings().first()
+    if row is None or (oldest is not None and row["created_at"] < oldest):
         return None
-    return CachedJudgement(decode(Judgement, row[0]), bool(row[2]))
+    return CachedJudgement(decode(Judgement, row["body"]), bool(row["claimed"]))
 
 
 def _build_order_key(judge: str) -> str:

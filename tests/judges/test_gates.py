@@ -111,6 +111,12 @@ def test_the_leading_thought_is_not_part_of_the_reply(text: str, seen: str) -> N
     assert strip_thoughts(text) == seen
 
 
+@pytest.mark.parametrize("start", [0, 1, 29, 30, 31])
+def test_a_letter_that_stands_sixty_times_in_a_row_is_a_loop(start: int) -> None:
+    said = "Mind the rope, it is wet and the far bank is dark tonight. "[:start]
+    assert [flags(f"{said}{'e' * length} and so on") for length in (59, 60)] == [[], ["repeats_itself"]]
+
+
 def test_folding() -> None:
     assert fold_text("Ｓｔｒａßｅ’s \u200bﬁn") == "strasse's fin"
 

@@ -23,10 +23,11 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
+from app.domain.rewards import compute_absolute_score
 from app.judges.gold_cases import GoldCase
 from app.judges.languages import LANGUAGES, detect_language, get_language
 from app.judges.lexical import get_answered_line, iterate_texts
-from app.judges.offline import OfflineJudge, compute_absolute_score, rank_candidates
+from app.judges.offline import OfflineJudge, rank_candidates
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.judges.prompt import encode_text, render_lines
+from app.judges.prompt import JudgePrompt, encode_text, render_lines
 
 DOCUMENT: dict[str, JsonValue] = {
     "sheet": {
@@ -60,3 +60,17 @@ def test_no_text_begins_a_line_of_its_own(text: str) -> None:
 def test_an_encoded_text_is_one_line_and_comes_back(text: str) -> None:
     encoded = encode_text(text)
     assert (json.loads(encoded), encoded.splitlines()) == (text, [encoded])
+
+
+@given(st.text(), st.text(), st.text())
+def test_a_prompt_in_two_pieces_is_stored_as_one(system: str, shared: str, candidates: str) -> None:
+    user = shared + candidates
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    assert JudgePrompt(system, user, shared).encode() == json.dumps(messages, ensure_ascii=False)
+
+
+def test_parts_that_scenes_share_are_rendered_alike_each_time() -> None:
+    sheet = DOCUMENT["sheet"]
+    assert [[*render_lines({"sheet": sheet, "scene": scene})] for scene in ("dawn", "dusk")] == [
+        [*render_lines({"sheet": json.loads(json.dumps(sheet))}), f"scene: {scene}"] for scene in ("dawn", "dusk")
+    ]

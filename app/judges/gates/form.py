@@ -1,6 +1,7 @@
 """Gates on form: empty or overlong replies, leaked markup, hidden characters, the wrong script."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
@@ -58,6 +59,8 @@ _STORY_MARKS: Final = (
     "{{user}}",
 )
 """Only for characters: elsewhere these may be requested markup, headings and placeholders."""
+_MARK_SIGN: Final = re.compile(r"[<\[#{:]")
+"""One of these is in every mark, special token and role."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 
@@ -108,6 +111,7 @@ SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
 _DENSE: Final = frozenset(("han", "kana", "hangul", "thai"))
 """Scripts in which one character carries about as much as two or three letters."""
 _SCRIPT_OF: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPT_RANGES.items()}
+_ONE_LETTER: Final = re.compile(r"(\w)\1{59}")
 _LEAST_LETTERS: Final = 12
 _LEAST_REPEATED: Final = 5
 """Words below which saying a line again is natural."""
@@ -145,6 +149,8 @@ def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
 
 def leaks_template(reply: Reply, facts: GateFacts) -> bool:
     text = reply.folded
+    if not _MARK_SIGN.search(text):
+        return False
     if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
         return True
     if not facts.speaker:
@@ -195,7 +201,7 @@ def _weigh_script(script: str, text: str) -> int:
 def _is_looping(reply: Reply) -> bool:
     """Whether a few words repeat over and over, or one letter does."""
     words = reply.words
-    if re.search(r"(\w)\1{59}", reply.folded) is not None:
+    if _holds_one_letter(reply.folded):
         return True
     length = count_words(words)
     if length < 30:
@@ -204,11 +210,26 @@ def _is_looping(reply: Reply) -> bool:
     return len(set(seen)) < len(seen) / 2
 
 
+def _holds_one_letter(text: str) -> bool:
+    """Whether a letter stands 60 times in a row. Such a row covers a whole piece of 30, so few texts are searched."""
+    alike = (
+        text[start] == text[start + 29] and len(set(text[start : start + 30])) == 1
+        for start in range(0, len(text) - 29, 30)
+    )
+    return any(alike) and _ONE_LETTER.search(text) is not None
+
+
 def _repeats_line(reply: Reply, line: str) -> bool:
-    earlier = Reply(line).words
+    earlier, known = _read_line(line)
     if min(count_words(earlier), count_words(reply.words)) < _LEAST_REPEATED:
         return False
     if reply.words == earlier:
         return True
-    known = frozenset(map(" ".join, iterate_runs(earlier, _REPEATED_RUN)))
     return bool(known) and any(" ".join(run) in known for run in iterate_runs(reply.words, _REPEATED_RUN))
+
+
+@lru_cache(maxsize=256)
+def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Its words and its runs. Cached, because all candidates of a group share what was said before."""
+    words = Reply(line).words
+    return words, frozenset(map(" ".join, iterate_runs(words, _REPEATED_RUN)))

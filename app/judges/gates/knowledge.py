@@ -5,23 +5,21 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.text_normalisation import Reply, contains_words, iterate_runs, to_spoken_form
+from app.judges.text_normalisation import PHRASE_WORDS, Reply, contains_words, iterate_runs, to_spoken_form
 
 PROMPT_RUN_WORDS: Final = 20
 """From this many consecutive words in common with the system prompt a reply counts as a copy: good replies take over
 shorter runs of what a prompt tells them."""
 RUBRIC_RUN_WORDS: Final = 12
 EXAMPLE_RUN_WORDS: Final = 10
-_PHRASE_WORDS: Final = 5
 _SHORTEST_SINGULAR: Final = 3
 """Least letters of a singular that is derived from a plural."""
 _MOST_COPIED_SHARE: Final = 0.8
 
 
 def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
-    said = to_spoken_form(facts.player_said)
-    terms = (term for secret in facts.secrets for term in secret.terms)
-    return any(reply.mentions(term) and not contains_words(said, term) for term in terms)
+    terms = tuple(term for secret in facts.secrets for term in secret.terms)
+    return _says_first(reply, terms, facts.player_said)
 
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
@@ -53,8 +51,20 @@ def _list_word_forms(term: str) -> tuple[str, ...]:
 
 def introduces_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
     """Words that the player used are allowed: the character may ask what they mean."""
-    said = to_spoken_form(facts.player_said)
-    return any(reply.mentions(word) and not contains_words(said, word) for word in facts.forbidden_words)
+    return _says_first(reply, facts.forbidden_words, facts.player_said)
+
+
+def _says_first(reply: Reply, terms: tuple[str, ...], player_said: str) -> bool:
+    """Whether the reply has a term that the player had not said."""
+    return any(term in reply.padded_words for term in _list_unsaid_terms(terms, player_said))
+
+
+@lru_cache(maxsize=256)
+def _list_unsaid_terms(terms: tuple[str, ...], player_said: str) -> tuple[str, ...]:
+    """In the form of `Reply.padded_words`. Cached, because all candidates of a group share them."""
+    said = to_spoken_form(player_said)
+    spoken = (to_spoken_form(term) for term in terms)
+    return tuple(term for term in spoken if not term.isspace() and term not in said)
 
 
 def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
@@ -76,14 +86,19 @@ def copies_example(reply: Reply, facts: GateFacts) -> bool:
 
 
 def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
+    """A longer run begins with a phrase, so most replies are told by their phrases alone."""
+    if reply.phrases.isdisjoint(_collect_runs(sources, PHRASE_WORDS)):
+        return False
     return not _collect_runs(sources, length).isdisjoint(_iterate_phrases(reply.words, length))
 
 
 def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
-    known = _collect_runs(sources, _PHRASE_WORDS)
+    known = _collect_runs(sources, PHRASE_WORDS)
+    if reply.phrases.isdisjoint(known):
+        return False
     covered = bytearray(len(reply.words))
-    for start, run in enumerate(iterate_runs(reply.words, _PHRASE_WORDS)):
+    for start, run in enumerate(iterate_runs(reply.words, PHRASE_WORDS)):
         if " ".join(run) in known:
             covered[start : start + len(run)] = b"\x01" * len(run)
     return sum(covered) >= _MOST_COPIED_SHARE * max(len(covered), 1)

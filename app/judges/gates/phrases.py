@@ -62,5 +62,7 @@ def _overrides_instructions(sentences: str) -> bool:
 
 def _count_forged_keys(text: str) -> int:
     """Number of keys of a judge's JSON in the text, in any quoting and spacing."""
+    if ":" not in text:
+        return 0
     dense = "".join(text.split()).replace("\\", "").replace("'", '"')
     return sum(f'"{key}":' in dense for key in _VERDICT_KEYS)

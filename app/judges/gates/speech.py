@@ -47,7 +47,7 @@ def breaks_character(reply: Reply, facts: GateFacts) -> bool:
 def speaks_for_player(reply: Reply, facts: GateFacts) -> bool:
     others = _get_other_speakers(facts)
     return (
-        others.label.search(reply.folded) is not None
+        (":" in reply.folded and others.label.search(reply.folded) is not None)
         or _narrates_player(reply.folded, facts)
         or others.deed.search(reply.folded) is not None
     )

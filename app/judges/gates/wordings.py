@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import re2
 import yaml
@@ -12,6 +13,7 @@ from pydantic import Field
 
 from app.domain.values import Frozen
 from app.judges.text_normalisation import fold_text, replace_surrogates
+from app.toolkit.large_texts import WINDOW
 
 _FOLDER: Final = Path(__file__).with_suffix("")
 LANGUAGES: Final = tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
@@ -114,6 +116,8 @@ def read_wordings() -> Mapping[str, Wording]:
 
 def find_words(kind: WordingKind, sentences: str) -> Iterator[tuple[int, int]]:
     """Where one of the patterns matches, in text as `Reply.sentences` has it. Linear time."""
+    if not _may_say(sentences):
+        return
     pattern = _compile_kind(kind)
     start = 0
     for _ in range(_MOST_FOUND):
@@ -126,7 +130,18 @@ def find_words(kind: WordingKind, sentences: str) -> Iterator[tuple[int, int]]:
 
 
 def says(kind: WordingKind, sentences: str) -> bool:
-    return _compile_kind(kind).search(sentences) is not None
+    return _may_say(sentences) and _compile_kind(kind).search(sentences) is not None
+
+
+def _may_say(sentences: str) -> bool:
+    return len(sentences) > WINDOW or _says_any(sentences)
+
+
+@lru_cache(maxsize=8)
+def _says_any(sentences: str) -> bool:
+    """Whether a pattern of any kind matches. Most replies have none: they are searched once instead of once a kind, and
+    each search lets other threads in."""
+    return _compile_all_kinds().search(sentences) is not None
 
 
 def is_excused(before: str) -> bool:
@@ -136,7 +151,7 @@ def is_excused(before: str) -> bool:
 
 def claims_verdict(folded: str) -> bool:
     """Whether a line or a sentence consists of a label and a score, or a label and a candidate."""
-    return _compile_verdicts().search(replace_surrogates(folded)) is not None
+    return (":" in folded or "=" in folded) and _compile_verdicts().search(replace_surrogates(folded)) is not None
 
 
 def expand_narration(narration: NarrationWording) -> NarrationWording:
@@ -159,19 +174,24 @@ def _expand(pattern: str, parts: Mapping[str, str]) -> str:
 
 @cache
 def _compile_kind(kind: WordingKind) -> "re2._Regexp":
-    return _compile(" (?:{}) ", kind, "")
+    return _compile(" (?:{}) ", (kind,), "")
+
+
+@cache
+def _compile_all_kinds() -> "re2._Regexp":
+    return _compile(" (?:{}) ", [kind for kind in get_args(WordingKind) if kind != "excuses"], "")
 
 
 @cache
 def _compile_excuses() -> "re2._Regexp":
-    return _compile(" (?:{}) ", "excuses", "$")
+    return _compile(" (?:{}) ", ("excuses",), "$")
 
 
-def _compile(whole_words: str, kind: WordingKind, end: str) -> "re2._Regexp":
+def _compile(whole_words: str, kinds: Iterable[WordingKind], end: str) -> "re2._Regexp":
     """The patterns of all languages as one."""
     spaced: list[str] = []
     unspaced: list[str] = []
-    for wording in read_wordings().values():
+    for wording, kind in product(read_wordings().values(), kinds):
         (spaced if wording.spaced else unspaced).extend(map(wording.expand, wording.list_patterns(kind)))
     return _compile_trusted(f"(?:{whole_words.format(join_alternatives(spaced))}|{join_alternatives(unspaced)}){end}")
 
