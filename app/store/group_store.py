@@ -1,5 +1,6 @@
 """The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +17,15 @@ from app.domain.rollups import CountedGroup, count_readings
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups
 from app.store.database import Database
 from app.store.group_rows import (
+    NOTHING_ENCODED,
+    EncodedTexts,
     build_criterion_rows,
     build_group_row,
     build_judgement_rows,
     build_rollout_row,
     build_score_columns,
     encode_head,
+    have_long_texts,
     load_groups,
     summarise_scores,
 )
@@ -60,16 +64,18 @@ class SqlGroupStore(GroupStore):
         """NotFound when the task of a group is not stored."""
         if not groups and key is None:
             return []
+        encoded = await _encode_long_texts(groups)
         return await self._database.write(
-            lambda connection: add_groups(connection, self._database, groups, key), "groups"
+            lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
         )
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """NotFound when one of the groups was never added."""
         if not groups:
             return []
+        encoded = await _encode_long_texts(groups)
         return await self._database.write(
-            lambda connection: _finish_groups(connection, self._database, groups), "groups"
+            lambda connection: _finish_groups(connection, self._database, groups, encoded), "groups"
         )
 
     async def mask(self, group_id: str) -> Group:
@@ -84,6 +90,10 @@ class SqlGroupStore(GroupStore):
 
     async def check_key(self, key: IdempotencyKey) -> None:
         await self._database.read(lambda connection: _compare_key(connection, key))
+
+
+async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
+    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
 
 
 def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
@@ -105,7 +115,11 @@ def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None
 
 
 def add_groups(
-    connection: Connection, database: Database, items: Sequence[GroupToStore], key: IdempotencyKey | None
+    connection: Connection,
+    database: Database,
+    items: Sequence[GroupToStore],
+    key: IdempotencyKey | None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
 ) -> list[Group]:
     if key is not None:
         _claim_key(connection, database, key)
@@ -117,8 +131,9 @@ def add_groups(
     inserted = _insert_groups(connection, database, arriving)
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
-    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
-    insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
+    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
+    made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
+    insert_judgements(connection, database, made, encoded=encoded)
     for group_id, group in new.items():
         note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
@@ -183,11 +198,13 @@ def _insert_groups(connection: Connection, database: Database, arriving: Sequenc
     return {group_id: sequence for group_id, sequence in rows}
 
 
-def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]]) -> None:
+def _insert_rollouts(
+    connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
+) -> None:
     numbered = [
         (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
     ]
-    insert_rows(connection, rollouts, [build_rollout_row(*one) for one in numbered])
+    insert_rows(connection, rollouts, [build_rollout_row(*one, encoded) for one in numbered])
     criteria = [
         row
         for sequence, position, rollout in numbered
@@ -201,19 +218,22 @@ def insert_judgements(
     database: Database,
     made: Sequence[tuple[int, Judgement]],
     scoring_sequence: int | None = None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
 ) -> None:
     """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
     if not made:
         return
     stamp = database.read_clock()
     record_costs(connection, database, made, stamp)
-    rows = build_judgement_rows(made, stamp, scoring_sequence)
+    rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
     if rows.prompts:
         connection.execute(database.insert_new(prompts), rows.prompts)
     insert_rows(connection, judgements, rows.judgements)
 
 
-def _finish_groups(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
+def _finish_groups(
+    connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
+) -> list[Group]:
     given = {item.group.group_id: item for item in items}
     statement = (
         select(groups.c.group_id, groups.c.sequence, groups.c.counted)
@@ -232,7 +252,7 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
         _update_group(connection, sequence, stored[group_id], finished[group_id])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
     readings = load_readings(connection, sequences.values())
-    insert_judgements(connection, database, made)
+    insert_judgements(connection, database, made, encoded=encoded)
     for row in rows:
         if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]
