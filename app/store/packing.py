@@ -8,7 +8,6 @@ import struct
 import sys
 import threading
 from array import array
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import zstandard
@@ -94,23 +93,21 @@ def unpack_completion(text: str, packed: bytes | None) -> Completion:
     return rest.model_copy(update=found)
 
 
-def _pack_logprobs(logprobs: Sequence[float] | None) -> tuple[int, bytes]:
+def _pack_logprobs(logprobs: tuple[float, ...] | None) -> tuple[int, bytes]:
+    """In single precision where each is such a number, as inference servers compute them."""
     if logprobs is None:
         return _ABSENT, b""
-    if _are_singles(logprobs[:_SAMPLE]) and _are_singles(logprobs):
-        return _SINGLES, _split(array("f", logprobs))
-    return _JSON, to_json(logprobs)
+    for some in (logprobs[:_SAMPLE], logprobs):
+        singles = array("f", some)
+        if tuple(singles) != some:
+            return _JSON, to_json(logprobs)
+    return _SINGLES, _split(singles)
 
 
 def _unpack_logprobs(form: int, numbers: bytes) -> tuple[float, ...] | None:
     if form == _ABSENT:
         return None
     return tuple(_join("f", numbers) if form == _SINGLES else from_json(numbers))
-
-
-def _are_singles(numbers: Sequence[float]) -> bool:
-    """Whether each is a number of single precision, as inference servers compute them."""
-    return array("d", array("f", numbers)).tobytes() == array("d", numbers).tobytes()
 
 
 def _split(numbers: "array[int] | array[float]") -> bytes:

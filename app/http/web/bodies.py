@@ -40,8 +40,10 @@ _COSTS: Final = {b",": 1, b"[": 3, b"{": 3, b":": 12}
 with escapes 1 more."""
 WINDOW: Final = 256 * 1024
 """Bytes that are counted in one call."""
-_HUGE_NUMBER: Final = re.compile(rb"(?<![0-9])[0-9]{1000}")
-"""Writing thousands of such numbers takes half a second."""
+_DIGITS_AS_ZEROS: Final = bytes(ord("0" if chr(byte).isdecimal() else " ") for byte in range(256))
+_HUGE_NUMBER: Final = b"0" * 1000
+"""Digits, as zeros. Writing thousands of such numbers takes half a second. A pattern takes 16 times as long to find
+none."""
 _TOO_MANY_DIGITS: Final = "The body holds a number with too many digits."
 _SEQUENCES: Final = frozenset({"list", "tuple", "set", "frozenset"})
 
@@ -179,7 +181,7 @@ def _count_costs(body: bytes) -> Iterator[int]:
         start += len(window)
         parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(parts[quoted::2])
-        if _HUGE_NUMBER.search(outside):
+        if _HUGE_NUMBER in outside.translate(_DIGITS_AS_ZEROS):
             raise RefusedBody(400, _TOO_MANY_DIGITS)
         escaped = min(window.count(b"\\"), len(parts) // 2)
         yield escaped + sum(outside.count(mark) * cost for mark, cost in _COSTS.items())
