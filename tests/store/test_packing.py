@@ -34,7 +34,9 @@ from tests.support.store_cases import group, opened, record, using
 HOSTILE = 'NUL \x00 lone \ud83d quote " back \\ ‏rtl 旅人 \x1f'
 LONG = HOSTILE * PACKED_FROM
 SINGLES = tuple(array("f", [-Random(1).expovariate(2) for _ in range(999)]))
-LOGPROBS = some.floats(allow_nan=False, allow_infinity=False) | some.floats(width=32, allow_nan=False, allow_infinity=False)
+LOGPROBS = some.floats(allow_nan=False, allow_infinity=False) | some.floats(
+    width=32, allow_nan=False, allow_infinity=False
+)
 IDS = some.integers(0, 2**32 - 1)
 
 
