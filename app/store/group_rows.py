@@ -1,9 +1,9 @@
 """Converts groups to rows, and rows to groups."""
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -16,12 +16,13 @@ from app.domain.keeping import ReducedCompletion
 from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.domain.tasks import Completion
 from app.domain.values import Frozen
-from app.store.rows import decode, encode, encode_completion, encode_json, from_micros, to_micros
+from app.ports.store import GroupToStore
+from app.store.packing import PACKED_FROM, StoredText, is_long, pack_completion, pack_text, unpack_completion
+from app.store.rows import decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
-Rows = list[dict[str, str | int | float | None]]
+Rows = list[dict[str, str | int | float | bytes | None]]
 
 
 CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
@@ -93,18 +94,69 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
     }
 
 
+@dataclass(frozen=True)
+class StoredPrompt:
+    digest: str
+    body: StoredText
+
+
+def _store_prompt(prompt: str) -> StoredPrompt:
+    body = encode_json(prompt)
+    return StoredPrompt(digest_of_text(body), pack_text(body))
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Long texts as they will be stored: completions by rollout, judges' prompts by themselves."""
+
+    completions: Mapping[str, StoredText] = field(default_factory=dict)
+    prompts: Mapping[str, StoredPrompt] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, parts: Iterable["EncodedTexts"]) -> "EncodedTexts":
+        """Where a completion comes twice, the first is stored."""
+        filled = [one for one in parts if one is not NOTHING_ENCODED]
+        if len(filled) < 2:
+            return filled[0] if filled else NOTHING_ENCODED
+        completions, prompts = zip(*((dict(one.completions), dict(one.prompts)) for one in filled), strict=True)
+        return cls(ChainMap(*completions), ChainMap(*prompts))
+
+    @classmethod
+    def encode(cls, items: Sequence[GroupToStore]) -> "EncodedTexts":
+        """Call it in a thread, before the transaction. Where a group comes twice, the first is stored."""
+        members = [one for item in reversed(items) for one in item.group.rollouts]
+        made = (reading.prompt for item in items for reading in item.judgements)
+        return cls(
+            {one.rollout_id: pack_completion(one.completion) for one in members},
+            {prompt: _store_prompt(prompt) for prompt in made if prompt},
+        )
+
+
+NOTHING_ENCODED: Final = EncodedTexts()
+
+
+def have_long_texts(items: Sequence[GroupToStore]) -> bool:
+    return any(
+        any(is_long(one.completion) for one in item.group.rollouts)
+        or any(len(one.prompt or "") >= PACKED_FROM for one in item.judgements)
+        for item in items
+    )
+
+
 ScoreColumns = dict[str, str | int | float | None]
 """The columns of a rollout that scoring sets."""
 
 
 def build_rollout_row(
-    sequence: int, position: int, rollout: Rollout, score: ScoreColumns
-) -> dict[str, str | int | float | None]:
+    sequence: int, position: int, rollout: Rollout, score: ScoreColumns, encoded: EncodedTexts = NOTHING_ENCODED
+) -> dict[str, str | int | float | bytes | None]:
+    said = encoded.completions.get(rollout.rollout_id) or pack_completion(rollout.completion)
     return {
         "group_sequence": sequence,
         "position": position,
         "rollout_id": rollout.rollout_id,
-        "completion": encode_completion(rollout.completion),
+        "completion": said.text,
+        "packed": said.packed,
         "reduced": None if rollout.reduced is None else encode(rollout.reduced),
         **score,
     }
@@ -155,33 +207,39 @@ class JudgementRows:
 
 
 def build_judgement_rows(
-    judgements: Sequence[tuple[int, Judgement]], stamp: int, scoring_sequence: int | None = None
+    judgements: Sequence[tuple[int, Judgement]],
+    stamp: int,
+    scoring_sequence: int | None = None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
 ) -> JudgementRows:
     """Rows of judgements with the sequences of their groups, and of their scoring unless it is the group's own. Prompts
     repeat, so each text is stored once."""
-    bodies: dict[str, str] = {}
+    bodies: dict[str, StoredText] = {}
     rows: Rows = []
     for sequence, judgement in judgements:
         prompt_digest = None
         if judgement.prompt:
-            body = encode_json(judgement.prompt)
-            prompt_digest = digest_of_text(body)
-            bodies[prompt_digest] = body
+            prompt = encoded.prompts.get(judgement.prompt) or _store_prompt(judgement.prompt)
+            prompt_digest = prompt.digest
+            bodies[prompt_digest] = prompt.body
         rows.append(
             _build_judgement_row(sequence, judgement, prompt_digest, stamp) | {"scoring_sequence": scoring_sequence}
         )
-    return JudgementRows([{"digest": one, "body": bodies[one]} for one in sorted(bodies)], rows)
+    prompts: Rows = [{"digest": one, "body": bodies[one].text, "packed": bodies[one].packed} for one in sorted(bodies)]
+    return JudgementRows(prompts, rows)
 
 
 def _build_judgement_row(
     sequence: int, judgement: Judgement, prompt_digest: str | None, stamp: int
-) -> dict[str, str | int | float | None]:
+) -> dict[str, str | int | float | bytes | None]:
+    answer = pack_text(encode(judgement, exclude={"prompt", "purpose", "reduced"}))
     return {
         "group_sequence": sequence,
         "judge": judgement.judge,
         "failed": judgement.error is not None,
         "prompt_digest": prompt_digest,
-        "answer": encode(judgement, exclude={"prompt", "purpose", "reduced"}),
+        "answer": answer.text,
+        "packed": answer.packed,
         "reduced": None,
         "purpose": None if judgement.purpose == "score" else judgement.purpose,
         "input_tokens": judgement.input_tokens,
@@ -203,14 +261,16 @@ def load_groups(connection: Connection, statement_filter: ColumnElement[bool], l
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:
-        read = (rollouts.c[name] for name in ("group_sequence", "rollout_id", "completion", "score", "reduced"))
+        read = (
+            rollouts.c[name] for name in ("group_sequence", "rollout_id", "completion", "packed", "score", "reduced")
+        )
         members = (
             select(*read, *_BESIDE)
             .where(rollouts.c.group_sequence.in_([row["sequence"] for row in heads]))
             .order_by(rollouts.c.group_sequence, rollouts.c.position)
         )
         for row in connection.execute(members).mappings():
-            completion = decode(Completion, row["completion"])
+            completion = unpack_completion(row["completion"], row["packed"])
             reduced = None if row["reduced"] is None else decode(ReducedCompletion, row["reduced"])
             by_group[row["group_sequence"]].append(
                 Rollout(rollout_id=row["rollout_id"], completion=completion, score=decode_score(row), reduced=reduced)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Executable, LargeBinary, Table, cast, func, literal, select
 
@@ -47,21 +47,25 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
         .subquery()
     )
     prompted: Executable = (
-        select(asked.c.group_sequence, func.count(), func.sum(_measure_bytes(connection, prompts.c.body)))
+        select(asked.c.group_sequence, func.count(), func.sum(_measure_prompt(connection)))
         .join_from(asked, prompts, prompts.c.digest == asked.c.prompt_digest)
         .group_by(asked.c.group_sequence)
     )
     return [
         count(groups, groups.c.sequence, "head"),
-        count(rollouts, rollouts.c.group_sequence, "completion", "score", "reduced"),
+        count(rollouts, rollouts.c.group_sequence, "completion", "packed", "score", "reduced"),
         count(scores, scores.c.group_sequence),
-        count(judgements, judgements.c.group_sequence, "answer", "reduced"),
+        count(judgements, judgements.c.group_sequence, "answer", "packed", "reduced"),
         rescored,
         prompted,
     ]
 
 
-def _measure_bytes(connection: Connection, column: ColumnElement[str]) -> ColumnElement[int]:
+def _measure_prompt(connection: Connection) -> ColumnElement[int]:
+    return _measure_bytes(connection, prompts.c.body) + _measure_bytes(connection, prompts.c.packed)
+
+
+def _measure_bytes(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
     if connection.dialect.name == "postgresql":
         return func.coalesce(func.octet_length(column), 0)
     return func.coalesce(func.length(cast(column, LargeBinary)), 0)

@@ -1,8 +1,9 @@
 """The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -19,12 +20,15 @@ from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroup
 from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
 from app.store.group_rows import (
+    NOTHING_ENCODED,
+    EncodedTexts,
     build_criterion_rows,
     build_group_row,
     build_judgement_rows,
     build_rollout_row,
     build_score_columns,
     encode_head,
+    have_long_texts,
     load_groups,
     summarise_scores,
 )
@@ -43,6 +47,12 @@ _CLAIMED = exists().where(
     parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
 )
 """It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
+
+
+@dataclass(frozen=True)
+class _Addition:
+    groups: Sequence[GroupToStore]
+    encoded: EncodedTexts
 
 
 class SqlGroupStore(GroupStore):
@@ -66,18 +76,22 @@ class SqlGroupStore(GroupStore):
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """NotFound when the task of a group is not stored."""
+        encoded = await _encode_long_texts(groups)
         if key is not None:
             return await self._database.write(
-                lambda connection: add_groups(connection, self._database, groups, key), "groups"
+                lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
             )
-        return await self._additions.add(groups) if groups else []
+        return await self._additions.add(_Addition(groups, encoded)) if groups else []
 
     async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
         return await self._database.read(lambda connection: _find_known_ids(connection, asked))
 
-    async def _add_all(self, asked: Sequence[Sequence[GroupToStore]]) -> list[list[Group]]:
+    async def _add_all(self, asked: Sequence[_Addition]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in asked)
+        groups = [one.groups for one in asked]
+
         def add_all_groups(connection: Connection) -> list[list[Group]]:
-            return split_by_size(add_groups(connection, self._database, list(chain(*asked)), None), asked)
+            return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
 
         return await self._database.write(add_all_groups, "groups")
 
@@ -85,8 +99,9 @@ class SqlGroupStore(GroupStore):
         """NotFound when one of the groups was never added."""
         if not groups:
             return []
+        encoded = await _encode_long_texts(groups)
         return await self._database.write(
-            lambda connection: _finish_groups(connection, self._database, groups), "groups"
+            lambda connection: _finish_groups(connection, self._database, groups, encoded), "groups"
         )
 
     async def mask(self, group_id: str) -> Group:
@@ -101,6 +116,10 @@ class SqlGroupStore(GroupStore):
 
     async def check_key(self, key: IdempotencyKey) -> None:
         await self._database.read(lambda connection: _compare_key(connection, key))
+
+
+async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
+    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
 
 
 def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
@@ -138,7 +157,11 @@ def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None
 
 
 def add_groups(
-    connection: Connection, database: Database, items: Sequence[GroupToStore], key: IdempotencyKey | None
+    connection: Connection,
+    database: Database,
+    items: Sequence[GroupToStore],
+    key: IdempotencyKey | None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
 ) -> list[Group]:
     if key is not None:
         _claim_key(connection, database, key)
@@ -150,8 +173,9 @@ def add_groups(
     inserted = _insert_groups(connection, arriving)
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
-    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
-    insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
+    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
+    made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
+    insert_judgements(connection, database, made, encoded=encoded)
     for group_id, group in new.items():
         note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
@@ -217,14 +241,16 @@ def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[st
         raise NotFound("the group's task is not stored", field="task_id") from error
 
 
-def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]]) -> None:
+def _insert_rollouts(
+    connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
+) -> None:
     numbered = [
         (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
     ]
     # Equal completions of a group share their score.
     distinct = {id(rollout.score): rollout.score for _, _, rollout in numbered}
     columns = {key: build_score_columns(score) for key, score in distinct.items()}
-    rows = [build_rollout_row(*one, columns[id(one[2].score)]) for one in numbered]
+    rows = [build_rollout_row(*one, columns[id(one[2].score)], encoded) for one in numbered]
     insert_rows(connection, rollouts, rows)
     criteria = [
         row
@@ -239,19 +265,22 @@ def insert_judgements(
     database: Database,
     made: Sequence[tuple[int, Judgement]],
     scoring_sequence: int | None = None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
 ) -> None:
     """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
     if not made:
         return
     stamp = database.read_clock()
     record_costs(connection, database, made, stamp)
-    rows = build_judgement_rows(made, stamp, scoring_sequence)
+    rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
     if rows.prompts:
         connection.execute(database.insert_new(prompts), rows.prompts)
     insert_rows(connection, judgements, rows.judgements)
 
 
-def _finish_groups(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
+def _finish_groups(
+    connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
+) -> list[Group]:
     given = {item.group.group_id: item for item in items}
     statement = (
         select(groups.c.group_id, groups.c.sequence, groups.c.counted)
@@ -270,7 +299,7 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
         _update_group(connection, sequence, stored[group_id], finished[group_id])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
     readings = load_readings(connection, sequences.values())
-    insert_judgements(connection, database, made)
+    insert_judgements(connection, database, made, encoded=encoded)
     for row in rows:
         if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]

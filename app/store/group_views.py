@@ -16,6 +16,7 @@ from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.group_store import require_unpruned
 from app.store.judge_tables import judgements
+from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups
 from app.store.rows import decode, decode_json, filter_storable, from_micros, match_names
 from app.store.scoring_store import load_scorings
@@ -125,13 +126,20 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     )
 
 
-_ANSWERS: Final = (judgements.c.answer, judgements.c.purpose, judgements.c.reduced)
+_ANSWERS: Final = (
+    judgements.c.answer,
+    judgements.c.packed,
+    judgements.c.purpose,
+    judgements.c.reduced,
+    prompts.c.body,
+    prompts.c.packed.label("packed_body"),
+)
 
 
 def load_readings(connection: Connection, group_ids: Sequence[str]) -> dict[str, list[StoredReading]]:
     """By group, in the order in which they were stored."""
     made = (
-        select(groups.c.group_id, prompts.c.body, scorings.c.scoring_id, *_ANSWERS)
+        select(groups.c.group_id, scorings.c.scoring_id, *_ANSWERS)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
@@ -150,10 +158,10 @@ def _parse_judgement(row: RowMapping) -> Judgement:
     if row["purpose"] is not None:
         beside["purpose"] = row["purpose"]
     if row["body"] is not None:
-        beside["prompt"] = decode_json(row["body"])
+        beside["prompt"] = decode_json(unpack_text(row["body"], row["packed_body"]))
     if row["reduced"] is not None:
         beside["reduced"] = decode(ReducedReading, row["reduced"])
-    return decode(Judgement, row["answer"]).model_copy(update=beside)
+    return decode(Judgement, unpack_text(row["answer"], row["packed"])).model_copy(update=beside)
 
 
 def _build_statistics_row(rollup: Rollup) -> StatisticsRow:

@@ -1,6 +1,6 @@
 """Tables of judgements: those of groups, the cache, and what judges cost."""
 
-from sqlalchemy import BigInteger, Column, Float, Text, text
+from sqlalchemy import BigInteger, Column, Float, LargeBinary, Text, text
 from sqlmodel import Field
 
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -40,6 +40,7 @@ class JudgementTable(TableRecord, table=True):
     """What it was for, if not for a score."""
     reduced: str | None = Field(default=None, sa_type=Text)
     """What stands for a prompt and an answer that are not kept."""
+    packed: bytes | None = Field(default=None, sa_type=LargeBinary)
 
 
 class JudgeCacheTable(TableRecord, table=True):

@@ -4,19 +4,19 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from app.domain.judging import Judgement
 from app.domain.keeping import KeptPart, ReducedBy, ReducedCompletion, ReducedReading, digest_text, reduce_completion
 from app.domain.retention import Reduced, ReducePlan
-from app.domain.tasks import Completion
 from app.store.judge_tables import judgements
+from app.store.packing import StoredText, measure_stored, pack_completion, pack_text, unpack_completion, unpack_text
 from app.store.pruning import delete_unused_prompts, load_states
 from app.store.reduced_parts import build_mask, list_parts
 from app.store.reduction_plans import build_reduction_reason, choose_reducible
-from app.store.rows import decode, decode_json, encode, encode_completion
+from app.store.rows import decode, decode_json, encode
 from app.store.tables import groups, prompts, rollouts
 
 
@@ -25,7 +25,7 @@ class _ReducedRow:
     """New values of a rollout, by position, or of a judgement, by sequence."""
 
     place: int
-    body: str
+    body: StoredText
     reduced: str
     freed: int
 
@@ -93,41 +93,53 @@ def _prepare_group(
     by: ReducedBy,
     at: datetime,
 ) -> _PreparedGroup:
-    said = select(rollouts.c.position, rollouts.c.completion, rollouts.c.reduced)
+    said = select(rollouts.c.position, rollouts.c.completion, rollouts.c.packed, rollouts.c.reduced)
     members = []
-    for position, body, stored in connection.execute(said.where(rollouts.c.group_sequence == sequence)):
+    for position, body, packed, stored in connection.execute(said.where(rollouts.c.group_sequence == sequence)):
         before = None if stored is None else decode(ReducedCompletion, stored)
-        completion, mark = reduce_completion(decode(Completion, body), parts, before, by, at)
+        completion, mark = reduce_completion(unpack_completion(body, packed), parts, before, by, at)
         if mark is not None and mark != before:
-            new, beside = encode_completion(completion), encode(mark)
-            members.append(_ReducedRow(position, new, beside, len(body) - len(new) - len(beside)))
+            new, beside = pack_completion(completion), encode(mark)
+            freed = measure_stored(StoredText(body, packed)) - measure_stored(new) - len(beside)
+            members.append(_ReducedRow(position, new, beside, freed))
     readings, asked = _prepare_readings(connection, sequence, by, at) if "judge_prompts" in parts else ((), {})
     return _PreparedGroup(sequence, build_mask(parts), state, tuple(members), readings, asked)
+
+
+_READING_COLUMNS: Final = (
+    judgements.c.sequence,
+    judgements.c.answer,
+    judgements.c.packed,
+    judgements.c.prompt_digest,
+    prompts.c.body,
+    prompts.c.packed.label("packed_body"),
+)
 
 
 def _prepare_readings(
     connection: Connection, sequence: int, by: ReducedBy, at: datetime
 ) -> tuple[tuple[_ReducedRow, ...], dict[str, int]]:
     made = (
-        select(judgements.c.sequence, judgements.c.answer, judgements.c.prompt_digest, prompts.c.body)
+        select(*_READING_COLUMNS)
         .join_from(judgements, prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .where(judgements.c.group_sequence == sequence)
     )
     readings, asked = [], {}
-    for place, answer, digest, body in connection.execute(made):
-        judgement = decode(Judgement, answer)
+    for place, answer, packed, digest, body, packed_body in connection.execute(made):
+        judgement = decode(Judgement, unpack_text(answer, packed))
         if body is None and not judgement.raw:
             continue
         mark = ReducedReading(
-            prompt=None if body is None else digest_text(str(decode_json(body))),
+            prompt=None if body is None else digest_text(str(decode_json(unpack_text(body, packed_body)))),
             raw=digest_text(judgement.raw) if judgement.raw else None,
             by=by,
             at=at,
         )
-        new, beside = encode(judgement.model_copy(update={"raw": ""})), encode(mark)
-        readings.append(_ReducedRow(place, new, beside, len(answer) - len(new) - len(beside)))
+        new, beside = pack_text(encode(judgement.model_copy(update={"raw": ""}))), encode(mark)
+        freed = measure_stored(StoredText(answer, packed)) - measure_stored(new) - len(beside)
+        readings.append(_ReducedRow(place, new, beside, freed))
         if digest is not None:
-            asked[digest] = len(body)
+            asked[digest] = measure_stored(StoredText(body, packed_body))
     return tuple(readings), asked
 
 
@@ -166,18 +178,27 @@ def reduce_batch(connection: Connection, batch: PreparedReduction) -> Reduced:
 
 def _write_rollouts(connection: Connection, going: Collection[_PreparedGroup]) -> None:
     rows = [
-        {"of": one.sequence, "at": row.place, "said": row.body, "mark": row.reduced}
+        {"of": one.sequence, "at": row.place, "said": row.body.text, "packs": row.body.packed, "mark": row.reduced}
         for one in going
         for row in one.rollouts
     ]
     if rows:
         here = (rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at"))
-        values: dict[str, Any] = {"completion": bindparam("said"), "reduced": bindparam("mark")}
+        values: dict[str, Any] = {
+            "completion": bindparam("said"),
+            "packed": bindparam("packs"),
+            "reduced": bindparam("mark"),
+        }
         connection.execute(update(rollouts).where(*here).values(values), rows)
 
 
 def _write_readings(connection: Connection, going: Collection[_PreparedGroup]) -> None:
-    rows = [{"at": row.place, "said": row.body, "mark": row.reduced} for one in going for row in one.judgements]
+    rows = [
+        {"at": row.place, "said": row.body.text, "packs": row.body.packed, "mark": row.reduced}
+        for one in going
+        for row in one.judgements
+    ]
     if rows:
-        values: dict[str, Any] = {"answer": bindparam("said"), "reduced": bindparam("mark"), "prompt_digest": None}
+        values: dict[str, Any] = {"answer": bindparam("said"), "packed": bindparam("packs")}
+        values |= {"reduced": bindparam("mark"), "prompt_digest": None}
         connection.execute(update(judgements).where(judgements.c.sequence == bindparam("at")).values(values), rows)

@@ -14,9 +14,17 @@ from app.domain.retention import GroupsOfRun, KeptGroups, ReducePlan, ReduceRule
 from app.domain.tasks import Completion
 from app.store.group_sizes import SAMPLES, GroupKind, draw_groups, match_kind
 from app.store.judge_tables import judgements
+from app.store.packing import (
+    StoredText,
+    measure_stored,
+    pack_completion,
+    pack_text,
+    unpack_completion,
+    unpack_text,
+)
 from app.store.pruning import GROUP_KIND, add_up_runs, build_reason, choose_groups
 from app.store.reduced_parts import build_mask, list_parts
-from app.store.rows import decode
+from app.store.rows import decode, encode_json
 from app.store.tables import groups, prompts, rollouts, runs
 
 _DIGEST_BYTES: Final = 110
@@ -121,22 +129,27 @@ def _find_going(
     )
 
 
+_PROMPT: Final = (prompts.c.body, prompts.c.packed.label("packed_body"))
+
+
 def _estimate_freed(connection: Connection, drawn: Mapping[int, frozenset[KeptPart]]) -> dict[KeptPart, float]:
     """The mean of some groups, by part. A prompt that others share counts for each."""
     sums: Counter[KeptPart] = Counter()
-    said = select(rollouts.c.group_sequence, rollouts.c.completion).where(rollouts.c.group_sequence.in_(drawn))
-    for sequence, body in connection.execute(said):
-        sizes = _measure_parts(decode(Completion, body))
+    said = select(rollouts.c.group_sequence, rollouts.c.completion, rollouts.c.packed)
+    for sequence, body, packed in connection.execute(said.where(rollouts.c.group_sequence.in_(drawn))):
+        completion = unpack_completion(body, packed)
+        sizes = _measure_parts(completion) if packed is None else _measure_packed_parts(completion)
         sums.update({part: size for part, size in sizes.items() if part in drawn[sequence]})
     asked = (
-        select(judgements.c.group_sequence, judgements.c.answer, prompts.c.body)
+        select(judgements.c.group_sequence, judgements.c.answer, judgements.c.packed, *_PROMPT)
         .join_from(judgements, prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .where(judgements.c.group_sequence.in_(drawn))
     )
-    for sequence, answer, prompt in connection.execute(asked):
+    for sequence, answer, packed, prompt, packed_prompt in connection.execute(asked):
         if "judge_prompts" in drawn[sequence]:
-            raw = decode(Judgement, answer).raw.encode("utf-8", "replace")
-            sums["judge_prompts"] += max(0, len(prompt or "") + len(raw) - _DIGEST_BYTES)
+            raw = pack_text(encode_json(decode(Judgement, unpack_text(answer, packed)).raw))
+            size = measure_stored(StoredText(prompt or "", packed_prompt)) + measure_stored(raw)
+            sums["judge_prompts"] += max(0, size - _DIGEST_BYTES)
     return {part: sums[part] / len(drawn) for part in sums}
 
 
@@ -153,3 +166,23 @@ def _measure_parts(completion: Completion) -> dict[KeptPart, int]:
         "logprobs": len(canonical_json(list(completion.logprobs or ()))),
     }
     return {part: max(0, size - _DIGEST_BYTES) for part, size in sizes.items()}
+
+
+def _measure_packed_parts(completion: Completion) -> dict[KeptPart, int]:
+    """Each packed alone, which is about what it takes among the others."""
+    thoughts = [one.reasoning_content or "" for one in completion.messages or ()]
+    bare = Completion(text="")
+    stages: dict[KeptPart, dict[str, object]] = {
+        "text": {"text": completion.text, "messages": completion.messages},
+        "tokens": {"token_ids": completion.token_ids},
+        "logprobs": {"token_ids": completion.token_ids, "logprobs": completion.logprobs},
+    }
+    sizes = {part: measure_stored(pack_completion(bare.model_copy(update=kept))) for part, kept in stages.items()}
+    thought = measure_stored(pack_text(encode_json("".join(thoughts)))) if any(thoughts) else 0
+    parts: dict[KeptPart, int] = {
+        "text": sizes["text"] - thought,
+        "thought": thought,
+        "tokens": sizes["tokens"],
+        "logprobs": sizes["logprobs"] - sizes["tokens"],
+    }
+    return {part: max(0, size - _DIGEST_BYTES) for part, size in parts.items()}

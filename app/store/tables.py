@@ -1,10 +1,11 @@
 """Table classes. They never leave the store.
 
 Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a player's words are JSON texts with NUL
-and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
+and lone surrogates escaped, which both databases accept; everything else is an identifier of ours. Where a long text is
+`packed`, its own column is empty.
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, String, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
@@ -27,6 +28,8 @@ class PromptTable(TableRecord, table=True):
     __tablename__ = "prompts"
     digest: str = Field(primary_key=True)
     body: str = Field(sa_type=Text)
+    packed: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """Of judges' prompts alone: whoever scores needs those of tasks, services of the schema before too."""
 
 
 class TaskTable(TableRecord, table=True):
@@ -141,6 +144,7 @@ class RolloutTable(TableRecord, table=True):
     completion: str = Field(sa_type=Text)
     reduced: str | None = Field(default=None, sa_type=Text)
     """What stands for parts of the completion that are not kept."""
+    packed: bytes | None = Field(default=None, sa_type=LargeBinary)
 
 
 class ScoreTable(TableRecord, table=True):

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -38,7 +39,8 @@ SERIES: tuple[Series, ...] = ("run", "step", "label", "judge", "bucket")
 
 
 def said(number: int) -> Completion:
-    ids, odds = tuple(range(number, number + 400)), tuple(-0.125 * one for one in range(400))
+    chance = Random(number)
+    ids, odds = tuple(chance.choices(range(150_000), k=400)), tuple(-chance.random() for _ in range(400))
     if number % 2:
         return Completion(text=f"Blue, number {number}.", token_ids=ids, logprobs=odds, extra={"mine": number})
     thinking = Message(role="assistant", content=f"Red {number}.", reasoning_content=f"I think of {number}.")

