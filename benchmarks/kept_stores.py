@@ -21,6 +21,8 @@ from benchmarks.seeded_stores import GROUP_SIZE, GROUPS_A_STEP, GROUPS_BESIDE, S
 from tests.support.databases import MIGRATIONS, read_migrated_store, running_server
 
 KEPT: Final = Path(__file__).parents[1] / ".cache" / "growth"
+FEW: Final = 16
+"""Copies in the small store: so many that pages and what is drawn from them are full."""
 SEEDED: Final = GROUP_SIZE * (STEPS * sum(groups for _, _, groups in GROUPS_A_STEP) + 3 * GROUPS_BESIDE)
 
 
@@ -58,7 +60,7 @@ def keep_sqlite(rollouts: int) -> Iterator[KeptStores]:
         shutil.copy(folder / "few.db", few)
         many = folder / "many.db"
         size = f"{few.stat().st_size / 2**20:,.0f} and {many.stat().st_size / 2**20:,.0f} MB"
-        yield KeptStores(f"sqlite:///{few}", f"sqlite:///{many}", SEEDED, SEEDED * copies, size, Path(name))
+        yield KeptStores(f"sqlite:///{few}", f"sqlite:///{many}", FEW * SEEDED, SEEDED * copies, size, Path(name))
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def keep_postgres(rollouts: int) -> Iterator[KeptStores]:
                 connection.execute("SELECT pg_database_size(%s)", (one,)).fetchone() or (0,) for one in ("few", "many")
             ]
         size = " and ".join(f"{one[0] / 2**20:,.0f} MB" for one in sizes)
-        yield KeptStores(few, many, SEEDED, SEEDED * copies, size, Path(name))
+        yield KeptStores(few, many, FEW * SEEDED, SEEDED * copies, size, Path(name))
 
 
 def _find_folder(kind: str, copies: int) -> Path:
@@ -107,6 +109,7 @@ def _make_sqlite(folder: Path, copies: int) -> None:
     few.write_bytes(read_migrated_store())
     seed(folder, f"sqlite:///{few}")
     shutil.copy(few, many)
+    grow(f"sqlite:///{few}", FEW, _report)
     grow(f"sqlite:///{many}", copies, _report)
 
 
@@ -119,6 +122,7 @@ def _make_postgres(folder: Path, url: str, copies: int) -> None:
         connection.execute("VACUUM (ANALYZE)")
     _create_database(url, "many", "seeded")
     grow(many, copies, _report)
+    grow(seeded, FEW, _report)
 
 
 def _create_database(url: str, name: str, template: str = "template1") -> None:

@@ -18,8 +18,8 @@ from app.store.task_store import load_tasks
 
 NEAR: Final = 2048
 """Groups that are looked through for some of the wanted times, before these are looked up."""
-FEW_TASKS: Final = 1_000
-FEW_GROUPS: Final = 2_000
+FEW_TASKS: Final = 100
+FEW_GROUPS: Final = 500
 """Of one label, of these few tasks."""
 
 
@@ -52,7 +52,7 @@ class Span:
 def _load_page(connection: Connection, where: ExportFilter, span: Span, limit: int) -> list[StoredGroup]:
     wanted = [*_build_conditions(where)]
     if where.label is not None:
-        wanted.append(_match_label(connection, encode_json(where.label), span))
+        wanted += _match_label(connection, encode_json(where.label), span)
     if where.since is None and where.until is None:
         return _load_stored_groups(connection, where, [*wanted, *span.match(groups.c.sequence)], limit)
     times = [*_match_times(where)]
@@ -86,16 +86,23 @@ def _find_ends(connection: Connection, times: Sequence[ColumnElement[bool]], spa
     return None if first is None else Span(first - 1, last)
 
 
-def _match_label(connection: Connection, label: str, span: Span) -> ColumnElement[bool]:
-    """Few groups are named. Where there are many, one soon comes to some."""
-    ids = connection.execute(select(tasks.c.task_id).where(tasks.c.label == label).limit(FEW_TASKS + 1)).scalars().all()
+def _match_label(connection: Connection, label: str, span: Span) -> Iterator[ColumnElement[bool]]:
+    """Few groups are named. Where there are many, one soon comes to some, sooner among those of the label's only
+    environment."""
+    labelled = tasks.c.label == label
+    ids = connection.execute(select(tasks.c.task_id).where(labelled).limit(FEW_TASKS + 1)).scalars().all()
     if len(ids) <= FEW_TASKS:
         named = select(groups.c.sequence).where(groups.c.task_id.in_(ids), *span.match(groups.c.sequence))
         sequences = connection.execute(named.limit(FEW_GROUPS + 1)).scalars().all()
         if len(sequences) <= FEW_GROUPS:
-            return groups.c.sequence.in_(sequences)
+            yield groups.c.sequence.in_(sequences)
+            return
+    ends = select(func.min(tasks.c.environment), func.max(tasks.c.environment))
+    first, last = connection.execute(ends.where(labelled)).one()
+    if first == last:
+        yield groups.c.environment == first
     # Not as a join, which PostgreSQL may begin with the tasks.
-    return select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery() == label
+    yield select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery() == label
 
 
 def _load_stored_groups(

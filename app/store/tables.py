@@ -33,7 +33,7 @@ class TaskTable(TableRecord, table=True):
     __tablename__ = "tasks"
     __table_args__ = (
         Index("ix_tasks_prompt", "prompt_digest"),
-        build_partial_index("ix_tasks_label", "label", where="label IS NOT NULL"),
+        build_partial_index("ix_tasks_label", "label", "environment", where="label IS NOT NULL"),
     )
     task_id: str = Field(primary_key=True)
     environment: str

@@ -21,7 +21,7 @@ def upgrade() -> None:
     for name in ("run", "environment"):
         _create_partial_index(f"ix_groups_open_{name}", "groups", [name, "outcome", "sequence"], _OPEN)
         _create_partial_index(f"ix_groups_eval_{name}", "groups", [name, "sequence"], _EVAL)
-    _create_partial_index("ix_tasks_label", "tasks", ["label"], _LABELLED)
+    _create_partial_index("ix_tasks_label", "tasks", ["label", "environment"], _LABELLED)
 
 
 def _create_partial_index(name: str, table: str, columns: list[str], where: sa.TextClause) -> None:
