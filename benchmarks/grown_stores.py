@@ -4,6 +4,8 @@ Rows are copied by `INSERT ... SELECT`, so that millions take minutes; statistic
 counted. A copy has its own groups, leases, judgements and costs. Some copies share tasks, as epochs do.
 """
 
+# ruff: noqa: S608  # all that statements are put together from stands here
+
 import hashlib
 import json
 import sqlite3
@@ -15,13 +17,18 @@ from typing import Any, Final, Protocol
 import psycopg
 
 from app.domain.digests import canonical_json
+from app.domain.health_records import HealthReading
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupKey
 from app.store.database import find_file, parse_url
+from app.store.rows import encode
+from benchmarks.seeded_stores import ARENA, ARENA_RUN
 
 COPIES_OF_A_TASK: Final = 4
 SECONDS_BETWEEN_COPIES: Final = 600
 COPIES_AN_HOUR: Final = 3600 // SECONDS_BETWEEN_COPIES
 COPIES_AT_ONCE: Final = 100
+ANCHORS: Final = 8
+GROUPS_PER_READING: Final = 18
 _POSITIONS: Final = 1_000
 """More than a stream of the small store has."""
 _INDEXES: Final = 1_000_000_000_000
@@ -123,7 +130,9 @@ COPIED: Final = (
             "created_at": _LATER,
         },
     ),
-    CopiedTable("idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}),
+    CopiedTable(
+        "idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}
+    ),
     CopiedTable("parts", {"group_id": _GROUP, "scope": _GROUP, "task_id": _TASK, "due": "NULL", "created_at": _LATER}),
     CopiedTable("part_members", {"group_id": _GROUP, "scope": _GROUP}),
     CopiedTable("run_costs", {"hour": "one.hour + k.number / {hours}"}, where="k.number % {hours} = 0"),
@@ -143,6 +152,8 @@ def grow(url: str, copies: int, report: Report) -> None:
         _multiply_task_rollups(cursor, span, _choose_mark(url))
         cursor.execute(f"UPDATE streams SET position = {copies * _POSITIONS}, handed_out = handed_out * {copies}")
         report("statistics written")
+        _insert(cursor, "run_anchors", _list_anchors(cursor), _choose_mark(url))
+        _insert(cursor, "health_readings", _list_readings(cursor), _choose_mark(url))
 
 
 def _measure(cursor: Cursor, copies: int) -> Span:
@@ -154,7 +165,7 @@ def _measure(cursor: Cursor, copies: int) -> Span:
 def _count_off(cursor: Cursor, span: Span) -> None:
     """The copies beside the small store's own rows, and the variants of tasks, as tables."""
     for table, first, last in (("copies", 1, span.copies - 1), ("variants", 0, span.variants - 1)):
-        cursor.execute(f"CREATE TEMP TABLE {table} (number INTEGER PRIMARY KEY, variant INTEGER)")
+        cursor.execute(f"CREATE TEMP TABLE {table} (number BIGINT PRIMARY KEY, variant BIGINT)")
         cursor.execute(
             f"INSERT INTO {table} WITH RECURSIVE counted (number) AS (SELECT {first} UNION ALL"
             f" SELECT number + 1 FROM counted WHERE number < {last})"
@@ -246,6 +257,43 @@ def _multiply_task(row: Values, variant: int, span: Span) -> Values:
     return run, environment, f"task_{_md5(f'{task_id}{variant}')}", canonical_json(tried)
 
 
+def _list_anchors(cursor: Cursor) -> Iterator[dict[str, Any]]:
+    for sequence, _ in _select_anchored(cursor):
+        yield {"run": ARENA_RUN, "group_sequence": sequence, "created_at": 0}
+
+
+def _list_readings(cursor: Cursor) -> Iterator[dict[str, Any]]:
+    """An anchor is read every 18 groups; the judge without a model, by which the small store is scored, has none."""
+    anchored = _select_anchored(cursor)
+    scored = _select(cursor, f"SELECT count(*) FROM groups WHERE run = '{ARENA_RUN}'")[0][0]
+    for number in range(scored // GROUPS_PER_READING):
+        reading = HealthReading(
+            reading_id=f"health_{number}",
+            run=ARENA_RUN,
+            environment=ARENA,
+            label=f"character_{number % ANCHORS}",
+            group_id=anchored[number % ANCHORS][1],
+            kind="anchor",
+            judges=("offline",),
+            at_group=GROUPS_PER_READING * number,
+            values=tuple((number % ANCHORS + place) / 16 for place in range(8)),
+            tokens=1000,
+        )
+        kept = reading.model_dump(include={"reading_id", "run", "group_id", "kind", "at_group", "tokens"})
+        yield kept | {"failed": False, "body": encode(reading), "judgements": "[]", "created_at": 0}
+
+
+def _select_anchored(cursor: Cursor) -> list[tuple[Any, ...]]:
+    anchored = f"SELECT sequence, group_id FROM groups WHERE run = '{ARENA_RUN}' ORDER BY sequence LIMIT {ANCHORS}"
+    return _select(cursor, anchored)
+
+
+def _insert(cursor: Cursor, table: str, rows: Iterable[dict[str, Any]], mark: str) -> None:
+    made = list(rows)
+    into = f"INSERT INTO {table} ({', '.join(made[0])}) VALUES ({', '.join([mark] * len(made[0]))})"
+    cursor.executemany(into, [tuple(row.values()) for row in made])
+
+
 def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -282,7 +330,7 @@ def _opened_postgres(url: str) -> Iterator[Cursor]:
         cursor = opened.cursor()
         cursor.execute("SET session_replication_role = replica")  # foreign keys are not looked up
         yield cursor
-        for table in ("groups", "judgements"):
+        for table in ("groups", "judgements", "health_readings"):
             counter = f"pg_get_serial_sequence('{table}', 'sequence')"
             cursor.execute(f"SELECT setval({counter}, max(sequence)) FROM {table}")
         opened.commit()

@@ -5,14 +5,15 @@
 """
 
 import argparse
-import itertools
 import json
 import os
 import random
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,6 @@ from tests.support.serving import Served, serving
 
 MOST: Final = 1.5
 MOST_OF_START: Final = 2.0
-STARTS: Final = 5
 SAMPLED_GROUPS: Final = 400
 LEASED: Final = 4
 """Tasks of a hand-out; each is scored by a request of its own."""
@@ -233,10 +233,10 @@ def sample(url: str) -> dict[str, Any]:
     }
 
 
-def measure_starts(folder: Path, urls: Sequence[str]) -> tuple[float, float]:
+def measure_starts(folder: Path, urls: Sequence[str], starts: int) -> tuple[float, float]:
     """Seconds to /readyz, medians of some starts in turns."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(STARTS + 1):
+    for number in range(starts + 1):
         for which, url in enumerate(urls):
             with _served(folder, url) as gateway:
                 if number:
@@ -244,16 +244,14 @@ def measure_starts(folder: Path, urls: Sequence[str]) -> tuple[float, float]:
     return statistics.median(seconds[0]), statistics.median(seconds[1])
 
 
-def _served(folder: Path, url: str) -> Any:
-    import sys
-
+def _served(folder: Path, url: str) -> AbstractContextManager[Served]:
     return serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable)
 
 
-def compare(name: str, stores: KeptStores, rounds: int) -> None:
+def compare(name: str, stores: KeptStores, rounds: int, starts: int) -> None:
     print(f"## {name}: {stores.few_rollouts:,} and {stores.many_rollouts:,} rollouts, {stores.size}", flush=True)
     urls = (stores.few, stores.many)
-    few_start, many_start = measure_starts(stores.folder, urls)
+    few_start, many_start = measure_starts(stores.folder, urls, starts)
     print(f"start to /readyz: {few_start:.2f} and {many_start:.2f} s, {many_start / few_start:.2f} times", flush=True)
     with _served(stores.folder, urls[0]) as one, _served(stores.folder, urls[1]) as other:
         few, many = Side(one, **sample(urls[0])), Side(other, **sample(urls[1]))
@@ -272,13 +270,14 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=10_000_000, help="on SQLite; 0 leaves it out")
     parser.add_argument("--postgres-rollouts", type=int, default=2_000_000, help="on PostgreSQL; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--starts", type=int, default=3, help="of each gateway, to compare how long they take")
     chosen = parser.parse_args()
     if chosen.rollouts:
         with keep_sqlite(chosen.rollouts) as stores:
-            compare("SQLite", stores, chosen.rounds)
+            compare("SQLite", stores, chosen.rounds, chosen.starts)
     if chosen.postgres_rollouts:
         with keep_postgres(chosen.postgres_rollouts) as stores:
-            compare("PostgreSQL", stores, chosen.rounds)
+            compare("PostgreSQL", stores, chosen.rounds, chosen.starts)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ written by the service.
 import itertools
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,11 @@ GROUPS_BESIDE: Final = 20
 _SENTENCES: Final = (
     *("The road north is closed until the thaw.", "I sold the last of the rope this morning.", "Keep your voice down."),
     *("My brother would know more of that than I do.", "Nobody has come through here since market day.", "Sit, then."),
-    *("You smell of the river, stranger.", "I have no quarrel with the guild.", "Ask me again when the bells are done."),
+    *(
+        "You smell of the river, stranger.",
+        "I have no quarrel with the guild.",
+        "Ask me again when the bells are done.",
+    ),
 )
 
 
@@ -135,7 +139,3 @@ def seed(folder: Path, url: str, steps: int = STEPS) -> None:
     """Fills a migrated store; `folder` is for the gateway's log."""
     with serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable) as gateway:
         train_for_a_while(gateway, steps)
-
-
-def list_runs() -> Iterator[str]:
-    return iter(dict.fromkeys(run for run, _, _ in GROUPS_A_STEP))

@@ -15,7 +15,6 @@ from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
 from app.store.task_store import load_tasks
 
-
 NEAR: Final = 2048
 """Groups that are looked through for some of the wanted times, before these are looked up."""
 FEW_TASKS: Final = 100
