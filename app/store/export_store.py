@@ -108,7 +108,8 @@ def _load_stored_groups(
     connection: Connection, where: ExportFilter, wanted: Sequence[ColumnElement[bool]], limit: int
 ) -> list[StoredGroup]:
     with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
-    found = load_groups(connection, and_(*wanted), limit)
+    if not (found := load_groups(connection, and_(*wanted), limit)):
+        return []
     ids = [group.group_id for group in found]
     places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
     sequences = {group_id: sequence for group_id, sequence in places}
