@@ -112,10 +112,8 @@ EXPORTS: Final[dict[str, Path_]] = {
     "GET /export?purpose=eval": lambda _: "/export?purpose=eval",
     "GET /export?since=": lambda side: f"/export?since={_tell_time(side.late)}",
     "GET /export?run=&since=": lambda side: f"/export?run={LONG_RUN}&since={_tell_time(side.late)}",
-    "GET /export?shape=judgements": lambda _: (
-        f"/export?shape=judgements&private=true&run={ARENA_RUN}&offline_judge=true"
-    ),
-    "GET /export?shape=sft&format=parquet, headers": lambda _: "/export?shape=sft&format=parquet",
+    "GET /export?shape=dpo&run=": lambda _: f"/export?shape=dpo&run={LONG_RUN}",
+    "GET /export?shape=sft&format=parquet": lambda _: "/export?shape=sft&format=parquet",
 }
 
 
@@ -245,7 +243,7 @@ def measure_starts(folder: Path, urls: Sequence[str], starts: int) -> tuple[floa
 
 
 def _served(folder: Path, url: str) -> AbstractContextManager[Served]:
-    return serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable)
+    return serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable, migrated=False)
 
 
 def compare(name: str, stores: KeptStores, rounds: int, starts: int) -> None:
