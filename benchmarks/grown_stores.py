@@ -289,7 +289,8 @@ def _select_anchored(cursor: Cursor) -> list[tuple[Any, ...]]:
 
 
 def _insert(cursor: Cursor, table: str, rows: Iterable[dict[str, Any]], mark: str) -> None:
-    made = list(rows)
+    if not (made := list(rows)):
+        return
     into = f"INSERT INTO {table} ({', '.join(made[0])}) VALUES ({', '.join([mark] * len(made[0]))})"
     cursor.executemany(into, [tuple(row.values()) for row in made])
 

@@ -278,4 +278,5 @@ def test_hot_queries_use_their_indexes(store_url: str) -> None:
     strata = found.pop("strata to label")
     found["unfinished"].discard("SCAN pk_parts")  # which is empty here: `test_part_plans` has many
     assert found == EXPECTED
-    assert {one for one in strata if "groups" in one} == {"SCAN ix_groups_uncounted", "SCAN ix_groups_open"}
+    of_groups = {re.sub("(ix_groups_open).*", r"\1", one) for one in strata if "groups" in one}  # any index of the few
+    assert of_groups == {"SCAN ix_groups_uncounted", "SCAN ix_groups_open"}
