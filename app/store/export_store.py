@@ -34,11 +34,13 @@ class SqlExportStore(ExportStore):
         named = [name for name in (where.env, where.run) if name is not None]
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
-        return await self._database.read(lambda connection: _load_page(connection, where, Span(after, last), limit))
+        return await self._database.read(
+            lambda connection: _load_page(connection, where, SequenceRange(after, last), limit)
+        )
 
 
 @dataclass(frozen=True)
-class Span:
+class SequenceRange:
     """Sequences after one and up to another."""
 
     after: int
@@ -48,16 +50,16 @@ class Span:
         return sequence > self.after, sequence <= self.last
 
 
-def _load_page(connection: Connection, where: ExportFilter, span: Span, limit: int) -> list[StoredGroup]:
+def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
     wanted = [*_build_conditions(where)]
     if where.label is not None:
         wanted += _match_label(connection, encode_json(where.label), span)
     if where.since is None and where.until is None:
         return _load_stored_groups(connection, where, [*wanted, *span.match(groups.c.sequence)], limit)
     times = [*_match_times(where)]
-    near = Span(span.after, min(span.last, span.after + NEAR))
+    near = SequenceRange(span.after, min(span.last, span.after + NEAR))
     found = _load_stored_groups(connection, where, [*wanted, *times, *near.match(groups.c.sequence)], limit)
-    if found or (far := _find_ends(connection, times, Span(near.last, span.last))) is None:
+    if found or (far := _find_ends(connection, times, SequenceRange(near.last, span.last))) is None:
         return found
     return _load_stored_groups(connection, where, [*wanted, *times, *far.match(groups.c.sequence)], limit)
 
@@ -76,16 +78,18 @@ def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.created_at < to_micros(where.until)
 
 
-def _find_ends(connection: Connection, times: Sequence[ColumnElement[bool]], span: Span) -> Span | None:
+def _find_ends(
+    connection: Connection, times: Sequence[ColumnElement[bool]], span: SequenceRange
+) -> SequenceRange | None:
     """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
     looked at, in their index."""
     place = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
     ends = select(func.min(place), func.max(place)).where(*times, *span.match(place))
     first, last = connection.execute(ends).one()
-    return None if first is None else Span(first - 1, last)
+    return None if first is None else SequenceRange(first - 1, last)
 
 
-def _match_label(connection: Connection, label: str, span: Span) -> Iterator[ColumnElement[bool]]:
+def _match_label(connection: Connection, label: str, span: SequenceRange) -> Iterator[ColumnElement[bool]]:
     """Few groups are named. Where there are many, one soon comes to some, sooner among those of the label's only
     environment."""
     labelled = tasks.c.label == label
