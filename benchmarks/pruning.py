@@ -1,12 +1,11 @@
 """What scoring takes while nine tenths of a store are pruned beside it, over what it takes without; and whether the
 curves of what was pruned are as before.
 
-The store is filled by raw inserts and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
+The store is grown from a small one and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
 a process of its own. It is killed now and then, and goes on later, so that rounds with it and without it take turns:
 what else the machine does slows both. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, takes hours.
 """
 
-import asyncio
 import itertools
 import json
 import os
@@ -30,8 +29,10 @@ from app.envs.gsm8k.environment import Gsm8k
 from app.store.database import open_writer
 from app.store.rows import to_micros
 from app.store.tables import groups
+from benchmarks.grown_stores import grow
+from benchmarks.kept_stores import SEEDED, count_copies
 from benchmarks.load import Load, post, send_all
-from benchmarks.statistics_routes import GROUP_SIZE, prepare
+from benchmarks.seeded_stores import ARENA_RUN, GROUP_SIZE, LONG_RUN, seed
 from tests.support.databases import read_migrated_store
 from tests.support.forked_programs import plain_environment
 from tests.support.serving import Served, serving
@@ -42,7 +43,10 @@ GROUPS_A_REQUEST: Final = 4
 REQUESTS_A_ROUND: Final = 400
 ROUNDS_BESIDE: Final = 8
 """For each round without."""
-CURVES: Final = ("/stats?run=run-0", "/stats?run=run-0&by=character", "/stats?run=run-0&by=judge", "/runs/run-0")
+CURVES: Final = (
+    *(f"/stats?run={LONG_RUN}", f"/stats?run={ARENA_RUN}&by=character", f"/stats?run={ARENA_RUN}&by=judge"),
+    f"/runs/{LONG_RUN}",
+)
 OLD_SHARE: Final = 0.9
 OLD_MICROSECONDS: Final = 90 * 86_400_000_000
 
@@ -105,7 +109,7 @@ def pruning(folder: Path, database: Path) -> "Iterator[subprocess.Popen[bytes]]"
 
 def count_groups(database: Path) -> int:
     with closing(sqlite3.connect(database)) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM groups WHERE run = 'run-0'").fetchone()
+        (count,) = connection.execute("SELECT count(*) FROM groups WHERE run <> 'load'").fetchone()
     return int(count)
 
 
@@ -147,14 +151,15 @@ def measure(folder: Path, gateway: Served) -> None:
 
 def main() -> None:
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    count = wanted // GROUP_SIZE
+    copies = count_copies(wanted)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = folder / "gateway.db"
         file.write_bytes(read_migrated_store())
-        asyncio.run(prepare(f"sqlite:///{file}", count))
-        make_old(f"sqlite:///{file}", count)
-        print(f"{count * GROUP_SIZE:,} rollouts in {file.stat().st_size / 2**20:,.0f} MB", flush=True)
+        seed(folder, f"sqlite:///{file}")
+        grow(f"sqlite:///{file}", copies, lambda _: None)
+        make_old(f"sqlite:///{file}", SEEDED * copies // GROUP_SIZE)
+        print(f"{SEEDED * copies:,} rollouts in {file.stat().st_size / 2**20:,.0f} MB", flush=True)
         with serving(folder, python=sys.executable) as gateway:
             measure(folder, gateway)
 

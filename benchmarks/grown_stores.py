@@ -1,0 +1,339 @@
+"""Large stores from a small one: each copy of its rows is another stretch of the same trainings.
+
+Rows are copied by `INSERT ... SELECT`, so that millions take minutes; statistics are those that the service would have
+counted. A copy has its own groups, leases, judgements and costs. Some copies share tasks, as epochs do.
+"""
+
+# ruff: noqa: S608  # all that statements are put together from stands here
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import psycopg
+
+from app.domain.digests import canonical_json
+from app.domain.health_records import HealthReading
+from app.domain.rollups import GROUPS_PER_BUCKET, RollupKey
+from app.store.database import find_file, parse_url
+from app.store.rows import encode
+from benchmarks.seeded_stores import ARENA, ARENA_RUN
+
+COPIES_OF_A_TASK: Final = 4
+SECONDS_BETWEEN_COPIES: Final = 600
+COPIES_AN_HOUR: Final = 3600 // SECONDS_BETWEEN_COPIES
+COPIES_AT_ONCE: Final = 100
+ANCHORS: Final = 8
+GROUPS_PER_READING: Final = 18
+_POSITIONS: Final = 1_000
+"""More than a stream of the small store has."""
+_INDEXES: Final = 1_000_000_000_000
+
+Report = Callable[[str], None]
+Values = Sequence[Any]
+
+
+class Cursor(Protocol):
+    """What cursors of both drivers can do."""
+
+    def execute(self, statement: Any, /) -> Any: ...
+    def executemany(self, statement: Any, rows: Any, /) -> Any: ...
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+@dataclass(frozen=True)
+class Span:
+    """What the small store takes: each copy begins behind the one before."""
+
+    groups: int
+    judgements: int
+    copies: int
+    """In all, the small store's own rows being the first."""
+
+    @property
+    def variants(self) -> int:
+        return max(1, (self.copies - 1) // COPIES_OF_A_TASK)
+
+    def count_copies(self, variant: int) -> int:
+        return len(range(variant or self.variants, self.copies, self.variants))
+
+
+def _name(kind: str, column: str) -> str:
+    """Another identifier of the same form, for each copy."""
+    return f"'{kind}_' || md5({column} || k.number)"
+
+
+_GROUP: Final = _name("group", "one.group_id")
+_TASK: Final = "'task_' || md5(one.task_id || k.variant)"
+_SEQUENCE: Final = "one.group_sequence + k.number * {groups}"
+_LATER: Final = "one.created_at + k.number * {micros}"
+
+
+@dataclass(frozen=True)
+class CopiedTable:
+    """`columns` are SQL expressions over a row `one` and its copy `k`; those that are not named stay as they are."""
+
+    table: str
+    columns: Mapping[str, str]
+    where: str = "TRUE"
+    each: str = "copies"
+
+
+COPIED: Final = (
+    CopiedTable("prompts", {"digest": "md5(one.digest || k.variant)"}, each="variants"),
+    CopiedTable(
+        "tasks",
+        {
+            "task_id": _TASK,
+            "index": 'one."index" + (1 + k.variant) * {indexes}',
+            "prompt_digest": "md5(one.prompt_digest || k.variant)",
+        },
+        each="variants",
+    ),
+    CopiedTable(
+        "leases",
+        {
+            "lease_id": _name("lease", "one.lease_id"),
+            "index": 'one."index" + (1 + k.variant) * {indexes}',
+            "position": "one.position + k.number * {positions}",
+            "created_at": _LATER,
+            "group_id": _GROUP,
+        },
+        where="one.state = 'done'",
+    ),
+    CopiedTable(
+        "groups",
+        {
+            "sequence": "one.sequence + k.number * {groups}",
+            "group_id": _GROUP,
+            "task_id": _TASK,
+            "created_at": _LATER,
+        },
+    ),
+    CopiedTable(
+        "rollouts",
+        {
+            "group_sequence": _SEQUENCE,
+            "rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position",
+        },
+    ),
+    CopiedTable("scores", {"group_sequence": _SEQUENCE}),
+    CopiedTable(
+        "judgements",
+        {
+            "sequence": "one.sequence + k.number * {judgements}",
+            "group_sequence": _SEQUENCE,
+            "created_at": _LATER,
+        },
+    ),
+    CopiedTable(
+        "idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}
+    ),
+    CopiedTable("parts", {"group_id": _GROUP, "scope": _GROUP, "task_id": _TASK, "due": "NULL", "created_at": _LATER}),
+    CopiedTable("part_members", {"group_id": _GROUP, "scope": _GROUP}),
+    CopiedTable("run_costs", {"hour": "one.hour + k.number / {hours}"}, where="k.number % {hours} = 0"),
+)
+
+
+def grow(url: str, copies: int, report: Report) -> None:
+    """Makes the store so many times as large."""
+    with _opened(url) as cursor:
+        span = _measure(cursor, copies)
+        _count_off(cursor, span)
+        _age(cursor, span)
+        for table in COPIED:
+            _copy_table(cursor, table, span)
+            report(f"{table.table} copied")
+        _multiply_rollups(cursor, span, _choose_mark(url))
+        _multiply_task_rollups(cursor, span, _choose_mark(url))
+        cursor.execute(f"UPDATE streams SET position = {copies * _POSITIONS}, handed_out = handed_out * {copies}")
+        report("statistics written")
+        _insert(cursor, "run_anchors", _list_anchors(cursor), _choose_mark(url))
+        _insert(cursor, "health_readings", _list_readings(cursor), _choose_mark(url))
+
+
+def _measure(cursor: Cursor, copies: int) -> Span:
+    largest = [_select(cursor, f"SELECT max(sequence) FROM {table}")[0][0] for table in ("groups", "judgements")]
+    groups = -(-largest[0] // GROUPS_PER_BUCKET) * GROUPS_PER_BUCKET  # so that copies fill buckets of their own
+    return Span(groups, largest[1] or 0, copies)
+
+
+def _count_off(cursor: Cursor, span: Span) -> None:
+    """The copies beside the small store's own rows, and the variants of tasks, as tables."""
+    for table, first, last in (("copies", 1, span.copies - 1), ("variants", 0, span.variants - 1)):
+        cursor.execute(f"CREATE TEMP TABLE {table} (number BIGINT PRIMARY KEY, variant BIGINT)")
+        cursor.execute(
+            f"INSERT INTO {table} WITH RECURSIVE counted (number) AS (SELECT {first} UNION ALL"
+            f" SELECT number + 1 FROM counted WHERE number < {last})"
+            f" SELECT number, number % {span.variants} FROM counted WHERE number <= {last}"
+        )
+
+
+def _age(cursor: Cursor, span: Span) -> None:
+    """The newest copy is of now."""
+    past = (span.copies - 1) * SECONDS_BETWEEN_COPIES
+    for table in ("groups", "leases", "judgements", "tasks", "parts"):
+        cursor.execute(f"UPDATE {table} SET created_at = created_at - {past * 1_000_000}")
+    cursor.execute(f"UPDATE run_costs SET hour = hour - {past // 3600}")
+
+
+def _copy_table(cursor: Cursor, table: CopiedTable, span: Span) -> None:
+    given = {"groups": span.groups, "judgements": span.judgements, "positions": _POSITIONS, "indexes": _INDEXES}
+    given |= {"micros": SECONDS_BETWEEN_COPIES * 1_000_000, "hours": COPIES_AN_HOUR}
+    names = _list_columns(cursor, table.table)
+    made = ", ".join(table.columns.get(name, f'one."{name}"').format(**given) for name in names)
+    where = table.where.format(**given)
+    cursor.execute(f'CREATE TEMP TABLE small AS SELECT * FROM "{table.table}"')
+    into = f'INSERT INTO "{table.table}" ({", ".join(_quote(names))}) SELECT {made} FROM {table.each} AS k'
+    for first in range(0, span.copies, COPIES_AT_ONCE):
+        some = f"k.number >= {first} AND k.number < {first + COPIES_AT_ONCE}"
+        cursor.execute(f"{into} CROSS JOIN small AS one WHERE {some} AND {where}")
+    cursor.execute("DROP TABLE small")
+
+
+def _quote(names: Iterable[str]) -> list[str]:
+    return [f'"{name}"' for name in names]
+
+
+def _list_columns(cursor: Cursor, table: str) -> list[str]:
+    cursor.execute(f'SELECT * FROM "{table}" LIMIT 0')
+    return [column[0] for column in cursor.description]  # type: ignore[attr-defined]
+
+
+def _select(cursor: Cursor, statement: str) -> list[tuple[Any, ...]]:
+    cursor.execute(statement)
+    return cursor.fetchall()
+
+
+_KEY: Final = RollupKey._fields
+
+
+def _multiply_rollups(cursor: Cursor, span: Span, mark: str) -> None:
+    """Buckets are each copy's own. Everything else counts every copy; pass rates count tasks, of which there are
+    fewer."""
+    columns = ("digest", *_KEY, "measures")
+    stored = _select(cursor, f"SELECT {', '.join(columns)} FROM rollups")
+    kept = [row for row in stored if row[1] != "bucket"]
+    changed = [(_multiply(row[-1], span), row[0]) for row in kept]
+    cursor.executemany(f"UPDATE rollups SET measures = {mark} WHERE digest = {mark}", changed)
+    into = f"INSERT INTO rollups ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
+    buckets = [row for row in stored if row[1] == "bucket"]
+    for copy in range(1, span.copies):
+        cursor.executemany(into, [_move_bucket(row, copy * span.groups // GROUPS_PER_BUCKET) for row in buckets])
+
+
+def _multiply(measures: str, span: Span) -> str:
+    def of(name: str, value: int | list[int]) -> int | list[int]:
+        times = 1 + span.variants if name.startswith("pass_rate:") else span.copies
+        return value * times if isinstance(value, int) else [number * times for number in value]
+
+    return canonical_json({name: of(name, value) for name, value in json.loads(measures).items()})
+
+
+def _move_bucket(row: Values, by: int) -> Values:
+    _, *key, measures = row
+    moved = RollupKey(*key)
+    moved = moved._replace(bucket=(moved.bucket or 0) + by)
+    label = None if moved.label is None else json.loads(moved.label)
+    return (moved._replace(label=label).digest, *moved, measures)
+
+
+def _multiply_task_rollups(cursor: Cursor, span: Span, mark: str) -> None:
+    columns = ("run", "environment", "task_id", "sums")
+    stored = _select(cursor, f"SELECT {', '.join(columns)} FROM task_rollups")
+    into = f"INSERT INTO task_rollups ({', '.join(columns)}) VALUES ({', '.join([mark] * 4)})"
+    for variant in range(span.variants):
+        cursor.executemany(into, [_multiply_task(row, variant, span) for row in stored])
+
+
+def _multiply_task(row: Values, variant: int, span: Span) -> Values:
+    run, environment, task_id, sums = row
+    times = span.count_copies(variant)
+    tried = [number * times for number in json.loads(sums)]
+    return run, environment, f"task_{_md5(f'{task_id}{variant}')}", canonical_json(tried)
+
+
+def _list_anchors(cursor: Cursor) -> Iterator[dict[str, Any]]:
+    for sequence, _ in _select_anchored(cursor):
+        yield {"run": ARENA_RUN, "group_sequence": sequence, "created_at": 0}
+
+
+def _list_readings(cursor: Cursor) -> Iterator[dict[str, Any]]:
+    """An anchor is read every 18 groups; the judge without a model, by which the small store is scored, has none."""
+    anchored = _select_anchored(cursor)
+    scored = _select(cursor, f"SELECT count(*) FROM groups WHERE run = '{ARENA_RUN}'")[0][0]
+    for number in range(scored // GROUPS_PER_READING):
+        reading = HealthReading(
+            reading_id=f"health_{number}",
+            run=ARENA_RUN,
+            environment=ARENA,
+            label=f"character_{number % ANCHORS}",
+            group_id=anchored[number % ANCHORS][1],
+            kind="anchor",
+            judges=("offline",),
+            at_group=GROUPS_PER_READING * number,
+            values=tuple((number % ANCHORS + place) / 16 for place in range(8)),
+            tokens=1000,
+        )
+        kept = reading.model_dump(include={"reading_id", "run", "group_id", "kind", "at_group", "tokens"})
+        yield kept | {"failed": False, "body": encode(reading), "judgements": "[]", "created_at": 0}
+
+
+def _select_anchored(cursor: Cursor) -> list[tuple[Any, ...]]:
+    anchored = f"SELECT sequence, group_id FROM groups WHERE run = '{ARENA_RUN}' ORDER BY sequence LIMIT {ANCHORS}"
+    return _select(cursor, anchored)
+
+
+def _insert(cursor: Cursor, table: str, rows: Iterable[dict[str, Any]], mark: str) -> None:
+    if not (made := list(rows)):
+        return
+    into = f"INSERT INTO {table} ({', '.join(made[0])}) VALUES ({', '.join([mark] * len(made[0]))})"
+    cursor.executemany(into, [tuple(row.values()) for row in made])
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _choose_mark(url: str) -> str:
+    return "%s" if find_file(url) is None else "?"
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Cursor]:
+    """One transaction, with the copies in a table of their own. Nobody else uses the store meanwhile, and what is half
+    made is thrown away: nothing needs to be durable before the end."""
+    with _opened_postgres(url) if find_file(url) is None else _opened_sqlite(url) as cursor:
+        yield cursor
+
+
+@contextmanager
+def _opened_sqlite(url: str) -> Iterator[Cursor]:
+    connection = sqlite3.connect(str(find_file(url)), isolation_level=None)
+    connection.create_function("md5", 1, _md5, deterministic=True)
+    for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -400000", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    cursor = connection.cursor()
+    cursor.execute("BEGIN EXCLUSIVE")
+    yield cursor
+    cursor.execute("COMMIT")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+
+
+@contextmanager
+def _opened_postgres(url: str) -> Iterator[Cursor]:
+    with psycopg.connect(parse_url(url).set(drivername="postgresql").render_as_string(hide_password=False)) as opened:
+        cursor = opened.cursor()
+        cursor.execute("SET session_replication_role = replica")  # foreign keys are not looked up
+        yield cursor
+        for table in ("groups", "judgements", "health_readings"):
+            counter = f"pg_get_serial_sequence('{table}', 'sequence')"
+            cursor.execute(f"SELECT setval({counter}, max(sequence)) FROM {table}")
+        opened.commit()
+        opened.autocommit = True
+        cursor.execute("VACUUM (ANALYZE)")  # as autovacuum does

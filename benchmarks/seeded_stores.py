@@ -1,0 +1,141 @@
+"""A small store as a gateway writes it: groups of several runs and environments, with all that comes with them.
+
+Benchmarks of large stores grow it by copies of its rows (`benchmarks.grown_stores`), so that whatever a row holds was
+written by the service.
+"""
+
+import itertools
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from pydantic import JsonValue
+
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.tasks import Completion
+from app.main.discovery import discover
+from app.ports.environment import Environment
+from tests.support.serving import Served, serving
+
+GROUP_SIZE: Final = 8
+STEPS: Final = 10
+ARENA: Final = "npc_arena"
+LONG_RUN: Final = "long"
+"""A third of all groups: of one environment that is checked by code."""
+ARENA_RUN: Final = "arena"
+MIXED_RUN: Final = "mixed"
+GROUPS_A_STEP: Final = (
+    *((LONG_RUN, "gsm8k", 12), (ARENA_RUN, ARENA, 8)),
+    *((MIXED_RUN, "gsm8k", 4), (MIXED_RUN, "mcqa", 4), (MIXED_RUN, ARENA, 4)),
+    *(("words", "letter_counting", 4), ("words", "date_arithmetic", 4)),
+)
+"""Run, environment, and how many groups of each step."""
+GROUPS_BESIDE: Final = 20
+"""Of each kind: without a run, of evaluations, in pieces."""
+_SENTENCES: Final = (
+    *("The road north is closed until the thaw.", "I sold the last of the rope this morning.", "Keep your voice down."),
+    *("My brother would know more of that than I do.", "Nobody has come through here since market day.", "Sit, then."),
+    *(
+        "You smell of the river, stranger.",
+        "I have no quarrel with the guild.",
+        "Ask me again when the bells are done.",
+    ),
+)
+
+
+class Answers:
+    """What a policy in training says: the right answer or none, by the luck of `chance`."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self._environments: dict[str, Environment] = {}
+
+    @cached_property
+    def _classes(self) -> dict[str, type[Environment]]:
+        return discover()
+
+    def answer(self, client: httpx.Client, environment: str, task_id: str) -> list[dict[str, JsonValue]]:
+        if environment == ARENA:
+            return [{"text": " ".join(self.chance.sample(_SENTENCES, 3))} for _ in range(GROUP_SIZE)]
+        gold = self._find_gold(client, environment, task_id)
+        wrong = "I am not sure about this one."
+        said = (gold.text or "" if self.chance.random() < 0.6 else wrong for _ in range(GROUP_SIZE))
+        return [{"text": f"{text}\n"[: -1 if place % 2 else None]} for place, text in enumerate(said)]
+
+    def _find_gold(self, client: httpx.Client, environment: str, task_id: str) -> Completion:
+        if environment not in self._environments:
+            self._environments[environment] = self._classes[environment].open(ConfiguredDatasets({}))
+        opened = self._environments[environment]
+        told = client.get(f"/tasks/{task_id}").raise_for_status().json()
+        gold = opened.gold(opened.task(told["split"], told["index"], opened.Params(**told["params"])))
+        assert gold is not None
+        return gold
+
+
+@dataclass(frozen=True)
+class SeededTrainer:
+    """Trains as a trainer does: takes tasks, has them scored, group by group."""
+
+    client: httpx.Client
+    answers: Answers
+
+    def train(self, run: str, environment: str, step: int, groups: int) -> None:
+        self._score(environment, self._take(environment, run=run, batch_size=groups), run=run, step=step)
+
+    def evaluate(self, environment: str, groups: int) -> None:
+        tasks = self._take(environment, run=LONG_RUN, batch_size=groups, purpose="eval", cursor=0, split="test")
+        self._score(environment, tasks, run=LONG_RUN, step=STEPS - 1, purpose="eval")
+
+    def look(self, environment: str, groups: int) -> None:
+        self._score(environment, self._take(environment, batch_size=groups), step=0)
+
+    def score_in_pieces(self, run: str, environment: str, groups: int) -> None:
+        for number, task in enumerate(self._take(environment, run=run, batch_size=groups)):
+            said = self.answers.answer(self.client, environment, task["task_id"])
+            for place, completion in enumerate(said):
+                piece = {"key": f"piece-{number}", "index": place, "size": GROUP_SIZE}
+                body = {"task_id": task["task_id"], "completions": [completion], "part": piece}
+                request: Any = {"groups": [body], "run": run, "policy": {"model": "bench", "step": 0}}
+                self._post(f"/envs/{environment}/score", request | {"wait_seconds": 0})
+
+    def _take(self, environment: str, **wanted: JsonValue) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = self._post(f"/envs/{environment}/next-batch", wanted)["tasks"]
+        return tasks
+
+    def _score(
+        self, environment: str, tasks: Sequence[dict[str, Any]], *, step: int, run: str | None = None, **more: str
+    ) -> None:
+        for task in tasks:
+            group = {"task_id": task["task_id"], "lease_id": task["lease_id"]}
+            said = self.answers.answer(self.client, environment, task["task_id"])
+            policy = {"model": "bench", "step": step}
+            body: Any = {"groups": [group | {"completions": said}], "run": run, "policy": policy, **more}
+            self._post(f"/envs/{environment}/score", body, key=f"{task['task_id']}.{run}.{step}")
+
+    def _post(self, path: str, body: Any, key: str | None = None) -> Any:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        reply = self.client.post(path, json=body, headers=headers, timeout=120)
+        if not reply.is_success:
+            raise RuntimeError(f"{path}: {reply.text[:500]}")
+        return reply.json()
+
+
+def train_for_a_while(gateway: Served, steps: int = STEPS) -> None:
+    with httpx.Client(base_url=gateway.url) as client:
+        trainer = SeededTrainer(client, Answers(1))
+        for step, (run, environment, groups) in itertools.product(range(steps), GROUPS_A_STEP):
+            trainer.train(run, environment, step, groups)
+        trainer.evaluate("gsm8k", GROUPS_BESIDE)
+        trainer.look("gsm8k", GROUPS_BESIDE)
+        trainer.score_in_pieces("pieces", "gsm8k", GROUPS_BESIDE)
+
+
+def seed(folder: Path, url: str, steps: int = STEPS) -> None:
+    """Fills a migrated store; `folder` is for the gateway's log."""
+    with serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable) as gateway:
+        train_for_a_while(gateway, steps)
