@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sqlalchemy import Connection
-
+from app.store.posting_index import PostingHits, PostingIndex, PostingQuery
 from app.store.posting_keys import (
     PRIVATE_SCOPE,
     PUBLIC_SCOPE,
@@ -17,7 +16,6 @@ from app.store.posting_keys import (
     compute_scope_key,
     compute_term_key,
 )
-from app.store.posting_queries import PostingHits, PostingQuery, count_postings, find_following, find_newest
 from app.store.world_branches import LineageLevel
 
 MAX_SEARCH_TERMS: Final = 64
@@ -61,21 +59,21 @@ class SearchContext:
 
     def build_scope_queries(self, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_scope_key(world, scope), until)
+            PostingQuery(world, compute_scope_key(world, scope), until)
             for world, until in self._list_worlds(later)
             for scope in scopes
         ]
 
     def build_importance_queries(self, scopes: Iterable[str], importance: int) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_importance_key(world, scope, importance), until)
+            PostingQuery(world, compute_importance_key(world, scope, importance), until)
             for world, until in self._list_worlds(later=False)
             for scope in scopes
         ]
 
     def build_term_queries(self, term: str, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_term_key(world, scope, term), until)
+            PostingQuery(world, compute_term_key(world, scope, term), until)
             for world, until in self._list_worlds(later)
             for scope in scopes
         ]
@@ -104,7 +102,7 @@ class SearchWindows:
     important: Sequence[int]
 
 
-def find_matches(connection: Connection, scene: SearchContext) -> TermMatches:
+def find_matches(index: PostingIndex, scene: SearchContext) -> TermMatches:
     """Counts and finds events by terms. Independent of the size of the windows."""
     asked = scene.terms[:MAX_SEARCH_TERMS]
     told = [scene.build_term_queries(term, scene.scopes) for term in asked]
@@ -112,15 +110,15 @@ def find_matches(connection: Connection, scene: SearchContext) -> TermMatches:
     levels = [scene.build_importance_queries(scene.scopes, importance) for importance in _IMPORTANCE_LEVELS]
     everything = scene.build_scope_queries(scene.scopes)
     mosts = [COMMON_TERM_COUNT] * (2 * len(asked)) + [MAX_COUNT_PER_IMPORTANCE] * len(levels) + [MAX_EVENT_COUNT]
-    *counted, there = count_postings(connection, [*told, *secret, *levels, everything], mosts)
+    *counted, there = index.count([*told, *secret, *levels, everything], mosts)
     frequencies = {term: min(COMMON_TERM_COUNT, sum(each)) for term, each in zip(asked, counted, strict=False)}
     hidden = {term: min(COMMON_TERM_COUNT, sum(each)) for term, each in zip(asked, counted[len(asked) :], strict=False)}
     events = sum(there)
     weights = {term: _compute_rarity(frequencies[term] + hidden[term], events) for term in asked}
-    found = _find_by_terms(connection, scene, _select_rarest_terms(frequencies), COMMON_TERM_COUNT, scene.scopes)
+    found = _find_by_terms(index, scene, _select_rarest_terms(frequencies), COMMON_TERM_COUNT, scene.scopes)
     frequencies |= {term: len(sequences) for term, sequences in found.items()}
-    secrets = _find_by_terms(connection, scene, _select_rarest_terms(hidden), MAX_NEAR_PER_TERM, _HIDDEN_SCOPES)
-    later = _find_later_events(connection, scene, [term for term in asked if frequencies[term] < COMMON_TERM_COUNT])
+    secrets = _find_by_terms(index, scene, _select_rarest_terms(hidden), MAX_NEAR_PER_TERM, _HIDDEN_SCOPES)
+    later = _find_later_events(index, scene, [term for term in asked if frequencies[term] < COMMON_TERM_COUNT])
     return TermMatches(
         frequencies=frequencies,
         events=events,
@@ -130,27 +128,25 @@ def find_matches(connection: Connection, scene: SearchContext) -> TermMatches:
     )
 
 
-def find_windows(
-    connection: Connection, scene: SearchContext, by_importance: Sequence[int], most: int
-) -> SearchWindows:
+def find_windows(index: PostingIndex, scene: SearchContext, by_importance: Sequence[int], most: int) -> SearchWindows:
     """The `most` newest and the `most` important events that the asker may know."""
     seeks, enough = [scene.build_scope_queries(scene.scopes)], 0
     for importance, there in zip(_IMPORTANCE_LEVELS, by_importance, strict=True):
         if enough < most:
             seeks.append(scene.build_importance_queries(scene.scopes, importance))
         enough += there
-    latest, *levels = find_newest(connection, seeks, most)
+    latest, *levels = index.find_newest(seeks, most)
     return SearchWindows(newest=_extract_sequences(latest)[:most], important=_extract_sequences(*levels)[:most])
 
 
-def find_hidden_events_nearby(connection: Connection, scene: SearchContext) -> list[int]:
+def find_hidden_events_nearby(index: PostingIndex, scene: SearchContext) -> list[int]:
     """Private or later events that are near by time or importance."""
     seeks = [
         scene.build_scope_queries(_HIDDEN_SCOPES),
         *(scene.build_importance_queries(_HIDDEN_SCOPES, importance) for importance in HIGH_IMPORTANCE),
     ]
-    secret, *grave = find_newest(connection, seeks, MAX_NEAR)
-    coming = find_following(connection, [scene.build_scope_queries(_ALL_SCOPES, later=True)], scene.as_of, MAX_NEAR)
+    secret, *grave = index.find_newest(seeks, MAX_NEAR)
+    coming = index.find_following([scene.build_scope_queries(_ALL_SCOPES, later=True)], scene.as_of, MAX_NEAR)
     return [sequence for hits in ([secret], grave, coming) for sequence in _extract_sequences(*hits)[:MAX_NEAR]]
 
 
@@ -176,15 +172,15 @@ def _compute_rarity(frequency: int, events: int) -> float:
 
 
 def _find_by_terms(
-    connection: Connection, scene: SearchContext, terms: Sequence[str], most: int, scopes: Sequence[str]
+    index: PostingIndex, scene: SearchContext, terms: Sequence[str], most: int, scopes: Sequence[str]
 ) -> dict[str, set[int]]:
-    found = find_newest(connection, [scene.build_term_queries(term, scopes) for term in terms], most)
+    found = index.find_newest([scene.build_term_queries(term, scopes) for term in terms], most)
     return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
 
 
-def _find_later_events(connection: Connection, scene: SearchContext, terms: Sequence[str]) -> dict[str, set[int]]:
+def _find_later_events(index: PostingIndex, scene: SearchContext, terms: Sequence[str]) -> dict[str, set[int]]:
     seeks = [scene.build_term_queries(term, _ALL_SCOPES, later=True) for term in terms]
-    found = find_following(connection, seeks, scene.as_of, MAX_NEAR)
+    found = index.find_following(seeks, scene.as_of, MAX_NEAR)
     return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
 
 

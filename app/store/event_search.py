@@ -17,9 +17,10 @@ from app.store.event_candidates import (
     find_matches,
     find_windows,
 )
+from app.store.event_index import open_index
 from app.store.event_rows import StoredEvent, load_newest_events, load_valid_events
-from app.store.posting_queries import build_dialect_sql, format_integers
-from app.store.prepared_statements import PreparedStatement
+from app.store.posting_index import PostingIndex
+from app.store.prepared_statements import PreparedStatement, build_dialect_sql, format_integers
 from app.store.rows import from_micros, to_micros
 from app.store.world_branches import LineageLevel
 
@@ -43,10 +44,11 @@ def search_events(connection: Connection, levels: Sequence[LineageLevel], wanted
     if as_of is None:
         return SearchFindings(as_of=None)
     scene = SearchContext(levels, as_of, wanted.names, wanted.terms)
-    matching = find_matches(connection, scene)
-    around = find_hidden_events_nearby(connection, scene)
+    index = open_index(connection, [level.number for level in levels])
+    matching = find_matches(index, scene)
+    around = find_hidden_events_nearby(index, scene)
     for most in (wanted.most, wanted.most * WIDENING_FACTOR):
-        looked = _SearchPass(connection, scene, matching, around, most)
+        looked = _SearchPass(connection, index, scene, matching, around, most)
         if looked.has_enough(wanted.most):
             break
     return SearchFindings(
@@ -69,9 +71,15 @@ class _SearchPass:
     """One search pass: up to `most` events per way of finding them, and the obstructions of each."""
 
     def __init__(
-        self, connection: Connection, scene: SearchContext, matching: TermMatches, around: Sequence[int], most: int
+        self,
+        connection: Connection,
+        index: PostingIndex,
+        scene: SearchContext,
+        matching: TermMatches,
+        around: Sequence[int],
+        most: int,
     ) -> None:
-        window = find_windows(connection, scene, matching.by_importance, most)
+        window = find_windows(index, scene, matching.by_importance, most)
         self._scene, self._matching, self._most = scene, matching, most
         best, secrets = (
             _rank_by_score(matching.scores)[:most],
