@@ -9,13 +9,14 @@ from app.store.event_rows import find_world
 from app.store.posting_index import PostingIndex
 from app.store.posting_keys import PostedEvent
 from app.store.posting_rows import RowIndex, delete_postings, insert_postings
+from app.store.segment_cache import SegmentCache
 from app.store.segment_rows import insert_segment
 from app.store.segment_search import SegmentIndex
 
 
-def open_index(connection: Connection, worlds: Collection[int]) -> PostingIndex:
+def open_index(connection: Connection, cache: SegmentCache, worlds: Collection[int]) -> PostingIndex:
     """The index of these worlds, as it is now."""
-    return RowIndex(connection) if _is_postgres(connection) else SegmentIndex(connection, worlds)
+    return RowIndex(connection) if _is_postgres(connection) else SegmentIndex(connection, cache, worlds)
 
 
 def add_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:

@@ -16,18 +16,22 @@ class PostingQuery:
     until: int
 
 
+@dataclass(frozen=True)
+class PostingSeek:
+    """Queries that are answered together: `most` of each, newest first, or with `after` the first after it."""
+
+    queries: Sequence[PostingQuery]
+    most: int
+    after: int | None = None
+
+
 PostingHits = list[tuple[int, int]]
 """Pairs of time and sequence."""
 
 
 class PostingIndex(Protocol):
-    """Queries come in groups, and so do the answers."""
+    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
+        """Number of events per query, counted up to `most`.."""
 
-    def count(self, groups: Sequence[Sequence[PostingQuery]], mosts: Sequence[int]) -> list[list[int]]:
-        """Number of events per query, counted up to the group's limit in `mosts`."""
-
-    def find_newest(self, groups: Sequence[Sequence[PostingQuery]], most: int) -> list[PostingHits]:
-        """The newest `most` events of each query, by group, newest first. May contain duplicates."""
-
-    def find_following(self, groups: Sequence[Sequence[PostingQuery]], after: int, most: int) -> list[PostingHits]:
-        """The first `most` events after `after` of each query, by group, oldest first. May contain duplicates."""
+    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
+        """The events of each seek: newest first, or with `after` oldest first. May contain duplicates."""

@@ -4,13 +4,13 @@ Lists are passed as one text in both directions, which avoids taking the interpr
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from app.store.posting_index import PostingHits, PostingIndex, PostingQuery
+from app.store.posting_index import PostingHits, PostingIndex, PostingSeek
 from app.store.posting_keys import PostedEvent
 from app.store.prepared_statements import PreparedStatement, format_integers
 
@@ -34,10 +34,11 @@ _SELECT_NEWEST: Final = PreparedStatement(
     lambda _: text(
         """
         SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
+            WITH ORDINALITY AS k(key, until, most, place)
         CROSS JOIN LATERAL (
             SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time <= k.until
-            ORDER BY time DESC, sequence DESC LIMIT :most
+            ORDER BY time DESC, sequence DESC LIMIT k.most
         ) AS p
         """
     )
@@ -47,10 +48,12 @@ _SELECT_FOLLOWING: Final = PreparedStatement(
     lambda _: text(
         """
         SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+        FROM unnest(
+            CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]), CAST(:afters AS bigint[])
+        ) WITH ORDINALITY AS k(key, until, most, after, place)
         CROSS JOIN LATERAL (
-            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > :after AND p.time <= k.until
-            ORDER BY time, sequence LIMIT :most
+            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > k.after AND p.time <= k.until
+            ORDER BY time, sequence LIMIT k.most
         ) AS p
         """
     )
@@ -79,51 +82,35 @@ class RowIndex(PostingIndex):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def count(self, groups: Sequence[Sequence[PostingQuery]], mosts: Sequence[int]) -> list[list[int]]:
-        seeks = [
-            (_combine_key(seek.key), seek.until, most)
-            for group, most in zip(groups, mosts, strict=True)
-            for seek in group
+    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
+        found = iter(self._run(_COUNT_POSTINGS, seeks))
+        return [list(islice(found, len(seek.queries))) for seek in seeks]
+
+    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
+        hits: list[PostingHits] = [[] for _ in seeks]
+        for statement, newest in ((_SELECT_NEWEST, True), (_SELECT_FOLLOWING, False)):
+            numbers = [number for number, seek in enumerate(seeks) if (seek.after is None) == newest]
+            owners = [number for number in numbers for _ in seeks[number].queries]
+            for place, time, sequence in self._run(statement, [seeks[number] for number in numbers]):
+                hits[owners[place]].append((time, sequence))
+        return [sorted(found, reverse=seek.after is None) for found, seek in zip(hits, seeks, strict=True)]
+
+    def _run(self, statement: PreparedStatement, seeks: Sequence[PostingSeek]) -> Any:
+        rows = [
+            (_combine_key(query.key), query.until, seek.most, seek.after or 0)
+            for seek in seeks
+            for query in seek.queries
         ]
-        if not seeks:
-            return [[] for _ in groups]
-        keys, untils, limits = (format_integers(column, postgres=True) for column in zip(*seeks, strict=True))
-        ran = _COUNT_POSTINGS.run(self._connection, keys=keys, untils=untils, mosts=limits)
-        found = iter(json.loads(ran.scalar_one()))
-        return [list(islice(found, len(group))) for group in groups]
-
-    def find_newest(self, groups: Sequence[Sequence[PostingQuery]], most: int) -> list[PostingHits]:
-        found = self._run_queries(_SELECT_NEWEST, groups, most=most)
-        return [sorted(hits, reverse=True) for hits in _split_hits_by_group(found, groups)]
-
-    def find_following(self, groups: Sequence[Sequence[PostingQuery]], after: int, most: int) -> list[PostingHits]:
-        found = self._run_queries(_SELECT_FOLLOWING, groups, most=most, after=after)
-        return [sorted(hits) for hits in _split_hits_by_group(found, groups)]
-
-    def _run_queries(
-        self, statement: PreparedStatement, groups: Sequence[Sequence[PostingQuery]], **bounds: int
-    ) -> Any:
-        seeks = [seek for group in groups for seek in group]
-        if not seeks:
+        if not rows:
             return []
-        keys = format_integers((_combine_key(seek.key) for seek in seeks), postgres=True)
-        untils = format_integers((seek.until for seek in seeks), postgres=True)
-        return json.loads(statement.run(self._connection, keys=keys, untils=untils, **bounds).scalar_one())
+        columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
+        given = dict(zip(("keys", "untils", "mosts", "afters"), columns, strict=True))
+        return json.loads(statement.run(self._connection, **given).scalar_one())
 
 
 def _combine_key(key: tuple[int, int]) -> int:
     scope, feature = key
     return scope ^ feature
-
-
-def _split_hits_by_group(
-    found: Iterable[tuple[int, int, int]], groups: Sequence[Sequence[PostingQuery]]
-) -> list[PostingHits]:
-    hits: list[PostingHits] = [[] for _ in groups]
-    of_place = [hits[number] for number, group in enumerate(groups) for _ in group]
-    for place, time, sequence in found:
-        of_place[place].append((time, sequence))
-    return hits
 
 
 def insert_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:

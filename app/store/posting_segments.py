@@ -36,6 +36,11 @@ class PostingSegment:
     postings: Numbers
     removed: Numbers
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(array.nbytes for array in (self.times, self.places, self.postings, self.removed))
+
 
 def combine_key(key: PostingKey | tuple[int, int]) -> int:
     """The first posting that a key can have."""

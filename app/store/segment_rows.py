@@ -20,11 +20,11 @@ from app.store.rows import insert_rows
 
 PAGE: Final = 1024
 """Postings of a page."""
-MAX_UNPAGED: Final = 8 * PAGE
+MAX_UNPAGED: Final = 128 * PAGE
 """A segment with more postings has pages."""
 MAX_EVENTS: Final = 1 << 16
 """Larger segments are not merged, so that no write takes long."""
-_PAGES_PER_SEGMENT: Final = 1 << 20
+PAGES_PER_SEGMENT: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,16 @@ _LIST_SEGMENTS: Final = PreparedStatement(
     )
 )
 
+_FIND_SEGMENTS: Final = PreparedStatement(
+    lambda _: text(
+        """
+        SELECT json_group_array(number) FROM event_segments WHERE world IN (SELECT value FROM json_each(:worlds))
+        """
+    )
+)
+
 _OPEN_SEGMENTS: Final = PreparedStatement(
-    lambda _: text("SELECT * FROM event_segments WHERE world IN (SELECT value FROM json_each(:worlds)) ORDER BY number")
+    lambda _: text("SELECT * FROM event_segments WHERE number IN (SELECT value FROM json_each(:numbers))")
 )
 
 _READ_PAGES: Final = PreparedStatement(
@@ -59,16 +67,21 @@ _READ_PAGES: Final = PreparedStatement(
 )
 
 
-def open_segments(connection: Connection, worlds: Collection[int]) -> list[OpenedSegment]:
-    """Oldest first."""
-    rows = _OPEN_SEGMENTS.run(connection, worlds=json.dumps(list(worlds))).mappings()
+def find_segments(connection: Connection, worlds: Collection[int]) -> list[int]:
+    """Their numbers."""
+    found: list[int] = json.loads(_FIND_SEGMENTS.run(connection, worlds=json.dumps(list(worlds))).scalar_one())
+    return found
+
+
+def open_segments(connection: Connection, numbers: Collection[int]) -> list[OpenedSegment]:
+    rows = _OPEN_SEGMENTS.run(connection, numbers=json.dumps(list(numbers))).mappings()
     return [_open_segment(row) for row in rows]
 
 
 def read_pages(connection: Connection, number: int, pages: Sequence[int]) -> Numbers:
     """The postings of these pages of a segment, in order. Read as one value, since every row takes the interpreter
     lock."""
-    first = number * _PAGES_PER_SEGMENT
+    first = number * PAGES_PER_SEGMENT
     return np.frombuffer(
         _READ_PAGES.run(connection, first=first, pages=json.dumps(list(pages))).scalar_one(), np.uint64
     )
@@ -120,8 +133,8 @@ def _load_postings(connection: Connection, opened: OpenedSegment) -> PostingSegm
 
 def _delete_segments(connection: Connection, numbers: Sequence[int]) -> None:
     for number in numbers:
-        first = number * _PAGES_PER_SEGMENT
-        mine = segment_pages.c.number.between(first, first + _PAGES_PER_SEGMENT - 1)
+        first = number * PAGES_PER_SEGMENT
+        mine = segment_pages.c.number.between(first, first + PAGES_PER_SEGMENT - 1)
         connection.execute(delete(segment_pages).where(mine))
     connection.execute(delete(segments).where(segments.c.number.in_(numbers)))
 
@@ -149,7 +162,7 @@ def _insert_segment(connection: Connection, world: int, new: PostingSegment) -> 
         removed=new.removed.tobytes(),
         postings=(postings[::PAGE] if pages else postings).tobytes(),
     )
-    first = inserted.lastrowid * _PAGES_PER_SEGMENT
+    first = inserted.lastrowid * PAGES_PER_SEGMENT
     insert_rows(
         connection,
         segment_pages,

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.store.event_rows import compute_sequence
-from app.store.posting_index import PostingHits, PostingIndex, PostingQuery
+from app.store.posting_index import PostingHits, PostingIndex, PostingSeek
 from app.store.posting_segments import ORDINAL_MASK, Numbers, combine_key
-from app.store.segment_rows import PAGE, OpenedSegment, open_segments, read_pages
+from app.store.segment_cache import SegmentCache
+from app.store.segment_rows import PAGE, OpenedSegment
 
 Indices = NDArray[np.int64]
 
 _MASK: Final = np.uint64(ORDINAL_MASK)
+_NOTHING: Final[Numbers] = np.zeros(0, np.uint64)
+_EARLIEST: Final = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -33,27 +36,33 @@ class _Hits:
 
 
 class _QueryTable:
-    """Queries of groups as columns."""
+    """Queries of seeks as columns."""
 
-    def __init__(self, groups: Sequence[Sequence[PostingQuery]]) -> None:
-        flat = [query for group in groups for query in group]
-        self.sizes = [len(group) for group in groups]
-        self.groups = np.repeat(np.arange(len(groups)), self.sizes)
+    def __init__(self, seeks: Sequence[PostingSeek]) -> None:
+        flat = [query for seek in seeks for query in seek.queries]
+        self.sizes = [len(seek.queries) for seek in seeks]
+        self.seeks = np.repeat(np.arange(len(seeks)), self.sizes)
         self.keys = np.array([combine_key(query.key) for query in flat], np.uint64)
         self.untils = np.array([query.until for query in flat], np.int64)
+        self.mosts = self._repeat([seek.most for seek in seeks])
+        self.newest = self._repeat([seek.after is None for seek in seeks]).astype(bool)
+        self.afters = self._repeat([_EARLIEST if seek.after is None else seek.after for seek in seeks])
         places = defaultdict[int, list[int]](list)
         for place, query in enumerate(flat):
             places[query.world].append(place)
         self.places = {world: np.array(found, np.int64) for world, found in places.items()}
 
+    def _repeat(self, values: Sequence[int]) -> Indices:
+        return np.repeat(np.array(values, np.int64), self.sizes)
+
 
 class _SegmentReader:
     """Reads postings of a segment, and each page once."""
 
-    def __init__(self, connection: Connection, opened: OpenedSegment) -> None:
+    def __init__(self, connection: Connection, cache: SegmentCache, opened: OpenedSegment) -> None:
         self._connection = connection
+        self._cache = cache
         self._opened = opened
-        self._pages: dict[int, Numbers] = {}
         self.world = opened.world
         self.segment = opened.segment
 
@@ -76,60 +85,51 @@ class _SegmentReader:
     def _load(self, pages: Indices) -> tuple[Indices, Numbers]:
         """The distinct pages in order, and their postings."""
         needed = np.unique(pages)
-        numbers = needed.tolist()
-        missing = [page for page in numbers if page not in self._pages]
-        if missing:
-            found = read_pages(self._connection, self._opened.number, missing)
-            self._pages |= {page: found[n * PAGE : (n + 1) * PAGE] for n, page in enumerate(missing)}
-        empty = np.zeros(0, np.uint64)
-        return needed, np.concatenate([empty, *(self._pages[page] for page in numbers)])
+        postings = self._cache.read_pages(self._connection, self._opened.number, needed.tolist())
+        return needed, np.concatenate([_NOTHING, *postings])
 
 
 class SegmentIndex(PostingIndex):
-    def __init__(self, connection: Connection, worlds: Collection[int]) -> None:
-        self._readers = [_SegmentReader(connection, opened) for opened in open_segments(connection, worlds)]
+    def __init__(self, connection: Connection, cache: SegmentCache, worlds: Collection[int]) -> None:
+        self._readers = [
+            _SegmentReader(connection, cache, opened) for opened in cache.open_segments(connection, worlds)
+        ]
 
-    def count(self, groups: Sequence[Sequence[PostingQuery]], mosts: Sequence[int]) -> list[list[int]]:
-        table = _QueryTable(groups)
+    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
+        table = _QueryTable(seeks)
         totals = np.zeros(len(table.keys), np.int64)
-        for reader, queries, bounds in self._list_bounds(table, None):
-            totals[queries] += np.diff(reader.find_places(bounds), axis=0)[0]
-            totals[queries] -= np.diff(np.searchsorted(reader.segment.removed, bounds), axis=0)[0]
-        counted = iter(np.minimum(totals, np.repeat(np.array(mosts, np.int64), table.sizes)).tolist())
+        for reader, queries, bounds in self._list_bounds(table):
+            firsts, ends = reader.find_places(bounds)
+            totals[queries] += ends - firsts
+            if len(removed := reader.segment.removed):
+                firsts, ends = np.searchsorted(removed, bounds)
+                totals[queries] -= ends - firsts
+        counted = iter(np.minimum(totals, table.mosts).tolist())
         return [list(islice(counted, size)) for size in table.sizes]
 
-    def find_newest(self, groups: Sequence[Sequence[PostingQuery]], most: int) -> list[PostingHits]:
-        return self._find(_QueryTable(groups), None, most)
-
-    def find_following(self, groups: Sequence[Sequence[PostingQuery]], after: int, most: int) -> list[PostingHits]:
-        return self._find(_QueryTable(groups), after, most)
-
-    def _find(self, table: _QueryTable, after: int | None, most: int) -> list[PostingHits]:
-        """The first ones after `after`, else the newest."""
-        removed = _join_hits([_find_removed(*one) for one in self._list_bounds(table, after)])
-        rooms = most + np.bincount(removed.queries, minlength=len(table.keys))
+    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
+        table = _QueryTable(seeks)
+        bounded = list(self._list_bounds(table))
+        removed = _join_hits([_find_removed(*one) for one in bounded if len(one[0].segment.removed)])
+        rooms = table.mosts + np.bincount(removed.queries, minlength=len(table.keys))
         hits = []
-        for reader, queries, bounds in self._list_bounds(table, after):
+        for reader, queries, bounds in bounded:
             firsts, ends = reader.find_places(bounds)
-            if after is None:
-                firsts = np.maximum(firsts, ends - rooms[queries])
-            else:
-                ends = np.minimum(ends, firsts + rooms[queries])
-            places, owners = _list_places(firsts, ends)
+            newest, room = table.newest[queries], rooms[queries]
+            starts = np.where(newest, np.maximum(firsts, ends - room), firsts)
+            places, owners = _list_places(starts, np.minimum(ends, starts + room))
             hits.append(_resolve_hits(reader, queries[owners], reader.get_postings(places)))
-        found = _drop_removed(_join_hits(hits), removed)
-        return _list_first_hits(found, table, most, newest=after is None)
+        return _list_first_hits(_drop_removed(_join_hits(hits), removed), table)
 
-    def _list_bounds(self, table: _QueryTable, after: int | None) -> Iterator[tuple[_SegmentReader, Indices, Numbers]]:
+    def _list_bounds(self, table: _QueryTable) -> Iterator[tuple[_SegmentReader, Indices, Numbers]]:
         """Each segment, the queries of its world, and between which postings each of them finds its own: two rows."""
         for reader in self._readers:
             queries = table.places.get(reader.world)
-            if queries is None:
-                continue
-            times, keys = reader.segment.times, table.keys[queries]
-            ends = np.searchsorted(times, table.untils[queries], side="right")
-            firsts = 0 if after is None else np.minimum(np.searchsorted(times, after, side="right"), ends)
-            yield reader, queries, np.stack([keys | np.asarray(firsts, np.uint64), keys | ends.astype(np.uint64)])
+            if queries is not None:
+                moments = np.stack([table.afters[queries], table.untils[queries]])
+                moments[0] = np.minimum(moments[0], moments[1])
+                ordinals = np.searchsorted(reader.segment.times, moments, side="right")
+                yield reader, queries, table.keys[queries] | ordinals.astype(np.uint64)
 
 
 def _list_places(firsts: Indices, ends: Indices) -> tuple[Indices, Indices]:
@@ -173,13 +173,16 @@ def _drop_removed(found: _Hits, removed: _Hits) -> _Hits:
     return _Hits(found.queries[chosen], found.times[chosen], found.sequences[chosen])
 
 
-def _list_first_hits(found: _Hits, table: _QueryTable, most: int, *, newest: bool) -> list[PostingHits]:
-    """The first `most` of each query, sorted by group."""
-    sign = -1 if newest else 1
-    order = np.lexsort((sign * found.sequences, sign * found.times, found.queries))
+def _list_first_hits(found: _Hits, table: _QueryTable) -> list[PostingHits]:
+    """The first ones of each query, in the order of its seek."""
+    signs = np.where(table.newest[found.queries], -1, 1)
+    times, sequences = signs * found.times, signs * found.sequences
+    order = np.lexsort((sequences, times, found.queries))
     queries = found.queries[order]
-    chosen = order[np.arange(len(order)) - np.searchsorted(queries, queries) < most]
-    groups, times, sequences = table.groups[found.queries[chosen]], found.times[chosen], found.sequences[chosen]
-    order = np.lexsort((sign * sequences, sign * times, groups))
-    hits = zip(times[order].tolist(), sequences[order].tolist(), strict=True)
-    return [list(islice(hits, size)) for size in np.bincount(groups, minlength=len(table.sizes)).tolist()]
+    places = np.arange(len(order)) - np.searchsorted(queries, queries)
+    chosen = order[places < table.mosts[queries]]
+    seeks = table.seeks[found.queries[chosen]]
+    order = np.lexsort((sequences[chosen], times[chosen], seeks))
+    chosen = chosen[order]
+    hits = zip(found.times[chosen].tolist(), found.sequences[chosen].tolist(), strict=True)
+    return [list(islice(hits, size)) for size in np.bincount(seeks, minlength=len(table.sizes)).tolist()]
