@@ -25,6 +25,8 @@ MAX_UNPAGED: Final = 128 * PAGE
 MAX_EVENTS: Final = 1 << 16
 """Larger segments are not merged, so that no write takes long."""
 PAGES_PER_SEGMENT: Final = 1 << 20
+OLDEST_SCHEMA: Final = "0029"
+"""Services of older schemas would find no events."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,9 @@ _INSERT_SEGMENT: Final = PreparedStatement(
 )
 
 
+_REQUIRE_SCHEMA: Final = text("UPDATE schema_support SET oldest = :schema WHERE oldest < :schema")
+
+
 def _insert_segment(connection: Connection, world: int, new: PostingSegment) -> None:
     postings = new.postings
     pages = 0 if len(postings) <= MAX_UNPAGED else -(-len(postings) // PAGE)
@@ -162,6 +167,8 @@ def _insert_segment(connection: Connection, world: int, new: PostingSegment) -> 
         removed=new.removed.tobytes(),
         postings=(postings[::PAGE] if pages else postings).tobytes(),
     )
+    if inserted.lastrowid == 1:
+        connection.execute(_REQUIRE_SCHEMA, {"schema": OLDEST_SCHEMA})
     first = inserted.lastrowid * PAGES_PER_SEGMENT
     insert_rows(
         connection,
