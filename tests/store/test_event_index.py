@@ -22,14 +22,18 @@ from tests.support.store_cases import using
 
 WORLDS = (1, 2, 5)
 TIMES = range(-3, 9)
-KEYS = tuple(PostingKey(scope << 24, feature << 44) for scope in (1, 2, 3) for feature in (0, 5, -6))
+KEYS = {
+    world: tuple(PostingKey((8 * world + scope) << 24, feature << 44) for scope in (1, 2, 3) for feature in (0, 5, -6))
+    for world in WORLDS
+}
 """With the bits that every index keeps."""
 
 Standing = Mapping[int, PostedEvent]
 
 
 def some_posted(chance: random.Random, sequence: int) -> PostedEvent:
-    return PostedEvent(sequence, chance.choice(TIMES), chance.sample(KEYS, chance.randint(1, len(KEYS))))
+    keys = KEYS[sequence // 2**32]
+    return PostedEvent(sequence, chance.choice(TIMES), chance.sample(keys, chance.randint(1, len(keys))))
 
 
 def play(connection: Connection, chance: random.Random, standing: dict[int, PostedEvent]) -> None:
@@ -53,8 +57,8 @@ def play(connection: Connection, chance: random.Random, standing: dict[int, Post
 
 def some_seek(chance: random.Random) -> PostingSeek:
     queries = [
-        PostingQuery(chance.choice(WORLDS), chance.choice(KEYS), chance.choice((*TIMES, 2**62)))
-        for _ in range(chance.randint(0, 4))
+        PostingQuery(world, chance.choice(KEYS[world]), chance.choice((*TIMES, 2**62)))
+        for world in chance.choices(WORLDS, k=chance.randint(0, 4))
     ]
     return PostingSeek(queries, chance.choice((1, 3, 1000)), chance.choice((None, *TIMES)))
 
@@ -118,7 +122,7 @@ def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> No
     engine = open_writer(store_url)
     with engine.begin() as connection:
         for number in range(700):
-            add_postings(connection, [PostedEvent(compute_sequence(1, number), number, KEYS)])
+            add_postings(connection, [PostedEvent(compute_sequence(1, number), number, KEYS[1])])
         sizes = list(connection.execute(select(segments.c.events).order_by(segments.c.number)).scalars())
     engine.dispose()
     assert sizes == [512, 128, 32, 16, 8, 4]
