@@ -38,14 +38,14 @@ _UNSEGMENTED_RANGES: Final = (
 
 _BETWEEN, _WORD, _PAIRS = 0, 1, 2
 
-_ASCII_WORD: Final = re.compile("[a-z0-9]+")
+_ASCII_WORD: Final = re.compile(f"([a-z0-9]{{1,{MAX_TERM_LENGTH}}})[a-z0-9]*")
 """What the general way finds in ASCII texts, at a tenth of its time."""
 
 
 def extract_terms(text: str) -> tuple[str, ...]:
     """All terms in order, with repetitions, up to MAX_TERMS. Takes linear time."""
     if text.isascii():
-        return tuple(word[:MAX_TERM_LENGTH] for word in _ASCII_WORD.findall(text.lower())[:MAX_TERMS])
+        return tuple(_ASCII_WORD.findall(text.lower())[:MAX_TERMS])
     found: list[str] = []
     for kind, characters in groupby(_fold_text(text), _classify_character):
         if kind == _WORD:

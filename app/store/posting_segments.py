@@ -64,10 +64,10 @@ def _list_postings(events: Sequence[PostedEvent], ordinals: dict[tuple[int, int]
     found: list[int] = []
     for one in events:
         ordinal = ordinals[one.time, one.sequence & _PLACE_MASK]
-        found += {
+        found += [
             (feature & _FEATURE_BITS) | ((scope ^ feature) & _SCOPE_BITS) | ordinal for scope, feature in one.keys
-        }
-    return np.sort(np.array(found, np.uint64))
+        ]
+    return np.unique(np.array(found, np.uint64))  # keys of an event may collide
 
 
 def merge_segments(segments: Sequence[PostingSegment]) -> PostingSegment:
