@@ -1,6 +1,7 @@
 """Writes the event index of a database anew from its events."""
 
 import logging
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, delete, select
@@ -26,7 +27,7 @@ def convert_postings(database: Database) -> None:
     numbers = database.write_blocking(_list_worlds)
     log.info("the event index of %d worlds is written anew, which takes some 10 s for 100,000 events", len(numbers))
     for number in numbers:
-        database.write_blocking(lambda connection, number=number: _convert_world(connection, number))
+        database.write_blocking(partial(_convert_world, number=number))
     database.write_blocking(lambda connection: connection.execute(delete(postings)))
 
 

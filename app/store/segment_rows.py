@@ -95,7 +95,7 @@ def insert_segment(
     """Call with the world locked."""
     new = build_segment(added, removed)
     size, former = len(new.times), list[int]()
-    for number, events in _LIST_SEGMENTS.run(connection, world=world):
+    for number, events in _list_segments(connection, world):
         if events > size or events + size > MAX_EVENTS:
             break
         former.append(number)
@@ -107,7 +107,12 @@ def insert_segment(
 
 
 def delete_segments_of(connection: Connection, world: int) -> None:
-    _delete_segments(connection, [number for number, _ in _LIST_SEGMENTS.run(connection, world=world)])
+    _delete_segments(connection, [number for number, _ in _list_segments(connection, world)])
+
+
+def _list_segments(connection: Connection, world: int) -> list[tuple[int, int]]:
+    """Numbers and how many events each has, newest first."""
+    return [(row.number, row.events) for row in _LIST_SEGMENTS.run(connection, world=world)]
 
 
 def _load_segments(connection: Connection, numbers: Sequence[int]) -> list[PostingSegment]:

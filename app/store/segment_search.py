@@ -80,7 +80,8 @@ class _SegmentReader:
             return self.segment.postings[places]
         pages = places // PAGE
         needed, postings = self._load(pages)
-        return postings[places % PAGE + PAGE * np.searchsorted(needed, pages)]
+        found: Numbers = postings[places % PAGE + PAGE * np.searchsorted(needed, pages)]
+        return found
 
     def _load(self, pages: Indices) -> tuple[Indices, Numbers]:
         """The distinct pages in order, and their postings."""
