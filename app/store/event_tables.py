@@ -70,13 +70,39 @@ class SuccessionTable(TableRecord, table=True):
 
 
 class PostingTable(TableRecord, table=True):
-    """The search index of events. `app.store.posting_keys` defines the keys."""
+    """The search index of events on PostgreSQL. `app.store.posting_keys` defines the keys."""
 
     __tablename__ = "event_postings"
     __table_args__ = ({"sqlite_with_rowid": False},)
     key: int = Field(primary_key=True, sa_type=BigInteger)
     time: int = Field(primary_key=True, sa_type=BigInteger)
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class SegmentTable(TableRecord, table=True):
+    """The search index of events on SQLite; see `app.store.posting_segments`. `postings` has all postings where `pages`
+    is 0, and else the first one of each page."""
+
+    __tablename__ = "event_segments"
+    __table_args__ = (Index("ix_event_segments_world", "world", "number"), {"sqlite_autoincrement": True})
+    number: int = Field(sa_column=build_sequence_column("number"))
+    world: int = Field(sa_type=BigInteger)
+    events: int = Field(sa_type=BigInteger)
+    pages: int
+    times: bytes
+    places: bytes
+    removed: bytes
+    postings: bytes
+
+
+class SegmentPageTable(TableRecord, table=True):
+    __tablename__ = "event_segment_pages"
+    number: int = Field(
+        sa_column=Column(
+            "number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=False
+        )
+    )
+    postings: bytes
 
 
 class LorebookTable(TableRecord, table=True):
@@ -92,4 +118,6 @@ events = get_table(EventTable)
 withdrawals = get_table(WithdrawalTable)
 successions = get_table(SuccessionTable)
 postings = get_table(PostingTable)
+segments = get_table(SegmentTable)
+segment_pages = get_table(SegmentPageTable)
 lorebooks = get_table(LorebookTable)

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event, EventsAdded
-from app.store import posting_queries
 from app.store.database import Database
+from app.store.event_index import add_postings, remove_postings
 from app.store.event_rows import compute_sequence, decode_event, load_valid_events
 from app.store.event_tables import events, successions, withdrawals, worlds
 from app.store.posting_keys import PostedEvent, index_event
@@ -25,6 +25,8 @@ class KnownEvent:
     time: int
     body: str
     revision: int
+    withdrawn: bool
+    """From its own world. The index has no postings of it then."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class _EventRows:
         if self.events:
             insert_rows(connection, events, self.events)
             insert_rows(connection, successions, self.successions)
-            posting_queries.insert_postings(connection, self.postings)
+            add_postings(connection, self.postings)
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _replace_event(connection: Connection, database: Database, correction: _Corr
 
 
 def _delete_event(connection: Connection, former: KnownEvent) -> None:
-    _delete_postings(connection, former)
+    _remove_postings(connection, former)
     if superseded := decode_event(former.body).supersedes:
         of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
         of_world = (successions.c.world == former.world, successions.c.superseded.in_(superseded))
@@ -177,7 +179,7 @@ def withdraw_event(connection: Connection, database: Database, world: str, event
     if known.world == levels[0].number:
         here = events.c.sequence == known.sequence
         connection.execute(update(events).where(here).values(withdrawn=1))
-        _delete_postings(connection, known)
+        _remove_postings(connection, known)
     else:
         _insert_withdrawals(connection, database, [{"world": levels[0].number, "sequence": known.sequence}])
     return True
@@ -194,24 +196,26 @@ def _insert_withdrawals(connection: Connection, database: Database, rows: Sequen
         connection.execute(database.insert_new(withdrawals), rows)
 
 
-def _delete_postings(connection: Connection, known: KnownEvent) -> None:
+def _remove_postings(connection: Connection, known: KnownEvent) -> None:
+    if known.withdrawn:
+        return
     event = decode_event(known.body)
-    posting_queries.delete_postings(connection, index_event(known.sequence, known.time, known.world, event))
+    remove_postings(connection, index_event(known.sequence, known.time, known.world, event))
 
 
 def _find_known_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
 ) -> Mapping[str, KnownEvent]:
     """The nearest event of each id, including withdrawn ones."""
-    columns = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.revision)
+    columns = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.revision, events.c.withdrawn)
     numbers = [level.number for level in levels]
     wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     rows = connection.execute(wanted).all()
     found: dict[str, KnownEvent] = {}
     for level in reversed(levels):
         found |= {
-            event_id: KnownEvent(sequence, number, time, body, revision)
-            for event_id, sequence, number, time, body, revision in rows
+            event_id: KnownEvent(sequence, number, time, body, revision, bool(withdrawn))
+            for event_id, sequence, number, time, body, revision, withdrawn in rows
             if number == level.number and time <= level.until
         }
     return found

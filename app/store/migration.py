@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _LOCK = 7_305_811_962_046
 """An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""
 
+_BASE = "base"
+
 
 def find_newest_revision(migrations: Path) -> str:
     """Revisions are numbered: `versions/0007_what_changed.py` is revision 0007."""
@@ -25,7 +27,7 @@ def find_newest_revision(migrations: Path) -> str:
 def find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
     """The oldest schema whose service runs on the newest one: everything after it only expanded the schema. `steps` are
     revisions, newest first, and whether they expand it."""
-    return next((revision for revision, expands in steps if not expands), "base")
+    return next((revision for revision, expands in steps if not expands), _BASE)
 
 
 def migrate(url: str, migrations: Path) -> None:
@@ -134,5 +136,9 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
 
 
 def _write_oldest_revision(connection: Connection, oldest: str) -> None:
+    """What a service has written may have made it a newer one already."""
+    former = _read_oldest_revision(connection)
+    if former is not None and former != _BASE:
+        oldest = max(oldest, former)
     connection.execute(text("DELETE FROM schema_support"))
     connection.execute(text("INSERT INTO schema_support (oldest) VALUES (:oldest)"), {"oldest": oldest})

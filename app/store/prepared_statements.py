@@ -1,7 +1,7 @@
 """Prepared statements for hot paths, compiled once per dialect."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, cast
 
@@ -14,11 +14,13 @@ from sqlalchemy import (
     CursorResult,
     Integer,
     Text,
+    TextClause,
     any_,
     bindparam,
     func,
     make_url,
     select,
+    text,
 )
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.expression import Executable
@@ -57,3 +59,13 @@ def _compile_statement(statement: Executable, postgres: bool) -> tuple[str, tupl
     dialect = cast("type[DefaultDialect]", make_url("postgresql+psycopg://" if postgres else "sqlite://").get_dialect())
     compiled = statement.compile(dialect=dialect(paramstyle="format" if postgres else "qmark"))  # type: ignore[attr-defined]
     return str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params)
+
+
+def build_dialect_sql(postgresql: str, sqlite: str) -> Callable[[bool], TextClause]:
+    return lambda postgres: text(postgresql if postgres else sqlite)
+
+
+def format_integers(values: Iterable[int], *, postgres: bool) -> str:
+    """A list of integers as one text, in the database's syntax."""
+    written = ",".join(map(str, values))
+    return f"{{{written}}}" if postgres else f"[{written}]"

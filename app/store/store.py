@@ -41,6 +41,7 @@ from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
 from app.store.group_views import SqlGroupViews
 from app.store.health_store import SqlRunHealthStore
+from app.store.index_conversion import convert_postings
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
 from app.store.label_queue import SqlLabelQueue
 from app.store.label_store import SqlLabelStore
@@ -142,6 +143,7 @@ class Store:
         database = Database(
             url, readers=readers, clock=clock, committed=committed, prepare=prepare, complete=write_rollups
         )
+        convert_postings(database)
         return cls(database, judgements)
 
     @property

@@ -13,11 +13,14 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
 from app.store.database import find_file, is_postgres, open_for_inspection, open_writer
+from app.store.index_conversion import index_events
 from app.store.migration import find_newest_revision, migrate, read_revision
 from app.store.tables import metadata
 
 _ROWS_AT_ONCE: Final = 200
 _KEPT_BY_MIGRATIONS: Final = {"schema_support"}
+_EVENT_INDEX: Final = {"event_postings", "event_segments", "event_segment_pages"}
+"""Each database has its own. It is written anew from the events."""
 
 Progress = Callable[[str, int], None]
 """Called with a table's name and how many more of its rows were copied or compared."""
@@ -109,7 +112,7 @@ class _Source:
 
 def _list_tables() -> list[Table]:
     """Those that are referred to come first."""
-    return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS]
+    return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS | _EVENT_INDEX]
 
 
 def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[str, int]:
@@ -127,6 +130,7 @@ def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[st
             if ours != theirs:
                 raise StoreUnavailable(f"the copy of {table.name} differs from it: {ours.rows} and {theirs.rows} rows")
             copied[table.name] = ours.rows
+        index_events(target)
         if source.has_changed():
             raise StoreUnavailable("the source was written to meanwhile: stop the service that uses it")
     return copied

@@ -20,12 +20,16 @@ WORLDS = {"uq_worlds_name", "pk_worlds"}
 WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}
 """Either finds few rows."""
 
+SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pages"}
+"""SQLite's."""
+
 EXPECTED: Mapping[str, set[str]] = {
-    "tell": {*WORLDS, "uq_events_world_event_id"},
+    "tell": {*WORLDS, *SEGMENTS, "uq_events_world_event_id"},
     "search": {
         *WORLDS,
         "pk_events",
         "pk_event_postings",
+        *SEGMENTS,
         "pk_event_successions",
         *WITHDRAWALS,
         "uq_events_world_event_id",
@@ -35,6 +39,7 @@ EXPECTED: Mapping[str, set[str]] = {
         "ix_events_standing",
         "pk_events",
         "pk_event_postings",
+        *SEGMENTS,
         "pk_event_successions",
         *WITHDRAWALS,
         "uq_events_world_event_id",
@@ -47,7 +52,7 @@ EXPECTED: Mapping[str, set[str]] = {
         *WITHDRAWALS,
         "uq_events_world_event_id",
     },
-    "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings"},
+    "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS},
     "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
     "correct": {
         *WORLDS,
@@ -55,6 +60,7 @@ EXPECTED: Mapping[str, set[str]] = {
         "uq_events_world_event_id",
         "pk_events",
         "pk_event_postings",
+        *SEGMENTS,
         "pk_event_successions",
         *WITHDRAWALS,
     },
