@@ -26,6 +26,8 @@ from tests.support.serving import Served, serving
 
 CONNECTIONS: Final = 8
 TASKS_A_REQUEST: Final = 32
+WARM_UP: Final = 2
+"""Rounds."""
 SAMPLE_SECONDS: Final = 0.02
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -85,15 +87,15 @@ def running(counts: Sequence[int]) -> Iterator[tuple[list[Service], int]]:
 
 
 def measure(work: Work, services: Sequence[Service], server: int, rounds: int) -> dict[int, list[Round]]:
-    """By the number of processes. The first round of each is not counted."""
+    """By the number of processes. The first rounds of each are not counted: every process prepares its statements."""
     found: dict[int, list[Round]] = {service.processes: [] for service in services}
-    requests = {one.processes: work.build(one.served.url, work.requests * (rounds + 1)) for one in services}
-    for number in range(rounds + 1):
+    requests = {one.processes: work.build(one.served.url, work.requests * (rounds + WARM_UP)) for one in services}
+    for number in range(rounds + WARM_UP):
         turn = number % len(services)
         for service in (*services[turn:], *services[:turn]):
             portion = requests[service.processes][number * work.requests : (number + 1) * work.requests]
             found[service.processes].append(_measure_once(service, server, portion))
-    return {processes: counted[1:] for processes, counted in found.items()}
+    return {processes: counted[WARM_UP:] for processes, counted in found.items()}
 
 
 def _measure_once(service: Service, server: int, requests: Sequence[bytes]) -> Round:
