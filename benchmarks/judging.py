@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from app.cli.server import tune_garbage_collection
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score

@@ -65,9 +65,9 @@ def build_next_batches(_: str, count: int) -> list[bytes]:
 
 
 WORKS: Final = (
-    Work("score, 16 groups of 8", 60, lambda url, count: build_requests(url, count, 16)),
-    Work("score, 1 group of 8", 400, lambda url, count: build_requests(url, count, 1)),
-    Work(f"next-batch, {TASKS_A_REQUEST} leased tasks", 150, build_next_batches),
+    Work("score, 16 groups of 8", 30, lambda url, count: build_requests(url, count, 16)),
+    Work("score, 1 group of 8", 200, lambda url, count: build_requests(url, count, 1)),
+    Work(f"next-batch, {TASKS_A_REQUEST} leased tasks", 80, build_next_batches),
 )
 
 
@@ -179,7 +179,7 @@ def report(work: Work, found: dict[int, list[Round]]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="of each service, for each kind of request")
+    parser.add_argument("--rounds", type=int, default=8, help="of each service, for each kind of request")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     chosen = parser.parse_args()
     with running(chosen.processes) as (services, server):

@@ -11,7 +11,7 @@ import uvicorn
 from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
-from app.cli.server import build_config, keep_peers, tune_garbage_collection
+from app.cli.serving import build_config, keep_peers, tune_garbage_collection
 from app.cli.supervisor import serve_in_processes
 from app.domain.errors import GatewayError
 from app.http.web.browser_protection import is_loopback

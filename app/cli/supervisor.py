@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from app.cli.server import build_config, keep_peers, tune_garbage_collection
+from app.cli.serving import build_config, keep_peers, tune_garbage_collection
 from app.domain.errors import GatewayError, StoreUnavailable
 from app.main.application import create_app
 from app.settings import Settings, share_metrics
