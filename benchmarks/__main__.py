@@ -4,7 +4,7 @@ import os
 import platform
 import sqlite3
 
-from app.cli.serve import tune_garbage_collection
+from app.cli.serving import tune_garbage_collection
 from benchmarks import (
     atropos,
     calls,

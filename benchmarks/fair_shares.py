@@ -13,7 +13,7 @@ from typing import Final
 
 import uvloop
 
-from app.cli.serve import tune_garbage_collection
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.access import Caller, work_for
 from app.domain.programs import Program

@@ -182,7 +182,7 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "if pairs and not found:",
         "judges/test_verdict_parsing.py",
     ),
-    ("main/application.py", "settings.workers or choose_size()", "choose_size()", "main/test_application.py"),
+    ("main/application.py", "_choose_size(settings.workers, settings)", "choose_size()", "main/test_application.py"),
     (
         "rag/remote/contract.py",
         "if len(texts) > bounds.passages:",

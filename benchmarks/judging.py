@@ -27,7 +27,7 @@ from typing import Final
 import uvloop
 from pydantic import JsonValue
 
-from app.cli.serve import tune_garbage_collection
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import ScoringOptions

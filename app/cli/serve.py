@@ -3,80 +3,55 @@
 import errno
 import gc
 import socket
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
+from app.cli.serving import build_config, keep_peers, tune_garbage_collection
+from app.cli.supervisor import serve_in_processes
 from app.domain.errors import GatewayError
-from app.http.web.api_keys import PEER
-from app.http.web.arrival import create_timed_protocol
 from app.http.web.browser_protection import is_loopback
-from app.main.application import VERSION, create_app
-from app.settings import Settings, read_settings
+from app.main.application import VERSION, create_app, prepare_store
+from app.settings import MOST_PROCESSES, Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
-
-KEEP_ALIVE_SECONDS = 75
-"""Of a connection without requests. Longer than proxies keep theirs, which is a minute for most: whoever closes first
-must be the proxy, or it sends a request into a closed connection and answers 502."""
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that serve; above 1 on PostgreSQL.")
+    ] = None,
 ) -> None:
     """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
     settings = _read_settings()
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    settings = settings.model_copy(update=given)
+    given = {"host": host, "port": port, "processes": processes}
+    settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     sockets = _open_sockets(settings)
-    configure_logging(settings.log_level, settings.log_format)
+    configure_logging(settings.log_level, settings.log_format, name_process=settings.processes > 1)
     gc.disable()  # until everything is loaded: it takes a fifth of the start, and what is loaded stays
     try:
         say_store(settings)
-        app = create_app(settings, announce=_print_api_key)
+        if settings.processes > 1:
+            prepare_store(settings, _print_api_key)
+        else:
+            app = create_app(settings, announce=_print_api_key)
     except (GatewayError, ValueError) as error:
         stop(str(error))
     _print_greeting(settings, sockets[0].getsockname()[1])
     tune_garbage_collection()
     allow_many_sockets()
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        http=create_timed_protocol(settings.request_seconds),
-        log_config=None,
-        access_log=settings.log_level == "debug",
-        server_header=False,
-        proxy_headers=False,  # `keep_peers` does it
-        timeout_graceful_shutdown=settings.shutdown_seconds,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        ws="websockets-sansio",
-        ws_max_size=settings.max_body_bytes,
-        ws_per_message_deflate=False,  # as request bodies: a few kilobytes could become gigabytes
-        ws_ping_timeout=None,  # a client may learn for minutes, and answer nothing meanwhile
-    )
+    if settings.processes > 1:
+        raise typer.Exit(serve_in_processes(settings, sockets))
+    config = build_config(settings, app)
     config.app = keep_peers(app, config.forwarded_allow_ips)  # of the variable FORWARDED_ALLOW_IPS
     uvicorn.Server(config).run(sockets)
-
-
-def keep_peers(app: ASGIApp, trusted: list[str] | str) -> ASGIApp:
-    """Takes a client's address and scheme from `X-Forwarded-*` of trusted proxies, as uvicorn does, and keeps the
-    address of the connection itself."""
-    # The two packages have types of their own for the same interface.
-    rewritten = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), trusted_hosts=trusted))
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await rewritten({**scope, PEER: scope.get("client")}, receive, send)
-
-    return call
 
 
 def _open_sockets(settings: Settings) -> list[socket.socket]:
@@ -95,15 +70,6 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
 
 def _other_port(error: OSError) -> str:
     return "; --port takes another one" if error.errno == errno.EADDRINUSE else ""
-
-
-def tune_garbage_collection() -> None:
-    """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
-    everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
-    milliseconds, for which everything waits; at all of them once in 50 million."""
-    gc.freeze()
-    gc.set_threshold(2_000, 5, 5_000)
-    gc.enable()
 
 
 def migrate() -> None:

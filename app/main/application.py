@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
@@ -109,6 +110,16 @@ def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], 
     return KeyRing(known.generated, False, store.keys, known=known, owner="generated")
 
 
+def prepare_store(settings: Settings, announce: Callable[[str], None]) -> None:
+    """What the first of several processes would do alone: checks the settings, migrates the store, makes a key."""
+    require_known_names(settings, discover())
+    store = Store.open(
+        settings.database_url, find_packaged_folder("migrations"), prepare=settings.database_prepared_statements
+    )
+    create_key_ring(settings, store, announce)
+    asyncio.run(store.close())
+
+
 def create_app(
     settings: Settings,
     *,
@@ -118,14 +129,16 @@ def create_app(
     programs: JailedPrograms | None = None,
     clock: Clock | None = None,
     announce: Callable[[str], None] = log.warning,
+    metrics_folder: Path | None = None,
 ) -> FastAPI:
     """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
-    runs and leases; `announce` is told a key that was made."""
+    runs and leases; `announce` is told a key that was made. `metrics_folder` is what this process shares with others
+    that serve the same ports."""
     classes = environments if environments is not None else discover()
     if environments is None:
         require_known_names(settings, classes)
-    observer = PrometheusObserver()
+    observer = PrometheusObserver(metrics_folder)
     store = Store.open(
         settings.database_url,
         find_packaged_folder("migrations"),
@@ -140,9 +153,9 @@ def create_app(
         observer.watch("db_disk_free_bytes", free)
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
-    workers = ProcessWorkers(settings.workers or choose_size(), observer.record_worker_call)
+    workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
-    jails = programs or JailedPrograms(settings.programs.at_once or choose_size(), told=observer.record_program)
+    jails = programs or JailedPrograms(_choose_size(settings.programs.at_once, settings), told=observer.record_program)
     observer.watch("program_queue", lambda: jails.waiting)
     observer.watch("program_oldest_seconds", lambda: jails.longest_wait)
     retriever = retriever or build_retriever(settings, WorldRetriever(store.events, store.lorebooks))
@@ -173,7 +186,9 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples, atropos, tracer).run,
+        lifespan=ServiceLifespan(
+            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, tracer
+        ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
     roster = partial(list_judges, gateway.catalogue, panels)
@@ -203,6 +218,11 @@ def create_app(
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     index_direct_routes(service.router)
     return service
+
+
+def _choose_size(chosen: int | None, settings: Settings) -> int:
+    """This process's part of the workers or jails."""
+    return choose_size(settings.processes) if chosen is None else -(-chosen // settings.processes)
 
 
 def _add_routes(service: FastAPI, router: APIRouter) -> None:

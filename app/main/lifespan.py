@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -32,6 +32,11 @@ COUNT_SECONDS = 60.0
 """How often a service looks for groups that are not counted: one of the release before may share the store."""
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
+HELD_BACK_SECONDS = 30.0
+"""The longest that a process lets others take its connections while it reads data."""
+READY_POLL_SECONDS = 0.02
+METRICS_SECONDS = 5.0
+"""How old the state of another process may be in what `/metrics` shows."""
 
 
 def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
@@ -50,6 +55,7 @@ class ServiceLifespan:
     retriever: Retriever
     examples: Examples
     atropos: AtroposQueue
+    refresh_metrics: Callable[[], None]
     tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
@@ -65,6 +71,8 @@ class ServiceLifespan:
                 ", ".join(judged_offline),
             )
         opening = asyncio.create_task(self._open_gateway())
+        if self.settings.processes > 1:
+            await self._wait_until_ready()
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
@@ -78,6 +86,13 @@ class ServiceLifespan:
         await self.store.close()
         if self.tracer is not None:
             await asyncio.to_thread(self.tracer.close)
+
+    async def _wait_until_ready(self) -> None:
+        """No connection comes to this process meanwhile: the others, of which one may be ready, take them all."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELD_BACK_SECONDS):
+                while not self.gateway.catalogue.ready:  # noqa: ASYNC110  # a plain flag, for some tenths of a second
+                    await asyncio.sleep(READY_POLL_SECONDS)
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
@@ -96,7 +111,8 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            await asyncio.gather(self._take_up(trying, configured), *lasting, self._prune(), self._reduce())
+            pruning = self._prune(), self._reduce()
+            await asyncio.gather(self._take_up(trying, configured), *lasting, *pruning, self._share_metrics())
         finally:
             trying.cancel()
             configured.cancel()
@@ -139,6 +155,12 @@ class ServiceLifespan:
             keep=chosen, older_than_seconds=chosen.after_hours * 3600, every_seconds=chosen.every_hours * 3600
         )
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
+
+    async def _share_metrics(self) -> None:
+        """Where several processes serve, any of them may be asked for the metrics of all."""
+        while self.settings.processes > 1:
+            self.refresh_metrics()
+            await asyncio.sleep(METRICS_SECONDS)
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""

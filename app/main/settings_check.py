@@ -6,7 +6,7 @@ from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
 from app.main.components import build_any_config, build_options
 from app.ports.environment import Environment
-from app.settings import Settings, SettingsError, find_where_set
+from app.settings import PREFIX, Settings, SettingsError, find_where_set
 from app.store.database import parse_url
 
 
@@ -18,6 +18,7 @@ def require_known_names(settings: Settings, environments: Mapping[str, type[Envi
         *_unknown_judges(settings),
         *_broken_judges(settings),
         *_broken_database_url(settings),
+        *_processes_without_server(settings),
         *_broken_rubrics(settings, environments),
     ]
     if wrong:
@@ -73,6 +74,15 @@ def _broken_database_url(settings: Settings) -> list[str]:
     except ValueError as error:
         return [f"{find_where_set(('database_url',))}: {error}"]
     return []
+
+
+def _processes_without_server(settings: Settings) -> list[str]:
+    if settings.processes == 1 or not settings.database_url.startswith("sqlite"):
+        return []
+    return [
+        f"{settings.processes} processes cannot share an SQLite file: set {PREFIX}DATABASE_URL to "
+        "postgresql://user:password@host/database, or serve with one process"
+    ]
 
 
 def _broken_rubrics(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:

@@ -23,9 +23,11 @@ ObserveCall = Callable[[str, str, float], None]
 """Called for each attempt: function, outcome (`done`, `broke`, `died`, `cancelled` or the limit), seconds."""
 
 
-def choose_size() -> int:
-    """The default number of workers: this process's processor cores, at least two."""
-    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+def choose_size(processes: int = 1) -> int:
+    """The default number of workers: this process's processor cores, or its part of them where several processes
+    serve; at least two, so that a slow call does not hold up every other."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(2, -(-cores // processes))
 
 
 def ignore_call(function: str, outcome: str, seconds: float) -> None:

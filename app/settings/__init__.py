@@ -37,6 +37,8 @@ from app.settings.sections import RetentionSettings as RetentionSettings
 from app.settings.sections import SignInSettings as SignInSettings
 from app.settings.sections import TracingSettings as TracingSettings
 
+MOST_PROCESSES = 64
+
 
 class Settings(Described, BaseSettings):
     """Frozen after start."""
@@ -53,6 +55,9 @@ class Settings(Described, BaseSettings):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one."""
+    processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] = 1
+    """Processes that serve the same ports, so that more than one processor core is used; above 1 on PostgreSQL alone.
+    See "More than one core" in `docs/operating.md`."""
     api_key: SecretStr | None = None
     """A key with every scope: Bearer token, or password of HTTP Basic. On a host other than loopback one is made when
     none is set and the store has no named ones; see `docs/keys.md`."""
@@ -75,7 +80,7 @@ class Settings(Described, BaseSettings):
     request is held, so that a roll-out or a scale-in breaks none off: 175 for OpenRLHF, 115 for slime."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
-    2, by default."""
+    2, by default. Where several processes serve, each has its part, rounded up, and at least 2 by default."""
     programs: ProgramSettings = ProgramSettings()
     """Programs that models wrote."""
     tracing: TracingSettings = TracingSettings()
@@ -170,6 +175,11 @@ class Settings(Described, BaseSettings):
         off = off or os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none"
         named = (os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
         return any(named) and not off
+
+
+def share_metrics(folder: Path) -> None:
+    """Tells prometheus_client in the processes that are started from this one to keep its figures in the folder."""
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
 
 
 def read_settings() -> Settings:

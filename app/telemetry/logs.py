@@ -1,8 +1,9 @@
 """Logging: one JSON object per line on stderr, or coloured lines on a terminal."""
 
 import logging
+import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -23,6 +24,12 @@ def _add_trace(_logger: object, _method: str, event: MutableMapping[str, Any]) -
     """A structlog processor: which span a line was written in."""
     if (identity := find_identity()) is not None:
         event["trace_id"], event["span_id"] = identity.trace_id, identity.span_id
+    return event
+
+
+def _add_process(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: which of several processes wrote a line."""
+    event["process"] = os.getpid()
     return event
 
 
@@ -50,15 +57,18 @@ _VERBOSE_LIBRARIES = (
 """Libraries whose debug lines quote requests, headers included."""
 
 
-def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO | None = None) -> None:
+def configure_logging(
+    level: Level = "info", form: Form = "auto", stream: TextIO | None = None, *, name_process: bool = False
+) -> None:
     """Call once at start. Standard-library loggers use the same output, also uvicorn's if started with
     `log_config=None`."""
+    fields = (*_FIELDS, _add_process) if name_process else _FIELDS
     out = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     handler = NonBlockingHandler(out)
-    handler.setFormatter(_build_formatter(for_people=form == "console" or (form == "auto" and out.isatty())))
+    handler.setFormatter(_build_formatter(fields, for_people=form == "console" or (form == "auto" and out.isatty())))
     structlog.configure(
-        processors=[*_FIELDS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*fields, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
@@ -66,14 +76,14 @@ def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO
     _route_standard_logging(handler, threshold)
 
 
-def _build_formatter(*, for_people: bool) -> logging.Formatter:
+def _build_formatter(fields: Sequence[Processor], *, for_people: bool) -> logging.Formatter:
     rendering: list[Processor] = (
         [escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
         if for_people
         else [structlog.processors.JSONRenderer()]
     )
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_FIELDS,
+        foreign_pre_chain=fields,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,

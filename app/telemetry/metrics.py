@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from prometheus_client import (
@@ -16,12 +17,14 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.domain.judging import Judgement
 from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.run_health import SeriesName
 from app.domain.scores import Score
 from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics, Reports
+from app.telemetry.process_gauges import Joining, ProcessGauges
 
 PREFIX = "atropos_envs"
 
@@ -45,16 +48,19 @@ WatchedGauge = Literal[
     "programs_isolated",
     "openenv_sessions",
 ]
-_WATCHED: Final[Mapping[WatchedGauge, str]] = {
-    "db_write_queue": "Writes waiting in the queue.",
-    "db_read_queue": "Reads waiting for a reader of the store.",
-    "db_disk_free_bytes": "Free space where the SQLite file lies; absent with PostgreSQL.",
-    "group_oldest_seconds": "Age of the oldest scoring under way in this process; 0 without any.",
-    "worker_queue": "Calls waiting for a worker.",
-    "program_queue": "Programs waiting for a jail.",
-    "program_oldest_seconds": "Age of the program that waits longest for a jail; 0 without any.",
-    "programs_isolated": "1 if programs of models are isolated strongly, 0 if not, NaN until that was tried.",
-    "openenv_sessions": "Open WebSocket sessions of OpenEnv clients.",
+_WATCHED: Final[Mapping[WatchedGauge, tuple[str, Joining]]] = {
+    "db_write_queue": ("Writes waiting in the queue.", "livesum"),
+    "db_read_queue": ("Reads waiting for a reader of the store.", "livesum"),
+    "db_disk_free_bytes": ("Free space where the SQLite file lies; absent with PostgreSQL.", "livemin"),
+    "group_oldest_seconds": ("Age of the oldest scoring under way; 0 without any.", "livemax"),
+    "worker_queue": ("Calls waiting for a worker.", "livesum"),
+    "program_queue": ("Programs waiting for a jail.", "livesum"),
+    "program_oldest_seconds": ("Age of the program that waits longest for a jail; 0 without any.", "livemax"),
+    "programs_isolated": (
+        "1 if programs of models are isolated strongly, 0 if not, NaN until that was tried.",
+        "livemin",
+    ),
+    "openenv_sessions": ("Open WebSocket sessions of OpenEnv clients.", "livesum"),
 }
 
 
@@ -83,12 +89,20 @@ class _GroupMetrics:
 
 
 class PrometheusObserver:
-    """Implements the port `Observer`, and metrics of the store and the web layer, in its own registry."""
+    """Implements the port `Observer`, and metrics of the store and the web layer, in its own registry. With `shared`,
+    the folder of `share_metrics`, it shows those of all processes that share it: their counts together, the state of
+    those that live."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Path | None = None) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        self._shown = self.registry if shared is None else CollectorRegistry()
+        PlatformCollector(registry=self._shown)
+        self._refreshed: list[Callable[[], None]] = []
+        if shared is None:
+            ProcessCollector(registry=self.registry)
+        else:
+            MultiProcessCollector(self._shown, str(shared))  # type: ignore[no-untyped-call]
+            self._refreshed.append(ProcessGauges(self.registry).refresh)
         self._environments: set[str] = set()
         self._groups: dict[str, _GroupMetrics] = {}
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
@@ -155,7 +169,11 @@ class PrometheusObserver:
             "told",
         )
         self._alarms = Gauge(
-            f"{PREFIX}_run_alarms", "Alarms of runs that stand, by series.", ("series",), registry=self.registry
+            f"{PREFIX}_run_alarms",
+            "Alarms of runs that stand, by series.",
+            ("series",),
+            registry=self.registry,
+            multiprocess_mode="livemostrecent",
         )
         for series in get_args(SeriesName):
             self._alarms.labels(series).set(0)
@@ -224,11 +242,18 @@ class PrometheusObserver:
 
     def watch(self, gauge: WatchedGauge, read: Callable[[], float]) -> None:
         """`read` is asked at every scrape. A gauge that nobody reads is not exposed."""
-        Gauge(f"{PREFIX}_{gauge}", _WATCHED[gauge], registry=self.registry).set_function(lambda: float(read()))
+        documentation, joining = _WATCHED[gauge]
+        made = Gauge(f"{PREFIX}_{gauge}", documentation, registry=self.registry, multiprocess_mode=joining)
+        self._refreshed.append(lambda: made.set(read()))
 
     def watch_judges(self, reports: Reports) -> None:
         """`reports` are asked for at every scrape."""
-        self.registry.register(JudgeGauges(PREFIX, reports))
+        self._refreshed.append(JudgeGauges(PREFIX, self.registry, reports).refresh)
+
+    def refresh(self) -> None:
+        """Reads what is watched. Where processes share their metrics, each does it every few seconds for the others."""
+        for refresh in self._refreshed:
+            refresh()
 
     def record_worker_call(self, function: str, outcome: str, seconds: float) -> None:
         """`function` is one of ours, `outcome` a word of `app.sandbox.pool.Told`."""
@@ -260,7 +285,8 @@ class PrometheusObserver:
 
     def render_exposition(self) -> tuple[bytes, str]:
         """The body of /metrics and its content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        self.refresh()
+        return generate_latest(self._shown), CONTENT_TYPE_LATEST
 
     def _limit_environment(self, environment: str) -> str:
         if environment not in self._environments:

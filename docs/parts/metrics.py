@@ -47,6 +47,7 @@ def build_busy_observer() -> PrometheusObserver:
     for gauge in get_args(WatchedGauge):
         observer.watch(gauge, lambda: 0.0)
     observer.record_request("/livez", "GET", 200, 0.1)
+    observer.refresh()
     return observer
 
 

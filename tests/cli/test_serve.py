@@ -39,6 +39,12 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
         ("ATROPOS_ENVS_PORT", "eighty", "ATROPOS_ENVS_PORT"),
         ("ATROPOS_ENVS_DATABASE_URL", "mysql://nowhere/at_all", "the database URL must be"),
         ("ATROPOS_ENVS_SETTINGS", "/nowhere/gateway.yaml", "ATROPOS_ENVS_SETTINGS"),
+        (
+            "ATROPOS_ENVS_PROCESSES",
+            "2",
+            "2 processes cannot share an SQLite file: set ATROPOS_ENVS_DATABASE_URL to "
+            "postgresql://user:password@host/database, or serve with one process\n",
+        ),
     ],
 )
 def test_a_wrong_setting_stops_it_with_one_line(tmp_path: Path, variable: str, value: str, says: str) -> None:

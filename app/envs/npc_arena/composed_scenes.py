@@ -16,6 +16,7 @@ from app.characters.schema import CharacterSheet, Language, Text, Words
 from app.characters.word_matching import count_words, normalise_spelling
 from app.characters.world_files import WorldFile
 from app.domain.digests import digest, digest_of_model
+from app.domain.judging import Probes
 from app.domain.values import Frozen, Split, WholeNumber
 from app.envs.npc_arena.probed_fields import ProbedItem, list_event_items, list_sheet_items
 
@@ -206,6 +207,7 @@ class _Deal:
         found = self.lines.lines[self.name]
         asks = found.train if split == "train" else found.test
         wanted = self.plan.episodes if episodes is None else episodes
+        probes = item.build_probes(self.plan.notes)  # shared: there are thousands of scenes
         for number in range(single + (wanted if found.then else 0)):
             line = self._draw(split, asks).format_map(item.values)
             if self.plan.always_lead or number % 2:
@@ -213,7 +215,7 @@ class _Deal:
                 line = f"{self._draw(f'{split} leads', leads)} {line}"
             if self.guard.lets(line, item):
                 turns = () if number < single else self._draw_turns(split, found.then)
-                yield self._build_scene(item, split, line, turns)
+                yield self._build_scene(item, split, line, turns, probes)
 
     def _draw_turns(self, split: str, then: Sequence[str]) -> tuple[PlayerTurn, ...]:
         """One more line, or two in every other scene."""
@@ -230,7 +232,9 @@ class _Deal:
         random.Random(f"{self.sheet.id} {self.name} {pile}").shuffle(order)  # noqa: S311  # variety
         return order[(place + place // len(order)) % len(order)]
 
-    def _build_scene(self, item: ProbedItem, split: Split, line: str, turns: tuple[PlayerTurn, ...]) -> Scene:
+    def _build_scene(
+        self, item: ProbedItem, split: Split, line: str, turns: tuple[PlayerTurn, ...], probes: Probes
+    ) -> Scene:
         tag = _hash(self.sheet.id, self.name, item.key, line, *(turn.say for turn in turns))[:12]
         return Scene(
             id=f"{self.sheet.id[:36]}-{self.name}-{tag}",
@@ -242,7 +246,7 @@ class _Deal:
             withheld=item.withheld,
             since=item.since,
             probe=item.probe,
-            probes=item.build_probes(self.plan.notes),
+            probes=probes,
         )
 
 

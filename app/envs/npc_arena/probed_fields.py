@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from app.characters.casting import format_game_time
@@ -36,7 +37,7 @@ class ProbedItem:
     withheld: tuple[WithheldEvent, ...] = ()
     since: datetime | None = None
 
-    @property
+    @cached_property
     def probe(self) -> str:
         """The field as a task's metadata names it."""
         name = "event" if self.since is not None else self.field

@@ -1,7 +1,8 @@
 """Limits of requests while they arrive: size, encoding and time."""
 
 import asyncio
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -90,9 +91,12 @@ class TimedProtocol(HttpToolsProtocol):
     """Closes a connection whose headers, or the body that nobody reads any more, take longer than `seconds` to arrive.
     uvicorn waits for them without end."""
 
-    seconds = DEFAULT_SECONDS
     _timer: asyncio.TimerHandle | None = None
     _answers_headers = False
+
+    def __init__(self, *given: Any, seconds: float = DEFAULT_SECONDS, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.seconds = seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -141,6 +145,5 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 def create_timed_protocol(seconds: float) -> type[TimedProtocol]:
-    """For uvicorn, which makes one for each connection itself."""
-    made: dict[str, Any] = {"seconds": seconds}
-    return type("TimedProtocol", (TimedProtocol,), made)
+    """For uvicorn, which makes one for each connection itself, maybe in another process."""
+    return cast(type[TimedProtocol], partial(TimedProtocol, seconds=seconds))
