@@ -40,6 +40,7 @@ class Batch:
     tasks: tuple[Task, ...]
     completions: tuple[tuple[Completion, ...], ...]
     request: bytes
+    task_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def compare() -> Comparison:
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty.db"
         with serving(Path(folder), python=sys.executable) as gateway:
-            batches = list(_batches(gateway.url, WARM_UP + REQUESTS))
+            batches = list(build_batches(gateway.url, WARM_UP + REQUESTS))
             send_all(gateway.url, [batch.request for batch in batches[:WARM_UP]], CONNECTIONS)
             load = send_all(gateway.url, [batch.request for batch in batches[WARM_UP:]], CONNECTIONS)
         _copy_without_groups(gateway, empty)
@@ -68,10 +69,10 @@ def compare() -> Comparison:
 
 
 def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST) -> list[bytes]:
-    return [batch.request for batch in _batches(url, count, groups)]
+    return [batch.request for batch in build_batches(url, count, groups)]
 
 
-def _batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Iterator[Batch]:
+def build_batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Iterator[Batch]:
     environment = Gsm8k.open(ConfiguredDatasets({}))
     asks: list[bytes] = [
         post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": groups_each * number})
@@ -86,7 +87,8 @@ def _batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Itera
             for handed, group in zip(json.loads(answer)["tasks"], completions, strict=True)
         ]
         body: JsonValue = {"groups": groups, "policy": {"model": "bench", "step": number}}
-        yield Batch(tasks, completions, post(f"/envs/{ENV}/score", body))
+        ids = tuple(handed["task_id"] for handed in json.loads(answer)["tasks"])
+        yield Batch(tasks, completions, post(f"/envs/{ENV}/score", body), ids)
 
 
 def _completions(environment: Gsm8k, task: Task) -> tuple[Completion, ...]:
