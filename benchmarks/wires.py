@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from benchmarks.load import post, send_all
 from benchmarks.processes import read_processor_seconds
 from benchmarks.results import BenchmarkFigure, run
@@ -71,18 +73,20 @@ def _list_figures(turns: Sequence[dict[str, Turn]]) -> list[BenchmarkFigure]:
 
 
 def _ask_natively(batch: Batch) -> list[bytes]:
-    return [batch.request]
+    (task,), (group,) = batch.task_ids, batch.completions
+    asked: list[JsonValue] = [{"task_id": task, "completions": [{"text": one.text} for one in group]}]
+    return [post(f"/envs/{ENV}/score", {"groups": asked, "run": "bench", "policy": {"model": "bench"}})]
 
 
 def _ask_as_slime(batch: Batch) -> list[bytes]:
     (task,), (group,) = batch.task_ids, batch.completions
-    path = f"/compat/slime/{ENV}?group_size={GROUP_SIZE}&model=bench"
+    path = f"/compat/slime/{ENV}?run=bench&group_size={GROUP_SIZE}&model=bench"
     return [post(path, {"prompt": "", "response": one.text, "label": task}) for one in group]
 
 
 def _ask_as_openrlhf(batch: Batch) -> list[bytes]:
     (task,), (group,) = batch.task_ids, batch.completions
-    path = f"/compat/openrlhf/{ENV}/get_reward?group_size={GROUP_SIZE}&model=bench"
+    path = f"/compat/openrlhf/{ENV}/get_reward?run=bench&group_size={GROUP_SIZE}&model=bench"
     return [post(path, {"query": [one.text], "prompts": [""], "labels": [task]}) for one in group]
 
 

@@ -19,7 +19,7 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.ports.store import PendingGroupStore
-from app.store.batched_writes import BatchedWrites
+from app.store.batched_calls import BatchedCalls
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.part_tables import part_members, parts
@@ -59,8 +59,8 @@ _RELEASE: Final = (
 class SqlPendingGroupStore(PendingGroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._arrivals = BatchedWrites(database, assign_slots, "parts")
-        self._releases = BatchedWrites(database, _release_slots, "parts")
+        self._arrivals = BatchedCalls(self._assign_slots)
+        self._releases = BatchedCalls(self._release_slots)
 
     async def add_members(
         self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
@@ -82,6 +82,15 @@ class SqlPendingGroupStore(PendingGroupStore):
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
         await self._releases.add((held, answered))
+
+    async def _assign_slots(self, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
+        return await self._database.write(
+            lambda connection: assign_slots(connection, self._database, arrivals), "parts"
+        )
+
+    async def _release_slots(self, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
+        await self._database.write(lambda connection: _release_slots(connection, self._database, held), "parts")
+        return [None] * len(held)
 
     async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
         await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
@@ -178,9 +187,7 @@ def _add_to_closed_group(
     return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
 
 
-def _release_slots(
-    connection: Connection, database: Database, items: Sequence[tuple[GroupSlot, bool]]
-) -> Sequence[None]:
+def _release_slots(connection: Connection, database: Database, items: Sequence[tuple[GroupSlot, bool]]) -> None:
     now = database.read_lease_clock(connection)
     places = [
         {
@@ -193,7 +200,6 @@ def _release_slots(
         for held, answered in sorted(items, key=lambda item: (item[0].cohort_id, item[0].places))
     ]
     connection.execute(_RELEASE, places)
-    return [None] * len(items)
 
 
 def _renew_holds(

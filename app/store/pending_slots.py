@@ -6,9 +6,11 @@ Many are assigned in one transaction: what they concern is read once, followed i
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, literal_column, or_, select, update
+from sqlalchemy.sql.expression import Executable
 
 from app.domain.groups import Group
 from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows, SampleName
@@ -252,16 +254,21 @@ def _load_known_members(
             known[scope, fingerprint] = [dict(row)]
     unnamed = {one.said for one in items if not one.name.fingerprint}
     if unnamed:
-        asked = {"of": sorted({scope for scope, _ in unnamed}), "said": sorted({said for _, said in unnamed})}
-        for row in connection.execute(_select_abandoned(database, now), asked).mappings():
+        asked = {
+            "of": sorted({scope for scope, _ in unnamed}),
+            "said": sorted({said for _, said in unnamed}),
+            "now": now,
+        }
+        for row in connection.execute(_select_abandoned(database.postgres), asked).mappings():
             known.setdefault((row["scope"], row["said"]), []).append(dict(row))
     return known
 
 
-def _select_abandoned(database: Database, now: int) -> Any:
+@cache
+def _select_abandoned(postgres: bool) -> Executable:
     gone: ColumnElement[bool] = part_members.c.state == "left"
-    if database.postgres:
-        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
+    if postgres:
+        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= bindparam("now")))
     return (
         select(part_members, parts.c.state.label("group_state"))
         .join(parts, parts.c.group_id == part_members.c.group_id)
