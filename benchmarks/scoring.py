@@ -72,14 +72,15 @@ def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST) -> list
     return [batch.request for batch in build_batches(url, count, groups)]
 
 
-def build_batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Iterator[Batch]:
+def build_batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST, first: int = 0) -> Iterator[Batch]:
+    """`first` is the index of the first task."""
     environment = Gsm8k.open(ConfiguredDatasets({}))
     asks: list[bytes] = [
-        post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": groups_each * number})
+        post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": first + groups_each * number})
         for number in range(count)
     ]
     for number, answer in enumerate(send_all(url, asks, 1).answers):
-        indexes = range(groups_each * number, groups_each * (number + 1))
+        indexes = range(first + groups_each * number, first + groups_each * (number + 1))
         tasks = tuple(environment.task("train", index, NoParams()) for index in indexes)
         completions = tuple(_completions(environment, task) for task in tasks)
         groups: list[JsonValue] = [
