@@ -139,7 +139,7 @@ def _serve_nemo_gym(python: Path, folder: Path) -> Iterator[Server]:
 @contextlib.contextmanager
 def _serve_program(python: Path, folder: Path, program: str, path: str) -> Iterator[Server]:
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [python, PROGRAMS / program, str(port)]
+    command: list[str | Path] = [python, PROGRAMS / program, str(port)]
     with serving_command(command, url + path, folder=folder, variables={"HOME": str(folder)}) as pid:
         yield Server(url, pid)
 
