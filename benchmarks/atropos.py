@@ -25,12 +25,12 @@ RUN_API = ROOT / ".cache" / "trainers" / "bin" / "run-api"
 """`make bench-peers` puts it there."""
 
 BATCH_SEQUENCES = 64
-ROUNDS = 8
+ROUNDS = 5
 GROUPS_A_ROUND = 256
 """Enough that a round is mostly neither beginning nor end."""
 CONNECTIONS = 32
 POLLS_A_ROUND = 4
-QUEUED = 10_000
+QUEUED = 2_000
 """Groups that are queued for the memory figure; the original takes half a megabyte for each."""
 
 

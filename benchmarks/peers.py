@@ -24,8 +24,8 @@ from benchmarks.scoring import build_batches
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port, serving
 
-ROUNDS = 7
-ITEMS_A_ROUND = 200
+ROUNDS = 5
+ITEMS_A_ROUND = 64
 CONNECTIONS = 32
 PROGRAMS: Final = Path(__file__).with_name("peer_programs")
 

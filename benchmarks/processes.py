@@ -57,13 +57,13 @@ def list_family(pid: int) -> list[int]:
 
 
 def read_processor_seconds(pid: int) -> float:
-    """Of its family, with those of it that have ended."""
-    return sum(_read_own_seconds(one) for one in list_family(pid))
+    """Of its family, to the nanosecond."""
+    return sum(time.clock_gettime(_find_clock(one)) for one in list_family(pid))
 
 
-def _read_own_seconds(pid: int) -> float:
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return sum(int(ticks) for ticks in told[11:15]) / os.sysconf("SC_CLK_TCK")
+def _find_clock(pid: int) -> int:
+    """The processor time clock of another process, as glibc's clock_getcpuclockid finds it on Linux."""
+    return (~pid << 3) | 2
 
 
 def read_resident_bytes(pid: int) -> int:

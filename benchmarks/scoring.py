@@ -34,9 +34,9 @@ from tests.support.serving import Served, serving
 GROUPS_A_REQUEST = 16
 GROUP_SIZE = 8
 ROUNDS = 5
-REQUESTS = 30
+REQUESTS = 16
 """Of a round, each with so many groups."""
-SINGLES = 128
+SINGLES = 64
 """Requests of a round with one group."""
 CONNECTIONS = 4
 SINGLES_AT_ONCE = (8, 64)
@@ -110,8 +110,8 @@ def _compare_with_limit(gateway: Served, limit: sqlite3.Connection, number: int)
     return load, _limit(limit, batches, _rows_by_batch(gateway, batches, known))
 
 
-def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST) -> list[bytes]:
-    return [batch.request for batch in build_batches(url, count, groups)]
+def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST, first: int = 0) -> list[bytes]:
+    return [batch.request for batch in build_batches(url, count, groups, first)]
 
 
 def build_batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST, first: int = 0) -> Iterator[Batch]:

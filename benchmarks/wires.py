@@ -18,8 +18,8 @@ from benchmarks.results import BenchmarkFigure, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
 from tests.support.serving import Served, serving
 
-ROUNDS = 7
-GROUPS_A_ROUND = 48
+ROUNDS = 5
+GROUPS_A_ROUND = 24
 SAMPLES_AT_ONCE = 64
 
 
