@@ -44,13 +44,13 @@ class BatchedCalls(Generic[ItemT, ResultT]):
     async def _call_batch(self, batch: Sequence[tuple[ItemT, asyncio.Future[ResultT]]]) -> None:
         try:
             results = await self._call([item for item, _ in batch])
-        except Exception as failure:
-            if len(batch) > 1 and not isinstance(failure, StoreUnavailable):
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
                 for one in batch:
                     await self._call_batch([one])
                 return
-            error = failure
-            _settle(batch, lambda _, future: future.set_exception(error))
+            failure = error
+            _settle(batch, lambda _, future: future.set_exception(failure))
         except BaseException:
             _settle(batch, lambda _, future: future.cancel())
             raise
