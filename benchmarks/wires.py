@@ -69,6 +69,8 @@ def _list_figures(turns: Sequence[dict[str, Turn]]) -> list[BenchmarkFigure]:
         if wire.name != native:
             rates = [turn[wire.name].samples_per_second / turn[native].samples_per_second for turn in turns]
             found.append(BenchmarkFigure.of(f"{wire.name}: rewards over those of `score`", rates, at_least=0.5))
+            used = [turn[native].processor_ms / turn[wire.name].processor_ms for turn in turns]
+            found.append(BenchmarkFigure.of(f"{wire.name}: the same by processor time", used))
     return found
 
 

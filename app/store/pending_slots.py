@@ -176,6 +176,7 @@ class _Assignments:
         if arrival.name.fingerprint:
             self.known.setdefault(arrival.said, []).append(row)
         group.places.add(place)
+        self.states[group.row["group_id"]] = group.row["state"]
         if own is not None:
             group.late += 1
             self.late.append((number, LateGroup(group.row, (member,), own)))
