@@ -190,12 +190,10 @@ def close_groups(
     members that are not stored before."""
     closed = [row["group_id"] for row, _ in closing]
     come = _load_come(connection, closed)
-    groups_ = [
-        _build_group(row, (*come[row["group_id"]], *fresh), ("partial_group",) if row["missing"] else ())
-        for row, fresh in closing
-    ]
+    groups_ = [_build_group(row, (*come[row["group_id"]], *fresh)) for row, fresh in closing]
+    flags = ("late",)
     for one in late:
-        groups_.append(parse_group(one.row).build_group(one.group_id, one.members, ("late",), from_micros(now)))
+        groups_.append(parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
     stored = add_groups(connection, database, [GroupToStore(group) for group in groups_], None)
     if closing:
         rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row, _ in closing]
@@ -221,7 +219,7 @@ def load_open_groups(connection: Connection, group_ids: Collection[str]) -> dict
     statement = select(parts).where(parts.c.group_id.in_(group_ids), parts.c.state == "open")
     rows = {row["group_id"]: row for row in connection.execute(statement).mappings()}
     come = _load_come(connection, rows)
-    return {group_id: _build_group(row, come[group_id], ()) for group_id, row in rows.items()}
+    return {group_id: _build_group(row, come[group_id]) for group_id, row in rows.items()}
 
 
 def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, now: int) -> PartRow | None:
@@ -245,7 +243,8 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
     return load_group_row(connection, group_id)
 
 
-def _build_group(row: PartRow, come: Sequence[Member], flags: tuple[str, ...]) -> Group:
+def _build_group(row: PartRow, come: Sequence[Member]) -> Group:
+    flags = ("partial_group",) if row["missing"] else ()
     members = tuple(sorted(come, key=lambda member: member.place))
     return parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
 
