@@ -33,7 +33,7 @@ INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" 
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth soak clean
+.PHONY: help run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
 
 bench-growth: $(VENV)/.installed-dev ## ask stores of ten and of two million rollouts beside small ones; makes and keeps 20 GB in .cache/growth
 	$(BIN)/python -m benchmarks.growth
+
+bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
+	$(BIN)/python -m benchmarks.peers
+
+bench-guard: $(VENV)/.installed-dev ## fail where a hot path takes 40 % more processor time than is kept
+	$(BIN)/python -m benchmarks.guard
 
 soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it and the policy's server are killed
 	$(BIN)/python -m benchmarks.processing

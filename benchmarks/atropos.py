@@ -4,65 +4,55 @@ Groups of 8 x 512 tokens with logprobs. The two take turns, request batch by req
 machine does meets both. The original keeps everything in memory; this service answers when a group is on the disk.
 """
 
-import contextlib
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from benchmarks.load import post, send_all
 from benchmarks.null_server import doing_nothing
+from benchmarks.results import BenchmarkFigure, run
+from benchmarks.server_trees import read_processor_seconds, read_resident_bytes, serving_command
 from benchmarks.waiting import watched
 from tests.support.atropos import TRAINER, large_group
 from tests.support.serving import ROOT, free_port, serving
 
 RUN_API = ROOT / ".cache" / "trainers" / "bin" / "run-api"
-"""`make test-trainers` puts it there."""
+"""`make bench-peers` puts it there."""
 
 BATCH_SEQUENCES = 64
-ROUNDS = 8
+ROUNDS = 5
 GROUPS_A_ROUND = 256
 """Enough that a round is mostly neither beginning nor end."""
 CONNECTIONS = 32
 POLLS_A_ROUND = 4
-QUEUED = 10_000
+QUEUED = 2_000
 """Groups that are queued for the memory figure; the original takes half a megabyte for each."""
+
+
+@dataclass(frozen=True)
+class SideRound:
+    posts_per_second: float
+    post_ms: float
+    """Of processor time."""
+    batches_per_second: float
+    longest_wait: float
 
 
 @dataclass
 class Side:
-    """One of the two: `pid` is the process whose memory and processor time count."""
+    """One of the two: `pid` is the process whose memory and processor time count, with those that it started."""
 
     url: str
     pid: int
-    post_seconds: float = 0.0
-    post_cpu: float = 0.0
-    posted: int = 0
-    poll_seconds: float = 0.0
-    polled: int = 0
-    longest_wait: float = 0.0
+    rounds: list[SideRound] = field(default_factory=list)
     bytes_a_group: float = 0.0
     drained_wait: float = 0.0
     """The longest wait while the first batch is made of a long queue."""
-
-    @property
-    def posts_per_second(self) -> float:
-        return self.posted / self.post_seconds
-
-    @property
-    def cpu_a_post(self) -> float:
-        return self.post_cpu / self.posted
-
-    @property
-    def batches_per_second(self) -> float:
-        return self.polled / self.poll_seconds
 
 
 @dataclass(frozen=True)
@@ -74,10 +64,13 @@ class Compared:
 
 
 def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
-    with tempfile.TemporaryDirectory() as folder, _original(run_api) as original:
+    original_url = f"http://127.0.0.1:{(original_port := free_port())}"
+    command: list[str | Path] = [run_api, "--host", "127.0.0.1", "--port", str(original_port)]
+    with tempfile.TemporaryDirectory() as folder, serving_command(command, original_url) as original_pid:
         port = free_port()
         with serving(Path(folder), python=sys.executable, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}) as gateway:
             ours = Side(f"http://127.0.0.1:{port}", gateway.process.pid)
+            original = Side(original_url, original_pid)
             for side in (ours, original):
                 httpx.post(f"{side.url}/register", json={**TRAINER, "batch_size": BATCH_SEQUENCES})
             _throughput((ours, original))
@@ -87,46 +80,19 @@ def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
     return Compared(ours, original, _sendable())
 
 
-@contextlib.contextmanager
-def _original(run_api: Path) -> Iterator[Side]:
-    port = free_port()
-    command = [str(run_api), "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    side = Side(f"http://127.0.0.1:{port}", process.pid)
-    try:
-        _wait(side.url)
-        yield side
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _wait(url: str) -> None:
-    for _ in range(600):
-        with contextlib.suppress(httpx.TransportError):
-            httpx.get(url)
-            return
-        time.sleep(0.1)
-    raise RuntimeError("run-api did not start")
-
-
 def _throughput(sides: tuple[Side, ...]) -> None:
     for round_ in range(-1, ROUNDS):
         first = (round_ + 1) * GROUPS_A_ROUND
         requests = [post("/scored_data", large_group(first + n)) for n in range(GROUPS_A_ROUND)]
         for side in sides:
             with watched(f"{side.url}/") as longest:
-                before = _cpu(side.pid)
+                before = read_processor_seconds(side.pid)
                 load = send_all(side.url, requests, CONNECTIONS)
-                cpu = _cpu(side.pid) - before
+                used = read_processor_seconds(side.pid) - before
                 polling = _poll(side)
             if round_ >= 0:  # the first one warms both up
-                side.post_seconds += load.seconds
-                side.post_cpu += cpu
-                side.posted += len(requests)
-                side.poll_seconds += polling
-                side.polled += POLLS_A_ROUND
-                side.longest_wait = max(side.longest_wait, longest())
+                rates = len(requests) / load.seconds, used / len(requests) * 1e3, POLLS_A_ROUND / polling
+                side.rounds.append(SideRound(*rates, longest()))
 
 
 def _sendable() -> float:
@@ -151,11 +117,11 @@ def _poll(side: Side) -> float:
 def _queue(side: Side, count: int) -> None:
     """Groups that differ in one token."""
     likes = [post("/scored_data", large_group(1_000_000 + n, first=100_000)) for n in range(100)]
-    before = _resident(side.pid)
+    before = read_resident_bytes(side.pid)
     for start in range(0, count, len(likes)):
         token = str(100_001 + start // len(likes)).encode()
         send_all(side.url, [like.replace(b"100000", token, 1) for like in likes[: count - start]], CONNECTIONS)
-    side.bytes_a_group = max(0, _resident(side.pid) - before) / count
+    side.bytes_a_group = max(0, read_resident_bytes(side.pid) - before) / count
 
 
 def _drain(side: Side) -> None:
@@ -164,46 +130,34 @@ def _drain(side: Side) -> None:
     side.drained_wait = longest()
 
 
-def _family(pid: int) -> list[int]:
-    """The process and those that it started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    return [pid, *(one for child in children for one in _family(int(child)))]
-
-
-def _cpu(pid: int) -> float:
-    """Seconds, of its family too."""
-    told = [Path(f"/proc/{one}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for one in _family(pid)]
-    return sum(int(one[11]) + int(one[12]) for one in told) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident(pid: int) -> int:
-    """Bytes, of its family too."""
-    told = [Path(f"/proc/{one}/status").read_text(encoding="utf-8") for one in _family(pid)]
-    lines = [next(line for line in status.splitlines() if line.startswith("VmRSS:")) for status in told]
-    return sum(int(line.split()[1]) for line in lines) * 1024
-
-
-def report(run_api: Path = RUN_API) -> None:
+def measure(run_api: Path = RUN_API) -> list[BenchmarkFigure]:
     if not run_api.exists():
-        print("Atropos' trajectory API: not compared, since run-api is not installed (make test-trainers does it)")
-        return
-    found = compare(run_api)
+        print("Atropos' trajectory API: not compared, since run-api is not installed (make bench-peers does it)")
+        return []
+    return list(_list_figures(compare(run_api)))
+
+
+def _list_figures(found: Compared) -> Iterator[BenchmarkFigure]:
+    """Groups of 8 x 512 tokens with logprobs."""
     ours, original = found.ours, found.original
-    print(f"groups of 8 x 512 tokens with logprobs, {len(json.dumps(large_group(0)))} bytes each; ours / run-api")
-    _row("POST /scored_data, groups/s", ours.posts_per_second, original.posts_per_second, "at least 2 is wanted")
-    _row("CPU of a post, ms", ours.cpu_a_post * 1e3, original.cpu_a_post * 1e3)
-    _row(
-        f"GET /batch of {BATCH_SEQUENCES}, a second", ours.batches_per_second, original.batches_per_second, "at least 3"
-    )
-    _row(f"memory, kB a group, {QUEUED} queued", ours.bytes_a_group / 1e3, original.bytes_a_group / 1e3, "at most 0.1")
-    _row("longest wait for GET /, ms", ours.longest_wait * 1e3, original.longest_wait * 1e3, "ours at most 100 ms")
-    _row(f"for /status, batch of {QUEUED}, ms", ours.drained_wait * 1e3, original.drained_wait * 1e3)
-    print(f"  the load generator sends {found.sendable:.0f} a second to a server that does nothing with them")
-
-
-def _row(what: str, ours: float, original: float, wanted: str = "") -> None:
-    print(f"  {what:38}{ours:9.1f} / {original:<9.1f}ratio {ours / original:6.3f}   {wanted}")
+    pairs = list(zip(ours.rounds, original.rounds, strict=True))
+    for who, side in (("ours, durable", ours), ("`run-api`, kept in memory", original)):
+        posted, used = ([getattr(one, name) for one in side.rounds] for name in ("posts_per_second", "post_ms"))
+        yield BenchmarkFigure.of(f"`POST /scored_data`: {who}", posted, "groups/s")
+        yield BenchmarkFigure.of(f"the same: {who}: processor time of a group", used, "ms")
+        polled = [one.batches_per_second for one in side.rounds]
+        yield BenchmarkFigure.of(f"`GET /batch` of {BATCH_SEQUENCES}: {who}", polled, "a second")
+        yield BenchmarkFigure.of(f"memory of a group, {QUEUED} queued: {who}", [side.bytes_a_group / 1e3], "kB")
+        yield BenchmarkFigure.of(f"longest wait for `/status` meanwhile: {who}", [side.drained_wait * 1e3], "ms")
+    for what, name, wanted in (("groups in", "posts_per_second", 2.0), ("batches out", "batches_per_second", 6.0)):
+        ratios = [getattr(mine, name) / getattr(theirs, name) for mine, theirs in pairs]
+        yield BenchmarkFigure.of(f"{what} over `run-api`", ratios, at_least=wanted)
+    memory = ours.bytes_a_group / original.bytes_a_group
+    yield BenchmarkFigure.of("memory of a queued group over `run-api`", [memory], at_most=0.1)
+    waits = [one.longest_wait * 1e3 for one in ours.rounds]
+    yield BenchmarkFigure.of("longest wait for `GET /` of ours", waits, "ms", at_most=100)
+    yield BenchmarkFigure.of("what the load generator can send", [found.sendable], "groups/s")
 
 
 if __name__ == "__main__":
-    report(Path(sys.argv[1]) if len(sys.argv) > 1 else RUN_API)
+    run("atropos", measure)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from benchmarks.load import Load, post, read_processor_seconds, send_all
+from benchmarks.results import BenchmarkFigure, run
 from tests.support.serving import Served, serving
 
 DATASET: Final = "ATROPOS_ENVS_DATASETS__GSM8K"
@@ -205,47 +207,38 @@ def _copy_without(database: Path, bare: Path) -> None:
         copy.execute("VACUUM")
 
 
-def report_real(figures: RealFigures) -> list[str]:
-    return [
-        f"leased batches of {BATCH_SIZE} of GSM8K, tasks that were handed out before, {CONNECTIONS} connections",
-        f"  rate over that of /livez        {figures.rate}   (at least 0.12 is wanted)",
-        f"  the same of processor time      {figures.processor}",
-        f"  tasks a second                  {figures.tasks_per_second}",
-        f"  processor time of a batch       {figures.milliseconds} ms",
-        f"  the same of tasks that are new  {figures.first_milliseconds:.2f} ms",
-        f"{TRAINERS} trainers, a run each, p99 over p50",
-        f"  asking again at once            {figures.busy}   (at most 5 is wanted)",
-        f"  with pauses of {PAUSE_SECONDS} s            {figures.paced}   (at most 5 is wanted)",
-        f"  p50/p99 by round, in turns      {', '.join(figures.waits)} ms",
-    ]
+def _list_real(figures: RealFigures) -> Iterator[BenchmarkFigure]:
+    leased = f"`next-batch` of {BATCH_SIZE} of GSM8K, leased, tasks that were handed out before"
+    yield BenchmarkFigure.of(f"{leased}: rate over that of `/livez`", figures.rate.values, at_least=0.12)
+    yield BenchmarkFigure.of("the same, by processor time", figures.processor.values)
+    yield BenchmarkFigure.of("the same", figures.tasks_per_second.values, "tasks/s")
+    yield BenchmarkFigure.of("processor time of such a batch", figures.milliseconds.values, "ms")
+    yield BenchmarkFigure.of("of one whose tasks are new", [figures.first_milliseconds], "ms")
+    yield BenchmarkFigure.of(f"{TRAINERS} trainers that ask again at once, p99 / p50", figures.busy.values, at_most=5)
+    yield BenchmarkFigure.of(f"the same with pauses of {PAUSE_SECONDS} s", figures.paced.values, at_most=5)
 
 
-def report_word_problems(readings: Readings) -> list[str]:
-    return [
-        f"leased batches of {BATCH_SIZE} word problems: the gateway's processor time over that of",
-        f"  making them and the bare rows   {readings}   (at most 1.6 is wanted)",
-    ]
-
-
-def report(rounds: int = ROUNDS, dataset: str | None = None) -> Iterator[str]:
+def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkFigure]:
+    """Without a data set, that of the variable, or none."""
+    found: list[BenchmarkFigure] = []
     dataset = dataset or os.environ.get(DATASET)
     if dataset:
         with tempfile.TemporaryDirectory() as folder:
-            yield from report_real(measure_real(Path(folder), rounds, str(Path(dataset).absolute())))
+            found += _list_real(measure_real(Path(folder), rounds, str(Path(dataset).absolute())))
     else:
-        yield f"GSM8K itself was left out: name its folder by --gsm8k or {DATASET}"
+        print(f"GSM8K itself is left out: name its folder by --gsm8k or {DATASET}")
     with tempfile.TemporaryDirectory() as folder:
-        yield from report_word_problems(measure_word_problems(Path(folder), rounds))
-    yield f"{rounds} rounds: median (lowest to highest); load {', '.join(f'{one:.1f}' for one in os.getloadavg())}"
+        values = measure_word_problems(Path(folder), rounds).values
+    what = f"leased batches of {BATCH_SIZE} word problems: processor time over making them and writing the bare rows"
+    return [*found, BenchmarkFigure.of(what, values, at_most=1.6)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gsm8k", metavar="FOLDER", help="with train.jsonl and test.jsonl")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    chosen = parser.parse_args()
-    for line in report(chosen.rounds, chosen.gsm8k):
-        print(line, flush=True)
+    chosen, rest = parser.parse_known_args()
+    run("dispatch", partial(measure, chosen.rounds, chosen.gsm8k), rest)
 
 
 if __name__ == "__main__":

@@ -234,8 +234,8 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "store/pending_slots.py",
-        "part_members.c.held_until <= now",
-        "part_members.c.held_until > now",
+        'part_members.c.held_until <= bindparam("now")',
+        'part_members.c.held_until > bindparam("now")',
         "store/test_parts.py::test_samples_fill_a_group_and_then_the_next",
     ),
     (

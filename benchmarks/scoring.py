@@ -1,6 +1,12 @@
-"""Durable GSM8K scoring over HTTP, against the same grader and the same rows inserted by raw sqlite3 in one process."""
+"""Durable GSM8K scoring over HTTP, in turns with the same grader and the same rows inserted by raw sqlite3.
+
+Requests of a single group stand beside a bare FastAPI route that takes the same bodies as JSON objects and returns
+them (`benchmarks.echo_server`): no model of ours, no work, nothing kept, the same uvicorn settings.
+`python -m benchmarks.scoring [--record]`
+"""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -19,14 +25,22 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import Load, post, send_all
+from benchmarks.results import BenchmarkFigure, run
+from benchmarks.server_trees import read_processor_seconds
 from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
 GROUP_SIZE = 8
-REQUESTS = 150
-WARM_UP = 10
+ROUNDS = 5
+REQUESTS = 16
+"""Of a round, each with so many groups."""
+SINGLES = 64
+"""Requests of a round with one group."""
 CONNECTIONS = 4
+SINGLES_AT_ONCE = (8, 64)
+FIRST_SINGLE = 100_000
 TABLES = ("groups", "rollouts", "scores")
 ENV = "gsm8k"
 
@@ -40,45 +54,75 @@ class Batch:
     tasks: tuple[Task, ...]
     completions: tuple[tuple[Completion, ...], ...]
     request: bytes
+    task_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    gateway_groups_per_second: float
-    limit_groups_per_second: float
+class SingleTurn:
+    gateway: Load
+    echo: Load
+    gateway_ms: float
+    """Processor time of a request."""
+    echo_ms: float
+
+
+@dataclass(frozen=True)
+class ScoringRound:
     load: Load
+    limit_seconds: float
+    singles: dict[int, SingleTurn]
+    """By the number of connections."""
 
     @property
-    def ratio(self) -> float:
-        return self.gateway_groups_per_second / self.limit_groups_per_second
+    def gateway(self) -> float:
+        return REQUESTS * GROUPS_A_REQUEST / self.load.seconds
+
+    @property
+    def limit(self) -> float:
+        return REQUESTS * GROUPS_A_REQUEST / self.limit_seconds
 
 
-def compare() -> Comparison:
-    with tempfile.TemporaryDirectory() as folder:
+def measure() -> list[BenchmarkFigure]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), python=sys.executable) as gateway,
+        echoing() as (echo, echo_pid),
+    ):
+        send_all(gateway.url, build_requests(gateway.url, 10), CONNECTIONS)
         empty = Path(folder) / "empty.db"
-        with serving(Path(folder), python=sys.executable) as gateway:
-            batches = list(_batches(gateway.url, WARM_UP + REQUESTS))
-            send_all(gateway.url, [batch.request for batch in batches[:WARM_UP]], CONNECTIONS)
-            load = send_all(gateway.url, [batch.request for batch in batches[WARM_UP:]], CONNECTIONS)
         _copy_without_groups(gateway, empty)
-        rows = _rows_by_batch(gateway, batches[WARM_UP:])
-        seconds = _limit(empty, batches[WARM_UP:], rows)
-    groups = REQUESTS * GROUPS_A_REQUEST
-    return Comparison(groups / load.seconds, groups / seconds, load)
+        with contextlib.closing(_open(empty)) as limit:
+            rounds = []
+            for number in range(ROUNDS + 1):
+                load, seconds = _compare_with_limit(gateway, limit, number)
+                singles = {
+                    connections: _compare_with_echo(gateway, echo, echo_pid, number, connections)
+                    for connections in SINGLES_AT_ONCE
+                }
+                rounds.append(ScoringRound(load, seconds, singles))
+    return list(_list_figures(rounds[1:]))  # the first one warms all up
 
 
-def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST) -> list[bytes]:
-    return [batch.request for batch in _batches(url, count, groups)]
+def _compare_with_limit(gateway: Served, limit: sqlite3.Connection, number: int) -> tuple[Load, float]:
+    batches = list(build_batches(gateway.url, REQUESTS, first=number * REQUESTS * GROUPS_A_REQUEST))
+    known = _read_newest(gateway)
+    load = send_all(gateway.url, [batch.request for batch in batches], CONNECTIONS)
+    return load, _limit(limit, batches, _rows_by_batch(gateway, batches, known))
 
 
-def _batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Iterator[Batch]:
+def build_requests(url: str, count: int, groups: int = GROUPS_A_REQUEST, first: int = 0) -> list[bytes]:
+    return [batch.request for batch in build_batches(url, count, groups, first)]
+
+
+def build_batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST, first: int = 0) -> Iterator[Batch]:
+    """`first` is the index of the first task."""
     environment = Gsm8k.open(ConfiguredDatasets({}))
     asks: list[bytes] = [
-        post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": groups_each * number})
+        post(f"/envs/{ENV}/next-batch", {"batch_size": groups_each, "cursor": first + groups_each * number})
         for number in range(count)
     ]
     for number, answer in enumerate(send_all(url, asks, 1).answers):
-        indexes = range(groups_each * number, groups_each * (number + 1))
+        indexes = range(first + groups_each * number, first + groups_each * (number + 1))
         tasks = tuple(environment.task("train", index, NoParams()) for index in indexes)
         completions = tuple(_completions(environment, task) for task in tasks)
         groups: list[JsonValue] = [
@@ -86,7 +130,8 @@ def _batches(url: str, count: int, groups_each: int = GROUPS_A_REQUEST) -> Itera
             for handed, group in zip(json.loads(answer)["tasks"], completions, strict=True)
         ]
         body: JsonValue = {"groups": groups, "policy": {"model": "bench", "step": number}}
-        yield Batch(tasks, completions, post(f"/envs/{ENV}/score", body))
+        ids = tuple(handed["task_id"] for handed in json.loads(answer)["tasks"])
+        yield Batch(tasks, completions, post(f"/envs/{ENV}/score", body), ids)
 
 
 def _completions(environment: Gsm8k, task: Task) -> tuple[Completion, ...]:
@@ -109,10 +154,15 @@ def _copy_without_groups(gateway: Served, empty: Path) -> None:
     connection.close()
 
 
-def _rows_by_batch(gateway: Served, batches: Sequence[Batch]) -> list[dict[str, list[Row]]]:
-    """What the gateway stored, in equal portions: the order of rows within a table is the order they were written."""
+def _read_newest(gateway: Served) -> int:
+    with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
+        return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM groups").fetchone()[0])
+
+
+def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> list[dict[str, list[Row]]]:
+    """What the gateway stored after these, in equal portions: the order of rows within a table is the order they were
+    written."""
     connection = sqlite3.connect(gateway.database)
-    skipped = WARM_UP * GROUPS_A_REQUEST
     rows = {
         table: connection.execute(
             f"SELECT * FROM {table} WHERE {'sequence' if table == 'groups' else 'group_sequence'} > ?",  # noqa: S608
@@ -128,20 +178,25 @@ def _rows_by_batch(gateway: Served, batches: Sequence[Batch]) -> list[dict[str, 
     ]
 
 
-def _limit(file: Path, batches: Sequence[Batch], rows: Sequence[dict[str, list[Row]]]) -> float:
-    """Seconds to grade every completion and insert every ready-made row, a commit for each request's worth, with the
-    gateway's pragmas."""
-    environment = Gsm8k.open(ConfiguredDatasets({}))
+def _open(file: Path) -> sqlite3.Connection:
+    """With the gateway's pragmas."""
     connection = sqlite3.connect(file, isolation_level=None)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Sequence[dict[str, list[Row]]]) -> float:
+    """Seconds to grade every completion and insert every ready-made row, a commit for each request's worth."""
+    environment = Gsm8k.open(ConfiguredDatasets({}))
+    connection.execute("PRAGMA foreign_keys = OFF")  # tasks that came since are not in the copy
     inserts = {
         table: f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0][table][0]))})"  # noqa: S608
         for table in TABLES
     }
     tools = Tools(panel=NoPanel())
 
-    async def run() -> float:
+    async def write() -> float:
         began = time.perf_counter()
         for batch, portion in zip(batches, rows, strict=True):
             for task, group in zip(batch.tasks, batch.completions, strict=True):
@@ -152,6 +207,45 @@ def _limit(file: Path, batches: Sequence[Batch], rows: Sequence[dict[str, list[R
             connection.execute("COMMIT")
         return time.perf_counter() - began
 
-    seconds = asyncio.run(run())
-    connection.close()
-    return seconds
+    return asyncio.run(write())
+
+
+def _compare_with_echo(gateway: Served, echo: str, echo_pid: int, number: int, connections: int) -> SingleTurn:
+    first = FIRST_SINGLE + (number * len(SINGLES_AT_ONCE) + SINGLES_AT_ONCE.index(connections)) * SINGLES
+    requests = [batch.request for batch in build_batches(gateway.url, SINGLES, 1, first)]
+    score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {PATH} ".encode()
+    gateway_load, gateway_ms = _send_measured(gateway.url, gateway.process.pid, requests, connections)
+    echoed = [request.replace(score_path, echo_path, 1) for request in requests]
+    echo_load, echo_ms = _send_measured(echo, echo_pid, echoed, connections)
+    return SingleTurn(gateway_load, echo_load, gateway_ms, echo_ms)
+
+
+def _send_measured(url: str, pid: int, requests: Sequence[bytes], connections: int) -> tuple[Load, float]:
+    before = read_processor_seconds(pid)
+    load = send_all(url, requests, connections)
+    return load, (read_processor_seconds(pid) - before) / len(requests) * 1e3
+
+
+def _list_figures(rounds: Sequence[ScoringRound]) -> Iterator[BenchmarkFigure]:
+    what = f"durable GSM8K scoring over HTTP, groups of {GROUP_SIZE}, {GROUPS_A_REQUEST} groups a request"
+    yield BenchmarkFigure.of(what, [one.gateway for one in rounds], "groups/s")
+    limits = [one.limit for one in rounds]
+    yield BenchmarkFigure.of("the same grader and rows, raw `sqlite3` `executemany`, one process", limits, "groups/s")
+    yield BenchmarkFigure.of("ratio", [one.gateway / one.limit for one in rounds], at_least=0.25)
+    for share in (0.5, 0.99):
+        waits = [one.load.percentile(share) * 1e3 for one in rounds]
+        yield BenchmarkFigure.of(f"a request, p{share * 100:.0f}", waits, "ms")
+    for connections in SINGLES_AT_ONCE:
+        turns = [one.singles[connections] for one in rounds]
+        what = f"one group a request, {connections} connections"
+        yield BenchmarkFigure.of(what, [SINGLES / turn.gateway.seconds for turn in turns], "groups/s")
+        echoed = [SINGLES / turn.echo.seconds for turn in turns]
+        yield BenchmarkFigure.of(f"bare FastAPI echo of these bodies, {connections} connections", echoed, "a second")
+        ratios = [turn.echo.seconds / turn.gateway.seconds for turn in turns]
+        yield BenchmarkFigure.of(f"ratio, {connections} connections", ratios, at_least=0.33)
+        used = [turn.echo_ms / turn.gateway_ms for turn in turns]
+        yield BenchmarkFigure.of(f"the same by processor time, {connections} connections", used)
+
+
+if __name__ == "__main__":
+    run("scoring", measure)

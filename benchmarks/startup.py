@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.results import BenchmarkFigure, run
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
 TIMES = 5
@@ -98,14 +99,29 @@ def measure_idle_megabytes() -> tuple[float, float]:
     return kilobytes["Rss"] / 1024, kilobytes["Pss"] / 1024
 
 
-def report(found: FirstMinute) -> Iterator[str]:
-    yield f"processor time of a two-command Typer program's --help: {found.typer_help:.2f} s"
-    for name, seconds in (("--help", found.help), ("--version", found.version), ("completion", found.completion)):
-        yield f"  {name:<28} {seconds:8.2f} s   {seconds / found.typer_help:5.2f} times   (at most 2 are wanted)"
-    yield f"processor time of `{LIBRARIES}`: {found.libraries:.2f} s"
-    for name, seconds, most in (("/livez", found.livez, 2.2), ("/readyz", found.readyz, 3)):
-        ratio = seconds / found.libraries
-        yield f"  start to {name:<19} {seconds:8.2f} s   {ratio:5.2f} times   (at most {most} are wanted)"
+def list_figures() -> list[BenchmarkFigure]:
+    return [*_list_seconds(measure()), *_list_ratios(measure_ratios()), *_list_memory()]
+
+
+def _list_seconds(found: StartUp) -> Iterator[BenchmarkFigure]:
+    what = "start of the process to `/readyz`"
+    yield BenchmarkFigure.of(f"{what}, first, with migration", [found.first_seconds], "s", at_most=3)
+    yield BenchmarkFigure.of(f"{what}, again", [found.again_seconds], "s")
+
+
+def _list_memory() -> Iterator[BenchmarkFigure]:
+    resident, own = measure_idle_megabytes()
+    yield BenchmarkFigure.of("memory of an idle process, resident", [resident], "MB", at_most=220)
+    yield BenchmarkFigure.of("the same without what others share", [own], "MB")
+
+
+def _list_ratios(found: FirstMinute) -> Iterator[BenchmarkFigure]:
+    for name, seconds in (("`--help`", found.help), ("`--version`", found.version), ("completion", found.completion)):
+        what = f"{name}, processor time over that of a two-command Typer program"
+        yield BenchmarkFigure.of(what, [seconds / found.typer_help], at_most=2)
+    for name, seconds, most in (("`/livez`", found.livez, 2.2), ("`/readyz`", found.readyz, 3)):
+        what = f"start to {name}, processor time over importing what such a service is made of"
+        yield BenchmarkFigure.of(what, [seconds / found.libraries], at_most=most)
 
 
 def _median(times: int, once: Callable[[], float]) -> float:
@@ -166,11 +182,5 @@ def _used_until(url: str, process: "subprocess.Popen[bytes]") -> float:
     raise RuntimeError(f"{url} never answered 200")
 
 
-def main() -> None:
-    resident, own = measure_idle_megabytes()
-    print(f"idle: {resident:.0f} MB resident (at most 220 are wanted), {own:.0f} MB without what others share")
-    print(*report(measure_ratios()), sep="\n")
-
-
 if __name__ == "__main__":
-    main()
+    run("startup", list_figures)

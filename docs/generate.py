@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from benchmarks.results import list_parts
 from docs.markdown import filled, names_in
 from docs.parts.environment_checks import environment_checks, strategies
 from docs.parts.environments import gallery, overview
@@ -52,6 +53,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "instruction-counting": instruction_counting,
     "instruction-tricks": instruction_tricks,
     "package-families": package_families,
+    **list_parts(),
 }
 
 FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
@@ -60,7 +62,7 @@ FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
 
 def pages(root: Path = ROOT) -> dict[str, str]:
     """Every page with its text, by its path from the root."""
-    paths = [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]
+    paths = [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md")), *sorted(root.glob("benchmarks/*.md"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 

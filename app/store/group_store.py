@@ -48,9 +48,14 @@ _CLAIMED = exists().where(
 )
 """It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
 
+_UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
+_UPDATE_ROLLOUT: Final = update(rollouts).where(
+    rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
+)
+
 
 @dataclass(frozen=True)
-class _Addition:
+class _EncodedGroups:
     groups: Sequence[GroupToStore]
     encoded: EncodedTexts
 
@@ -60,6 +65,7 @@ class SqlGroupStore(GroupStore):
         self._database = database
         self._known_ids = BatchedCalls(self._find_known_ids)
         self._additions = BatchedCalls(self._add_all)
+        self._finishes = BatchedCalls(self._finish_all)
 
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
         wanted = filter_storable(group_ids)
@@ -81,12 +87,12 @@ class SqlGroupStore(GroupStore):
             return await self._database.write(
                 lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
             )
-        return await self._additions.add(_Addition(groups, encoded)) if groups else []
+        return await self._additions.add(_EncodedGroups(groups, encoded)) if groups else []
 
     async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
         return await self._database.read(lambda connection: _find_known_ids(connection, asked))
 
-    async def _add_all(self, asked: Sequence[_Addition]) -> list[list[Group]]:
+    async def _add_all(self, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in asked)
         groups = [one.groups for one in asked]
 
@@ -99,10 +105,19 @@ class SqlGroupStore(GroupStore):
         """NotFound when one of the groups was never added."""
         if not groups:
             return []
-        encoded = await _encode_long_texts(groups)
-        return await self._database.write(
-            lambda connection: _finish_groups(connection, self._database, groups, encoded), "groups"
-        )
+        return await self._finishes.add(_EncodedGroups(groups, await _encode_long_texts(groups)))
+
+    async def _finish_all(self, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in asked)
+        groups = [one.groups for one in asked]
+
+        def finish_all_groups(connection: Connection) -> list[list[Group]]:
+            every = list(chain(*groups))
+            if len({item.group.group_id for item in every}) < len(every):
+                return [_finish_groups(connection, self._database, items, encoded) for items in groups]
+            return split_by_size(_finish_groups(connection, self._database, every, encoded), groups)
+
+        return await self._database.write(finish_all_groups, "groups")
 
     async def mask(self, group_id: str) -> Group:
         return await self._database.write(lambda connection: _mask_group(connection, group_id), "groups")
@@ -293,10 +308,8 @@ def _finish_groups(
     if unknown := given.keys() - sequences.keys():
         raise NotFound(f"there is no group {min(unknown)}")
     stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
-    finished: dict[str, Group] = {}
-    for group_id, sequence in sequences.items():
-        finished[group_id] = _merge_scores(stored[group_id], given[group_id].group)
-        _update_group(connection, sequence, stored[group_id], finished[group_id])
+    finished = {group_id: _merge_scores(stored[group_id], given[group_id].group) for group_id in sequences}
+    _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
     readings = load_readings(connection, sequences.values())
     insert_judgements(connection, database, made, encoded=encoded)
@@ -341,24 +354,31 @@ def _merge_scores(stored: Group, given: Group) -> Group:
     return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
 
 
-def _update_group(connection: Connection, sequence: int, before: Group, after: Group) -> None:
+def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, Group]]) -> None:
+    """Of each group its sequence, what it was and what it is now."""
     changed = [
-        (position, rollout)
+        (sequence, position, rollout)
+        for sequence, before, after in changes
         for position, rollout in enumerate(after.rollouts)
         if rollout is not before.rollouts[position]
     ]
-    for position, rollout in changed:
-        here = (rollouts.c.group_sequence == sequence, rollouts.c.position == position)
-        connection.execute(update(rollouts).where(*here).values(build_score_columns(rollout.score)))
-    criteria = [row for position, rollout in changed for row in build_criterion_rows(sequence, position, rollout.score)]
-    insert_rows(connection, scores, criteria)
-    values = {
-        "outcome": after.outcome,
-        "head": encode_head(after),
-        "stale": int("stale" in after.flags),
-        **summarise_scores(after.scores),
-    }
-    connection.execute(update(groups).where(groups.c.sequence == sequence).values(values))
+    if changed:
+        rows = [
+            {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
+        ]
+        connection.execute(_UPDATE_ROLLOUT, rows)
+    insert_rows(connection, scores, [row for one in changed for row in build_criterion_rows(*one[:2], one[2].score)])
+    heads = [
+        {
+            "of": sequence,
+            "outcome": after.outcome,
+            "head": encode_head(after),
+            "stale": int("stale" in after.flags),
+            **summarise_scores(after.scores),
+        }
+        for sequence, _, after in changes
+    ]
+    connection.execute(_UPDATE_GROUP, heads)
 
 
 def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:

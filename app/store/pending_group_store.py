@@ -19,12 +19,14 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.ports.store import PendingGroupStore
+from app.store.batched_calls import BatchedCalls
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.part_tables import part_members, parts
 from app.store.pending_groups import (
     CLAIM_SECONDS,
     MICROSECONDS_PER_SECOND,
+    PartRow,
     add_late_group,
     close_group,
     count_members,
@@ -35,7 +37,7 @@ from app.store.pending_groups import (
     open_group,
     restore_group,
 )
-from app.store.pending_slots import HOLD_SECONDS, assign_slot
+from app.store.pending_slots import HOLD_SECONDS, SampleArrival, assign_slots
 from app.store.rows import filter_storable
 from app.store.tables import groups
 
@@ -43,9 +45,22 @@ CLEAR_BATCH_SIZE: Final = 500
 """Maximum number of entries deleted at once."""
 
 
+_RELEASE: Final = (
+    update(part_members)
+    .where(
+        part_members.c.group_id == bindparam("cohort"),
+        part_members.c.place == bindparam("at"),
+        part_members.c.holder == bindparam("by"),
+    )
+    .values(state=bindparam("new_state"), held_until=bindparam("until"))
+)
+
+
 class SqlPendingGroupStore(PendingGroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._arrivals = BatchedCalls(self._assign_slots)
+        self._releases = BatchedCalls(self._release_slots)
 
     async def add_members(
         self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
@@ -63,15 +78,19 @@ class SqlPendingGroupStore(PendingGroupStore):
         windows: RetryWindows,
         name: SampleName = UNNAMED,
     ) -> GroupSlot:
-        return await self._database.write(
-            lambda connection: assign_slot(connection, self._database, cohort, completion, seconds, windows, name),
-            _build_order_key(cohort),
-        )
+        return await self._arrivals.add(SampleArrival(cohort, completion, seconds, windows, name))
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
-        await self._database.write(
-            lambda connection: _release_slot(connection, self._database, held, answered), "parts"
+        await self._releases.add((held, answered))
+
+    async def _assign_slots(self, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
+        return await self._database.write(
+            lambda connection: assign_slots(connection, self._database, arrivals), "parts"
         )
+
+    async def _release_slots(self, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
+        await self._database.write(lambda connection: _release_slots(connection, self._database, held), "parts")
+        return [None] * len(held)
 
     async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
         await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
@@ -129,14 +148,14 @@ def _add_members(
     return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
 
-def _find_or_open(connection: Connection, cohort: PendingGroup, group_id: str, now: int, seconds: float) -> RowMapping:
+def _find_or_open(connection: Connection, cohort: PendingGroup, group_id: str, now: int, seconds: float) -> PartRow:
     here = select(parts).where(parts.c.group_id == group_id).with_for_update()
     row = connection.execute(here).mappings().one_or_none() or restore_group(connection, cohort, group_id, now)
     return open_group(connection, cohort, group_id, 0, now, seconds) if row is None else row
 
 
 def _find_mismatch(
-    row: RowMapping, cohort: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
+    row: PartRow, cohort: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
 ) -> Mismatch | None:
     """What keeps these members out of the group."""
     if row["size"] != cohort.size:
@@ -149,7 +168,7 @@ def _find_mismatch(
 def _add_to_closed_group(
     connection: Connection,
     database: Database,
-    row: RowMapping,
+    row: PartRow,
     places: tuple[int, ...],
     known: dict[int, RowMapping],
     fresh: Sequence[Member],
@@ -168,14 +187,19 @@ def _add_to_closed_group(
     return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
 
 
-def _release_slot(connection: Connection, database: Database, held: GroupSlot, answered: bool) -> None:
-    mine = (
-        part_members.c.group_id == held.cohort_id,
-        part_members.c.place == held.places[0],
-        part_members.c.holder == held.holder,
-    )
-    values = {"state": "answered" if answered else "left", "held_until": database.read_lease_clock(connection)}
-    connection.execute(update(part_members).where(*mine).values(values))
+def _release_slots(connection: Connection, database: Database, items: Sequence[tuple[GroupSlot, bool]]) -> None:
+    now = database.read_lease_clock(connection)
+    places = [
+        {
+            "cohort": held.cohort_id,
+            "at": held.places[0],
+            "by": held.holder,
+            "new_state": "answered" if answered else "left",
+            "until": now,
+        }
+        for held, answered in sorted(items, key=lambda item: (item[0].cohort_id, item[0].places))
+    ]
+    connection.execute(_RELEASE, places)
 
 
 def _renew_holds(

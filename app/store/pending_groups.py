@@ -1,11 +1,11 @@
 """Operations on pending groups within a transaction: open, add members, close into stored groups."""
 
 import hashlib
-import secrets
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import ARRAY, BigInteger, Connection, RowMapping, bindparam, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import NotFound
@@ -24,20 +24,49 @@ MICROSECONDS_PER_SECOND: Final = 1_000_000
 CLAIM_SECONDS: Final = 60.0
 """The scorer of a closed group must renew its claim within this time; otherwise another replica takes over."""
 
+PartRow = RowMapping | Mapping[str, Any]
+"""A row of `parts`, also one that is not written yet."""
+
+_CLOSING: Final = ("state", "missing", "closed_at", "due")
+_CLOSE_PART: Final = (
+    update(parts)
+    .where(parts.c.group_id == bindparam("new_group_id"))
+    .values({name: bindparam(f"new_{name}") for name in _CLOSING})
+)
+_POSTPONE_PART: Final = update(parts).where(parts.c.group_id == bindparam("of")).values(due=bindparam("new_due"))
+_FORGET_COMPLETIONS: Final = (
+    update(part_members).where(part_members.c.group_id.in_(bindparam("closed", expanding=True))).values(completion=None)
+)
+
 
 def lock_scope(connection: Connection, database: Database, scope: str) -> None:
-    """Serialises writes of one scope, also before there is a row to lock."""
+    lock_scopes(connection, database, [scope])
+
+
+def lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
+    """Serialises writes of each scope, also before there is a row to lock."""
     if database.postgres:
-        key = hashlib.sha256(f"parts {scope}".encode()).digest()[:8]
-        connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(key, "big", signed=True))))
+        digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
+        keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
+        connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
 
 
 def open_group(
     connection: Connection, cohort: PendingGroup, group_id: str, generation: int, now: int, seconds: float
-) -> RowMapping:
+) -> PartRow:
     require_unpruned(connection, [group_id])
+    row = build_part_row(cohort, group_id, generation, now, seconds)
+    insert_parts(connection, [row])
+    return row
+
+
+def build_part_row(cohort: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
+    """The row of a group that is open."""
     deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
-    row = {
+    head = GroupHead(
+        policy=cohort.policy, lease_id=cohort.lease_id, hand_out_step=cohort.hand_out_step, sender=cohort.sender
+    )
+    return {
         "group_id": group_id,
         "scope": cohort.scope,
         "generation": generation,
@@ -46,14 +75,7 @@ def open_group(
         "task_id": cohort.task_id,
         "environment": cohort.environment,
         "run": cohort.run,
-        "head": encode(
-            GroupHead(
-                policy=cohort.policy,
-                lease_id=cohort.lease_id,
-                hand_out_step=cohort.hand_out_step,
-                sender=cohort.sender,
-            )
-        ),
+        "head": encode(head),
         "purpose": cohort.purpose,
         "deadline": deadline,
         "state": "open",
@@ -62,18 +84,20 @@ def open_group(
         "due": deadline,
         "created_at": now,
     }
+
+
+def insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     try:
-        connection.execute(insert(parts), row)
+        connection.execute(insert(parts), rows)
     except IntegrityError as error:
         raise NotFound("the group's task is not stored", field="task_id") from error
-    return load_group_row(connection, group_id)
 
 
-def load_group_row(connection: Connection, group_id: str) -> RowMapping:
+def load_group_row(connection: Connection, group_id: str) -> PartRow:
     return connection.execute(select(parts).where(parts.c.group_id == group_id)).mappings().one()
 
 
-def parse_group(row: RowMapping) -> PendingGroup:
+def parse_group(row: PartRow) -> PendingGroup:
     head = decode(GroupHead, row["head"])
     return PendingGroup(
         scope=row["scope"],
@@ -101,77 +125,104 @@ def load_members(connection: Connection, group_ids: Collection[str]) -> Sequence
 
 
 def insert_members(
-    connection: Connection,
-    row: RowMapping,
-    members: Sequence[Member],
-    now: int,
-    *,
-    held_until: int | None = None,
-    own_group: str | None = None,
-) -> str:
-    """Inserts members and returns their holder id; empty for members that name their place and are not held."""
-    holder = "" if held_until is None else secrets.token_hex(8)
-    rows = [
-        {
-            "group_id": row["group_id"],
-            "place": member.place,
-            "scope": row["scope"],
-            "said": member.said,
-            "completion": None if own_group else encode_completion(member.completion),
-            "own_group": own_group,
-            "state": "answered" if held_until is None else "held",
-            "holder": holder,
-            "held_until": now if held_until is None else held_until,
-        }
-        for member in members
-    ]
+    connection: Connection, row: PartRow, members: Sequence[Member], now: int, *, own_group: str | None = None
+) -> None:
+    """Inserts members that name their place and are not held."""
+    rows = [build_member_row(row, member, "answered", "", now, own_group) for member in members]
     connection.execute(insert(part_members), rows)
-    return holder
 
 
-def close_group(connection: Connection, database: Database, row: RowMapping, now: int) -> Group:
-    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
-    come = load_members(connection, [row["group_id"]])
-    missing = row["size"] - len(come)
-    flags = ("partial_group",) if missing else ()
-    group = _build_group(row, come, flags)
-    (stored,) = add_groups(connection, database, [GroupToStore(group)], None)
-    at = min(now, row["deadline"])
-    closed = {
-        "state": "closed",
-        "missing": missing,
-        "closed_at": at,
-        "due": now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND),
+def build_member_row(
+    row: PartRow, member: Member, state: str, holder: str, held_until: int, own_group: str | None
+) -> dict[str, Any]:
+    return {
+        "group_id": row["group_id"],
+        "place": member.place,
+        "scope": row["scope"],
+        "said": member.said,
+        "completion": None if own_group else encode_completion(member.completion),
+        "own_group": own_group,
+        "state": state,
+        "holder": holder,
+        "held_until": held_until,
     }
-    here = row["group_id"]
-    connection.execute(update(parts).where(parts.c.group_id == here).values(closed))
-    connection.execute(update(part_members).where(part_members.c.group_id == here).values(completion=None))
+
+
+def close_group(connection: Connection, database: Database, row: PartRow, now: int) -> Group:
+    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
+    closed = {**row, **describe_closing(row, count_members(connection, row["group_id"]), now)}
+    (stored,) = close_groups(connection, database, [(closed, ())], [], now)
     return stored
 
 
 def add_late_group(
-    connection: Connection, database: Database, row: RowMapping, members: Sequence[Member], group_id: str, now: int
+    connection: Connection, database: Database, row: PartRow, members: Sequence[Member], group_id: str, now: int
 ) -> Group:
     """Stores a separate group for members that arrived after theirs was closed."""
-    flags = ("late",)
-    group = parse_group(row).build_group(group_id, tuple(members), flags, from_micros(now))
-    (stored,) = add_groups(connection, database, [GroupToStore(group)], None)
-    due = {"due": now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)}
-    connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due))
+    late = LateGroup(row, tuple(members), group_id)
+    (stored,) = close_groups(connection, database, [], [late], now)
     return stored
+
+
+@dataclass(frozen=True)
+class LateGroup:
+    """Members that arrived after their group was closed, with the id of the group that scores them."""
+
+    row: PartRow
+    members: tuple[Member, ...]
+    group_id: str
+
+
+def describe_closing(row: PartRow, arrived: int, now: int) -> dict[str, Any]:
+    """The columns of a group that is closed now."""
+    due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+    return {"state": "closed", "missing": row["size"] - arrived, "closed_at": min(now, row["deadline"]), "due": due}
+
+
+def close_groups(
+    connection: Connection,
+    database: Database,
+    closing: Sequence[tuple[PartRow, Sequence[Member]]],
+    late: Sequence[LateGroup],
+    now: int,
+) -> list[Group]:
+    """Stores groups as pending, those that are closed first. They come with their rows as they are then, and with
+    members that are not stored before."""
+    closed = [row["group_id"] for row, _ in closing]
+    come = _load_come(connection, closed)
+    groups_ = [_build_group(row, (*come[row["group_id"]], *fresh)) for row, fresh in closing]
+    flags = ("late",)
+    for one in late:
+        groups_.append(parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
+    stored = add_groups(connection, database, [GroupToStore(group) for group in groups_], None)
+    if closing:
+        rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row, _ in closing]
+        connection.execute(_CLOSE_PART, rows)
+        connection.execute(_FORGET_COMPLETIONS, {"closed": closed})
+    if late:
+        due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+        connection.execute(_POSTPONE_PART, [{"of": one.row["group_id"], "new_due": due} for one in late])
+    return stored
+
+
+def _load_come(connection: Connection, group_ids: Collection[str]) -> dict[str, list[Member]]:
+    """The members of each group, but for late ones."""
+    come: dict[str, list[Member]] = {group_id: [] for group_id in group_ids}
+    for row in load_members(connection, group_ids) if group_ids else ():
+        completion = decode(Completion, row["completion"])
+        come[row["group_id"]].append(Member(place=row["place"], completion=completion))
+    return come
 
 
 def load_open_groups(connection: Connection, group_ids: Collection[str]) -> dict[str, Group]:
     """Open groups with the completions so far."""
     statement = select(parts).where(parts.c.group_id.in_(group_ids), parts.c.state == "open")
     rows = {row["group_id"]: row for row in connection.execute(statement).mappings()}
-    come: dict[str, list[RowMapping]] = {group_id: [] for group_id in rows}
-    for member in load_members(connection, rows):
-        come[member["group_id"]].append(member)
-    return {group_id: _build_group(row, come[group_id], ()) for group_id, row in rows.items()}
+    come = _load_come(connection, rows)
+    return {group_id: _build_group(row, come[group_id]) for group_id, row in rows.items()}
 
 
-def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, now: int) -> RowMapping | None:
+def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, now: int) -> PartRow | None:
     """Restores a deleted entry from the stored group; None if there is no such group."""
     (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
     if group is None:
@@ -192,10 +243,9 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
     return load_group_row(connection, group_id)
 
 
-def _build_group(row: RowMapping, come: Sequence[RowMapping], flags: tuple[str, ...]) -> Group:
-    members = tuple(
-        Member(place=member["place"], completion=decode(Completion, member["completion"])) for member in come
-    )
+def _build_group(row: PartRow, come: Sequence[Member]) -> Group:
+    flags = ("partial_group",) if row["missing"] else ()
+    members = tuple(sorted(come, key=lambda member: member.place))
     return parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
 
 
@@ -204,7 +254,7 @@ def load_known_members(connection: Connection, group_id: str, places: Collection
     return {row["place"]: row for row in connection.execute(statement).mappings()}
 
 
-def count_members(connection: Connection, group_id: str, *, late: bool = False) -> int:
-    own = part_members.c.own_group.is_not(None) if late else part_members.c.own_group.is_(None)
-    statement = select(func.count()).select_from(part_members).where(part_members.c.group_id == group_id, own)
-    return connection.execute(statement).scalar_one()
+def count_members(connection: Connection, group_id: str) -> int:
+    """Without late ones."""
+    mine = part_members.c.group_id == group_id, part_members.c.own_group.is_(None)
+    return connection.execute(select(func.count()).select_from(part_members).where(*mine)).scalar_one()

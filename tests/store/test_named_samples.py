@@ -59,6 +59,16 @@ def test_a_sample_that_comes_again_keeps_its_place_whoever_holds_it(
     using(store_url, with_task(scenario))
 
 
+def test_a_sample_that_comes_twice_at_once_has_one_place_in_the_group_that_is_open(store_url: str) -> None:
+    async def scenario(store: Store) -> None:
+        first = await take(store, 0, "a", size=3)
+        one, other = await asyncio.gather(take(store, 1, "b", size=3), take(store, 1, "b", size=3))
+        assert where(first, one, other) == [(0, 0), (0, 1), (0, 1)]
+        assert [one.open, other.open, one.holder == other.holder] == [True, True, False]
+
+    using(store_url, with_task(scenario))
+
+
 def test_two_replicas_count_a_sample_once(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         async with opened(store_url) as other:

@@ -349,6 +349,25 @@ def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkey
     assert using(store_url, with_task(scenario)) == [1]
 
 
+def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_fault(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.parts.release_slot(await take(store, "left", scope="s0"), answered=False)
+        lost = cohort("lost").model_copy(update={"task_id": "task_gone"})
+        taken = await asyncio.gather(
+            *(take(store, f"{scope} {number}", scope=f"s{scope}") for number in range(3) for scope in range(2)),
+            store.parts.assign_slot(lost, said("x"), 60, WINDOWS),
+            take(store, "left", scope="s0"),
+            return_exceptions=True,
+        )
+        seats = [one for one in taken if isinstance(one, GroupSlot)]
+        places = len({(seat.cohort_id, seat.places) for seat in seats})
+        faults = [type(one) for one in taken if isinstance(one, Exception)]
+        return faults, places, sorted(texts for texts, _, _ in begun(seats))
+
+    whole = [["0:0 1", "1:0 2"], ["0:1 0", "1:1 1"], ["0:left", "1:0 0"]]
+    assert using(store_url, with_task(scenario)) == ([NotFound], 7, whole)
+
+
 def test_pieces_of_a_task_that_is_not_stored_are_refused(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         return [type(await refused(one)) for one in (arrive(store, 0, "a"), take(store, "a"))]

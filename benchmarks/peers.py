@@ -1,0 +1,188 @@
+"""This service beside others' servers, as they come from the package index: the same content to both, in turns.
+
+`python -m benchmarks.peers [--record]`; `make bench-peers` installs them first. What is not installed is left out, and
+said. The others keep everything in memory and lose it at a stop; this service answers when it is on the disk. A bare
+FastAPI echo of this service's bodies shows what HTTP alone takes.
+"""
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from benchmarks.echo_server import PATH, echoing
+from benchmarks.load import post, send_all
+from benchmarks.results import BenchmarkFigure, run
+from benchmarks.scoring import build_batches
+from benchmarks.server_trees import read_processor_seconds, serving_command
+from tests.support.nemo_gym import build_response, build_row, say
+from tests.support.serving import ROOT, free_port, serving
+
+ROUNDS = 5
+ITEMS_A_ROUND = 64
+CONNECTIONS = 32
+PROGRAMS: Final = Path(__file__).with_name("peer_programs")
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The same item for both servers."""
+
+    ours: bytes
+    theirs: bytes
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    """And what of it is asked."""
+    route: str
+    """Ours."""
+    environment: str
+    """The folder of its virtual environment under `.cache`."""
+    serve: Callable[[Path, Path], contextlib.AbstractContextManager[Server]]
+    build: Callable[[str, int, int], list[Exchange]]
+    """Gets our URL, the number of the first item, and how many."""
+
+    @property
+    def python(self) -> Path:
+        return ROOT / ".cache" / self.environment / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Turn:
+    items_per_second: float
+    processor_ms: float
+    """Of an item, of all processes of the server."""
+
+
+def measure() -> list[BenchmarkFigure]:
+    found: list[BenchmarkFigure] = []
+    for peer in PEERS:
+        if not (peer.python.parents[1] / ".installed").exists():
+            print(f"{peer.name}: not compared, since it is not installed (`make bench-peers` does it)")
+            continue
+        found += _compare(peer)
+    return found
+
+
+def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
+    with (
+        tempfile.TemporaryDirectory() as ours,
+        tempfile.TemporaryDirectory() as theirs,
+        serving(Path(ours), python=sys.executable) as gateway,
+        peer.serve(peer.python, Path(theirs)) as server,
+        echoing() as echo,
+    ):
+        mine, bare = Server(gateway.url, gateway.process.pid), Server(*echo)
+        rounds = [_take_turns(peer, mine, server, bare, number) for number in range(ROUNDS + 1)]
+    yield from _list_figures(peer, rounds[1:])  # the first one warms all up
+
+
+def _take_turns(peer: Peer, ours: Server, theirs: Server, echo: Server, number: int) -> tuple[Turn, Turn, Turn]:
+    exchanges = peer.build(ours.url, number * ITEMS_A_ROUND, ITEMS_A_ROUND)
+    echoed = [_send_elsewhere(one.ours, PATH) for one in exchanges]
+    return (
+        _take_turn(ours, [one.ours for one in exchanges]),
+        _take_turn(theirs, [one.theirs for one in exchanges]),
+        _take_turn(echo, echoed),
+    )
+
+
+def _take_turn(server: Server, requests: Sequence[bytes]) -> Turn:
+    before = read_processor_seconds(server.pid)
+    load = send_all(server.url, requests, CONNECTIONS)
+    used = read_processor_seconds(server.pid) - before
+    return Turn(len(requests) / load.seconds, used / len(requests) * 1e3)
+
+
+def _send_elsewhere(request: bytes, path: str) -> bytes:
+    line, rest = request.split(b"\r\n", 1)
+    method, _, version = line.split(b" ")
+    return b" ".join((method, path.encode(), version)) + b"\r\n" + rest
+
+
+def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iterator[BenchmarkFigure]:
+    for place, who in enumerate((f"`{peer.route}`, durable", f"{peer.name}, kept in memory", "bare FastAPI echo")):
+        turns = [turn[place] for turn in rounds]
+        yield BenchmarkFigure.of(f"{who}", [one.items_per_second for one in turns], "a second")
+        yield BenchmarkFigure.of(f"{who}: processor time", [one.processor_ms for one in turns], "ms")
+    for place, who in ((1, peer.name), (2, "the echo")):
+        rates = [turn[0].items_per_second / turn[place].items_per_second for turn in rounds]
+        yield BenchmarkFigure.of(f"`{peer.route}` over {who}, rate", rates)
+
+
+@contextlib.contextmanager
+def _serve_openenv(python: Path, folder: Path) -> Iterator[Server]:
+    with _serve_program(python, folder, "openenv_server.py", "/health") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve_nemo_gym(python: Path, folder: Path) -> Iterator[Server]:
+    with _serve_program(python, folder, "nemo_gym_server.py", "/") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve_program(python: Path, folder: Path, program: str, path: str) -> Iterator[Server]:
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command: list[str | Path] = [python, PROGRAMS / program, str(port)]
+    with serving_command(command, url + path, folder=folder, variables={"HOME": str(folder)}) as pid:
+        yield Server(url, pid)
+
+
+def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
+    """Single-turn episodes, each over in one step."""
+    exchanges = []
+    for batch in build_batches(url, count, 1, first):
+        (task,), (group,) = batch.task_ids, batch.completions
+        text = group[0].text or ""
+        ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
+        theirs: JsonValue = {"action": {"text": text, "wanted": text.rpartition("####")[2].strip()}}
+        exchanges.append(Exchange(post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
+    return exchanges
+
+
+def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:
+    """The same rows and responses to both: each ignores what the other grades by."""
+    asked = [post("/envs/mcqa/next-batch", {"batch_size": 1, "cursor": first + number}) for number in range(count)]
+    exchanges = []
+    for number, answer in enumerate(send_all(url, asked, 1).answers):
+        (task,) = json.loads(answer)["tasks"]
+        text = "Let us go through the options one by one. " * 12 + "\\boxed{B} <answer>B</answer>"
+        output = {"id": f"msg_{first + number}", **say(text)}
+        more = {"created_at": 0, "model": "m", "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        options: JsonValue = [{letter: f"option {letter}"} for letter in "ABCD"]
+        row = build_row(task["task_id"], first + number, 0, options=options, expected_answer="B")
+        body: JsonValue = {**row, "response": build_response(output, **more)}
+        path = "/compat/nemo_gym/mcqa/verify?run=bench&group_size=1"
+        exchanges.append(Exchange(post(path, body), post("/verify", body)))
+    return exchanges
+
+
+PEERS: Final = (
+    Peer("OpenEnv 0.10.0 `/step`", "/compat/openenv/gsm8k/step", "tuners", _serve_openenv, _build_steps),
+    Peer(
+        "NeMo Gym 0.7.0 `/verify` (mcqa)",
+        "/compat/nemo_gym/mcqa/verify",
+        "nemo_gym",
+        _serve_nemo_gym,
+        _build_verifications,
+    ),
+)
+
+if __name__ == "__main__":
+    run("peers", measure)
