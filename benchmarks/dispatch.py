@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -54,11 +53,6 @@ class Readings:
     """One value a round."""
 
     values: list[float] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        digits = 3 if median(self.values) < 1 else 2
-        low, middle, high = (f"{one:.{digits}f}" for one in (min(self.values), median(self.values), max(self.values)))
-        return f"{middle} ({low} to {high})"
 
 
 @dataclass(frozen=True)

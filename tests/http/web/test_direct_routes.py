@@ -36,7 +36,7 @@ def create_service(kind: type[JsonRoute]) -> TestClient:
     async def send(request: Parcel, client: Request, key: Annotated[str | None, key] = None) -> Receipt:
         if request.weight > 100:
             raise Conflict("too heavy", field="weight")
-        return Receipt(said=f"{request.names} {key} {client.method}", weight=request.weight)
+        return Receipt.model_validate({"said": f"{request.names} {key} {client.method}", "weight": request.weight})
 
     service = FastAPI(docs_url=None, redoc_url=None)
     service.router.routes.extend(router.routes)
