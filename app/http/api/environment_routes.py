@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from app.domain.access import KeyBounds, find_bounds
+from app.domain.access import find_bounds
 from app.domain.digests import canonical_json, digest_of_text
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Turn
@@ -59,17 +59,15 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
-    async def next_batch(request: BatchOptions, client: Request, bounds: CallerBounds) -> Response:
-        return await hand_out(_to_next_batch(request), client, bounds)
+    async def next_batch(request: BatchOptions, client: Request) -> Response:
+        return await hand_out(_to_next_batch(request), client)
 
-    async def next_batch_by_query(
-        query: Annotated[BatchQuery, Query()], client: Request, bounds: CallerBounds
-    ) -> Response:
-        return await hand_out(_parse_query(query), client, bounds)
+    async def next_batch_by_query(query: Annotated[BatchQuery, Query()], client: Request) -> Response:
+        return await hand_out(_parse_query(query), client)
 
-    async def hand_out(request: NextBatch, client: Request, bounds: KeyBounds) -> Response:
+    async def hand_out(request: NextBatch, client: Request) -> Response:
         note_work(name, request.run)
-        check_hand_out(bounds, name, request.run, request.params)
+        check_hand_out(find_bounds(find_caller(client.scope)), name, request.run, request.params)
         return build_batch_response(await gateway.dispatcher.deal_batch(name, request, client.is_disconnected))
 
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
@@ -84,7 +82,8 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
     add = router.add_api_route
     batch: dict[str, Any] = {"response_model": TaskBatch, "responses": refusals}
-    add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", **batch)
+    summary = f"Hand out {name} tasks"
+    add("/next-batch", next_batch, methods=["POST"], summary=summary, route_class_override=DirectRoute, **batch)
     add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", **batch)
     if environment.multi_turn:
         add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)

@@ -12,12 +12,10 @@ from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.web.bodies import JsonRequest, JsonRoute
-
-_FOUND: Final = "direct_route"
 
 
 class DirectRoute(JsonRoute):
@@ -77,23 +75,22 @@ async def _send_model(answer: BaseModel, send: Send) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-class RouteIndex(BaseRoute):
-    """Finds direct routes by their path. Other routes are tried one after the other."""
+class RouteIndex:
+    """Finds direct routes by their path. `app` tries all routes one after the other."""
 
-    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+    def __init__(self, routes: Iterable[BaseRoute], app: ASGIApp) -> None:
         self._by_path = {route.path: route for route in routes if isinstance(route, DirectRoute)}
+        self._app = app
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._by_path.get(get_route_path(scope)) if scope["type"] == "http" else None
         if route is None or scope["method"] not in (route.methods or ()):
-            return Match.NONE, {}
-        found = {"endpoint": route.endpoint, "path_params": {}, "route": route}
-        return Match.FULL, {**found, _FOUND: route}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope[_FOUND].handle(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
+        scope.update({"endpoint": route.endpoint, "path_params": {}, "route": route})
+        await route.handle(scope, receive, send)
 
 
 def index_direct_routes(router: APIRouter) -> None:
     """Once all routes are there, and guarded."""
-    router.routes.insert(0, RouteIndex(router.routes))
+    router.middleware_stack = RouteIndex(router.routes, router.middleware_stack)
