@@ -16,7 +16,6 @@ from app.domain.run_costs import RunCost
 from app.domain.scores import Outcome
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
-from app.http.viewer.bar_charts import build_bar_chart
 from app.http.viewer.calls import build_tools
 from app.http.viewer.cards import OFFLINE_JUDGE, build_cards, build_lines
 from app.http.viewer.rendering import Renderer
@@ -28,6 +27,7 @@ from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry
 from app.service.request_models import GroupId
+from app.toolkit.charts import build_bar_chart
 from app.toolkit.display import as_json, cut_excerpt, escape_invisible
 
 PAGE_SIZE = 50
@@ -79,20 +79,15 @@ def create_viewer_router(
     ) -> Response:
         where = _build_filter(environment, run, outcome, before, bounds)
         page = await views.list_groups(where)
-        return renderer.render_page(
-            request,
-            "groups.html",
-            {
-                "rows": [
-                    (summary, build_bar_chart(summary.rewards), escape_invisible(summary.title)) for summary in page
-                ],
-                "where": where,
-                "filtered": bool(where.environment or where.run or where.outcome),
-                "outcomes": _OUTCOMES,
-                "environments": environments,
-                "older": page[-1].sequence if len(page) == where.limit else None,
-            },
-        )
+        shown = {
+            "rows": [(summary, build_bar_chart(summary.rewards), escape_invisible(summary.title)) for summary in page],
+            "where": where,
+            "filtered": bool(where.environment or where.run or where.outcome),
+            "outcomes": _OUTCOMES,
+            "environments": environments,
+            "older": page[-1].sequence if len(page) == where.limit else None,
+        }
+        return renderer.render(request, "groups.html", shown, {"groups": page, "next_before": shown["older"]})
 
     @router.get("/view/groups/{group_id}")
     async def group(
@@ -106,21 +101,11 @@ def create_viewer_router(
     ) -> Response:
         detail = await views.get_group(group_id) if _is_group_id(group_id) else None
         if detail is None:
-            gone = {
-                "kind": "group",
-                "wanted": escape_invisible(group_id[:100]),
-                "near": "",
-                "path": "/",
-                "all": "Show the newest groups.",
-            }
-            return renderer.render_page(request, "missing.html", gone, status=404)
+            return renderer.render_missing(request, "group", group_id, "/", "Show the newest groups.")
         where = _build_filter(environment, run, outcome, None, bounds)
         newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
-        return renderer.render_page(
-            request,
-            "group.html",
-            {**_build_group_values(detail), "where": where, "newer": newer, "older": older},
-        )
+        values = {**_build_group_values(detail), "where": where, "newer": newer, "older": older}
+        return renderer.render(request, "group.html", values, {"group": detail, "newer": newer, "older": older})
 
     @router.get("/view/stats")
     async def statistics(
@@ -129,26 +114,24 @@ def create_viewer_router(
         where = _build_filter(environment, run, "", None, bounds)
         breakdown = next((known for known in _BREAKDOWNS if known == by), None)
         rows = await views.get_statistics(where.environment, where.run, by=breakdown)
-        named = [
-            (row, escape_invisible(row.label or row.judge or row.dataset or ""))
-            for row in rows
-            if bounds.allows_group(row.run, row.environment)
-        ]
+        allowed = [row for row in rows if bounds.allows_group(row.run, row.environment)]
+        named = [(row, escape_invisible(row.label or row.judge or row.dataset or "")) for row in allowed]
         shown = {"rows": named, "where": where, "environments": environments, "by": breakdown}
         asked = where.run if where.run and bounds.allows_run(where.run) else None
         cost = await find_cost(asked) if find_cost is not None and asked is not None else None
-        shown |= {"cost": cost, "uncounted": await views.count_uncounted()}
-        return renderer.render_page(request, "statistics.html", shown)
+        more = {"cost": cost, "uncounted": await views.count_uncounted()}
+        return renderer.render(request, "statistics.html", shown | more, {"rows": allowed, **more})
 
     @router.get("/view/judges")
     async def judge_list(request: Request, bounds: CallerBounds) -> Response:
         listed = judges() if bounds.is_open else [replace(judge, report=None) for judge in judges()]
-        return renderer.render_page(request, "judges.html", {"judges": listed, "offline": OFFLINE_JUDGE})
+        shown = {"judges": listed, "offline": OFFLINE_JUDGE}
+        return renderer.render(request, "judges.html", shown, {"judges": listed})
 
     @router.get("/view/atropos")
     async def atropos(request: Request, bounds: CallerBounds) -> Response:
         shown = [queue for queue in await queues() if bounds.allows_run(queue.standing.run)]
-        return renderer.render_page(request, "queues.html", {"queues": shown})
+        return renderer.render(request, "queues.html", {"queues": shown}, {"queues": shown})
 
     return router
 
