@@ -20,6 +20,7 @@ from app.http.viewer.calls import build_tools
 from app.http.viewer.cards import OFFLINE_JUDGE, build_cards, build_lines
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.retrieved_passages import build_retrieved
+from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.viewer.scorings import build_columns
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.http.web.api_keys import CallerBounds
@@ -55,9 +56,11 @@ def create_viewer_router(
     worlds: WorldPages | None = None,
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
     sign_in: Callable[[Renderer], APIRouter] | None = None,
+    runs: RunPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds.
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` and `runs` there are
+    no pages for them.
     `find_cost` says what judging a run has cost, `sign_in` adds the page for keys."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
@@ -65,6 +68,8 @@ def create_viewer_router(
     router.routes.extend(assets.router.routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+    if runs is not None:
+        router.routes.extend(create_run_pages_router(runs, renderer).routes)
     if sign_in is not None:
         router.routes.extend(sign_in(renderer).routes)
 

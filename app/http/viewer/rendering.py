@@ -34,7 +34,12 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            moment=format_time, number=format_number, signed=format_signed, heat=scale_heat, visible=escape_invisible
+            moment=format_time,
+            number=format_number,
+            percent=_format_percent,
+            signed=format_signed,
+            heat=scale_heat,
+            visible=escape_invisible,
         )
         self._environment.globals.update(query=_build_query, link=build_link)
         self._assets = f"/view/assets/{assets_version}"
@@ -90,6 +95,10 @@ def build_link(path: str, **named: object) -> str:
     """`path` with those of `named` that are given; lists repeat their name."""
     given = {name: value for name, value in named.items() if value not in (None, "", (), [])}
     return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
+
+
+def _format_percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _build_query(where: GroupFilter, **more: object) -> str:
