@@ -190,7 +190,9 @@ def create_app(
     run_pages = RunPages(gateway.runs, gateway.run_health, gateway.views, clock or utc_now)
     _add_routes(
         service,
-        create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in, run_pages),
+        create_viewer_router(
+            gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in, run_pages, gateway.rubrics.find
+        ),
     )
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))

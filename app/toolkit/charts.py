@@ -135,6 +135,8 @@ class ChartForm:
     floor: float = -math.inf
     ceiling: float = math.inf
     from_floor: bool = False
+    least_span: float = 0.0
+    """The vertical scale reaches over at least so much: what never moves is no landscape of noise."""
     width: int = 380
     height: int = 190
     along: str = "step"
@@ -183,9 +185,9 @@ class _Plot:
         low, high = max(min(ends), form.floor), min(max(ends), form.ceiling)
         if form.from_floor:
             low = form.floor
-        if high - low < 1e-9:
-            pad = abs(high) * 0.1 or 0.1
-            low, high = max(form.floor, low - pad), min(form.ceiling, high + pad)
+        if high - low < max(1e-9, form.least_span):
+            pad = form.least_span - (high - low) or abs(high) * 0.1 or 0.1
+            low, high = max(form.floor, low - (0.0 if form.from_floor else pad / 2)), min(form.ceiling, high + pad)
         step = find_round_step(high - low)
         up = Scale(
             math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, form.height - _BELOW - _TOP

@@ -26,6 +26,7 @@ from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
+from app.http.viewer.group_pages import FindRubric, find_no_rubric
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
@@ -388,10 +389,14 @@ class MemoryViews:
 
 
 def viewer_app(
-    details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
+    details: Sequence[GroupDetail],
+    environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif"),
+    *,
+    find_rubric: FindRubric = find_no_rubric,
 ) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.include_router(create_viewer_router(MemoryViews(details), environments, lambda: JUDGES))
+    views = MemoryViews(details)
+    app.include_router(create_viewer_router(views, environments, lambda: JUDGES, find_rubric=find_rubric))
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, Literal
 
 from app.domain.intervals import Z_95, Proportion
@@ -21,21 +21,6 @@ _COUNTED: Final = "criterion of all:"
 """No measure begins so: those of criteria have their place before the name."""
 
 
-@dataclass(frozen=True)
-class CurveRule:
-    """`kind` says how a value comes of a rollup: the mean of `measure`, or the share of `of` that it counts."""
-
-    name: str
-    title: str
-    kind: Literal["mean", "share"]
-    measure: str
-    of: str = "scored"
-    form: ChartForm = ChartForm()
-    alarms: tuple[SeriesName, ...] = ()
-    """Alarms of run health that are drawn into it."""
-    folded: bool = False
-
-
 def format_share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
@@ -48,16 +33,33 @@ def format_dollars(value: float) -> str:
     return f"${value:.3g}"
 
 
-_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, format_value=partial(format_number, digits=2))
-_FREE_FORM: Final = ChartForm(format_value=partial(format_number, digits=2))
-_SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, format_value=format_share)
-_COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=format_count)
+_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
+_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
+_SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=format_share)
+_COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=format_count)
 _DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=format_dollars)
+
+
+@dataclass(frozen=True)
+class CurveRule:
+    """`kind` says how a value comes of a rollup: the mean of `measure`, or the share of `of` that it counts."""
+
+    name: str
+    title: str
+    kind: Literal["mean", "share"]
+    measure: str
+    of: str = "scored"
+    form: ChartForm = _UNIT_FORM
+    alarms: tuple[SeriesName, ...] = ()
+    """Alarms of run health that are drawn into it."""
+    folded: bool = False
+    is_criterion: bool = False
+
 
 RULES: Final = (
     CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM, alarms=("leniency",)),
-    CurveRule("reward", "Reward", "mean", "reward", form=_UNIT_FORM, alarms=("flagged", "shadow_distance")),
-    CurveRule("absolute", "Gate × absolute", "mean", "absolute", form=_UNIT_FORM, alarms=("absolute",)),
+    CurveRule("reward", "Reward", "mean", "reward", alarms=("flagged", "shadow_distance")),
+    CurveRule("absolute", "Gate × absolute", "mean", "absolute", alarms=("absolute",)),
     CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
     CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM, alarms=("gated",)),
     CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM, ("low_signal",)),
@@ -66,7 +68,7 @@ RULES: Final = (
     CurveRule("judge_usd", "Judging cost of a group", "mean", "judge_usd", form=_DOLLAR_FORM),
     CurveRule("judge_calls", "Judge calls of a group", "mean", "judge_calls", form=_COUNT_FORM),
     CurveRule("readings", "Readings of a group", "mean", "readings", "", _COUNT_FORM, ("escalated",), folded=True),
-    CurveRule("spread", "Standard deviation within a group", "mean", "spread", form=_UNIT_FORM, folded=True),
+    CurveRule("spread", "Standard deviation within a group", "mean", "spread", folded=True),
     CurveRule("capped", "Capped by a defect", "share", "capped", "scored", _SHARE_FORM, ("capped",), folded=True),
     CurveRule("saturated", "Rewards above .95", "share", "saturated", "scored", _SHARE_FORM, ("saturated",), True),
     CurveRule(
@@ -117,6 +119,7 @@ class ChartView:
     measured: MeasuredCurves
     chart: CurveChart
     folded: bool
+    is_criterion: bool
 
 
 Steps = Sequence[tuple[int, int, Rollup]]
@@ -145,7 +148,7 @@ def draw(rule: CurveRule, measured: MeasuredCurves, marks: Sequence[ChartMark]) 
         for tone, curve in enumerate(measured.curves)
     ]
     chart = draw_curves(curves, rule.form, marks)
-    return None if chart is None else ChartView(measured, chart, rule.folded)
+    return None if chart is None else ChartView(measured, chart, rule.folded, rule.is_criterion)
 
 
 def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[tuple[int, int, Rollup]]:
@@ -175,7 +178,7 @@ def _list_criterion_rules(binned: Sequence[Steps]) -> Iterator[CurveRule]:
     for name in counts:
         if name in kept:
             bare = escape_invisible(name.removeprefix(_COUNTED)).replace("_", " ")
-            yield CurveRule(name, bare, "mean", name, form=_UNIT_FORM)
+            yield CurveRule(f"criterion:{name.removeprefix(_COUNTED)}", bare, "mean", name, is_criterion=True)
 
 
 def _measure(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
@@ -209,8 +212,5 @@ def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
     no squares. 0 below three means."""
     if len(values) < 3:
         return 0.0
-    squares = [
-        (one - other) ** 2 * count * more / (count + more)
-        for (one, count), (other, more) in zip(values, values[1:], strict=False)
-    ]
+    squares = [(one - other) ** 2 * count * more / (count + more) for (one, count), (other, more) in pairwise(values)]
     return math.sqrt(math.fsum(squares) / len(squares))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Final, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +22,6 @@ from app.domain.runs import Run
 from app.domain.values import Name, utc_now
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
-    RULES,
     ChartView,
     CurveRule,
     MeasuredCurves,
@@ -110,6 +110,8 @@ class RunCurves:
     names: tuple[str, ...]
     measured: tuple[MeasuredCurves, ...]
     charts: tuple[ChartView, ...]
+    criteria: tuple[ChartView, ...]
+    """Of several environments at once, which mean less."""
     left_out: int
     stepless: int
 
@@ -259,14 +261,17 @@ async def _build_curves(
     kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     own = await _load_rollups(pages, RollupFilter("step", run=run.name), bounds)
     steps = _count_up_groups(own)
-    rules = [rule for rule in RULES if not choice.chart or rule.name == choice.chart] or RULES
-    found = list(measure_curves([source for source in sources if source in kept], rules))
+    found = list(measure_curves([source for source in sources if source in kept]))
+    found = [each for each in found if each[0].name == choice.chart] or found
+    environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
+    apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
     changes = list(_list_changes(own))
     drawn = [draw(rule, measured, [*changes, *_list_alarms(rule, health, steps)]) for rule, measured in found]
     return RunCurves(
         names=tuple(escape_invisible(source.name) for source in sources if source in kept),
         measured=tuple(measured for _, measured in found),
-        charts=tuple(view for view in drawn if view is not None),
+        charts=tuple(view for view in drawn if view is not None and not (apart and view.is_criterion)),
+        criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(kept),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
     )
