@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Final, Literal
@@ -118,6 +118,7 @@ class MeasuredCurves:
 class ChartView:
     measured: MeasuredCurves
     chart: CurveChart
+    wide: CurveChart | None
     folded: bool
     is_criterion: bool
 
@@ -138,7 +139,10 @@ def measure_curves(
             yield rule, MeasuredCurves(rule.name, rule.title, curves)
 
 
-def draw(rule: CurveRule, measured: MeasuredCurves, marks: Sequence[ChartMark]) -> ChartView | None:
+def draw(
+    rule: CurveRule, measured: MeasuredCurves, marks: Sequence[ChartMark], *, alone: bool = False
+) -> ChartView | None:
+    """`alone` draws it once more, for a window that has the room."""
     curves = [
         Curve(
             escape_invisible(curve.name),
@@ -148,7 +152,8 @@ def draw(rule: CurveRule, measured: MeasuredCurves, marks: Sequence[ChartMark]) 
         for tone, curve in enumerate(measured.curves)
     ]
     chart = draw_curves(curves, rule.form, marks)
-    return None if chart is None else ChartView(measured, chart, rule.folded, rule.is_criterion)
+    wide = draw_curves(curves, replace(rule.form, width=980, height=400), marks) if alone else None
+    return None if chart is None else ChartView(measured, chart, wide, rule.folded, rule.is_criterion)
 
 
 def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[tuple[int, int, Rollup]]:
@@ -198,7 +203,7 @@ def _measure_means(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
     known = [
         (first, last, value, rollup.count(rule.measure))
         for first, last, rollup in steps
-        if (value := rollup.mean(rule.measure)) is not None
+        if (value := rollup.mean(rule.measure)) is not None and rollup.count(rule.measure) > 0
     ]
     noise = estimate_noise([(value, count) for _, _, value, count in known])
     for first, last, value, count in known:

@@ -1,7 +1,7 @@
 """Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -16,19 +16,18 @@ from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.health_records import RunHealth
 from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
-from app.domain.run_health import Alarm
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Name, utc_now
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
-    CurveRule,
     MeasuredCurves,
     SeriesSource,
     draw,
     measure_curves,
 )
+from app.http.viewer.run_marks import count_up_groups, list_changes, number_alarms, place_alarms
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.runtime import Clock
@@ -36,7 +35,7 @@ from app.ports.views import GroupViews
 from app.service.key_bounds import list_within
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry, RunReport
-from app.toolkit.charts import TONES, ChartMark
+from app.toolkit.charts import TONES
 from app.toolkit.display import escape_invisible
 
 PAGE_SIZE: Final = 25
@@ -159,7 +158,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "curves": curves,
             "choice": choice,
             "choices": [each.name for each in await _list_choices(pages, report.run.name, bounds)],
-            "signs": _number_alarms(health.alarms),
+            "signs": number_alarms(health.alarms),
             "breakdowns": _BREAKDOWNS,
         }
         data = {"report": report, "progress": progress, "totals": seen, "health": health, "curves": curves.measured}
@@ -260,13 +259,15 @@ async def _build_curves(
     ]
     kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     own = await _load_rollups(pages, RollupFilter("step", run=run.name), bounds)
-    steps = _count_up_groups(own)
+    steps = count_up_groups(own)
     found = list(measure_curves([source for source in sources if source in kept]))
     found = [each for each in found if each[0].name == choice.chart] or found
     environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
     apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
-    changes = list(_list_changes(own))
-    drawn = [draw(rule, measured, [*changes, *_list_alarms(rule, health, steps)]) for rule, measured in found]
+    changes = list(list_changes(own))
+    alone = bool(choice.chart) and len(found) == 1
+    alarms = place_alarms([rule for rule, _ in found], health.alarms, steps)
+    drawn = [draw(rule, measured, [*changes, *alarms.get(rule.name, ())], alone=alone) for rule, measured in found]
     return RunCurves(
         names=tuple(escape_invisible(source.name) for source in sources if source in kept),
         measured=tuple(measured for _, measured in found),
@@ -289,50 +290,3 @@ def _split_series(run: str, rollups: Sequence[Rollup], choice: CurveChoice) -> l
         name = rollup.key.environment if choice.by == "environment" else rollup.key.label or ""
         split.setdefault(name, []).append(rollup)
     return [SeriesSource(f"{run}: {name}" if choice.others else name, some) for name, some in sorted(split.items())]
-
-
-def _count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
-    """Each step with how many groups the run had after it, as if steps followed each other."""
-    counts: dict[int, int] = {}
-    for rollup in rollups:
-        if rollup.key.step is not None:
-            counts[rollup.key.step] = counts.get(rollup.key.step, 0) + rollup.count("groups")
-    total, found = 0, list[tuple[int, int]]()
-    for step in sorted(counts):
-        total += counts[step]
-        found.append((step, total))
-    return found
-
-
-def _find_step(steps: Sequence[tuple[int, int]], group: int) -> int | None:
-    """The step in which the run had so many groups."""
-    return next((step for step, total in steps if total >= group), steps[-1][0] if steps else None)
-
-
-def _number_alarms(alarms: Sequence[Alarm]) -> dict[str, str]:
-    """Oldest first, so that an alarm keeps its sign."""
-    return {alarm.alarm_id: f"A{number}" for number, alarm in enumerate(reversed(alarms), 1)}
-
-
-def _list_alarms(rule: CurveRule, health: RunHealth, steps: Sequence[tuple[int, int]]) -> Iterator[ChartMark]:
-    signs = _number_alarms(health.alarms)
-    for alarm in health.alarms:
-        begin, end = _find_step(steps, alarm.since_group), _find_step(steps, alarm.noticed_group)
-        if alarm.series in rule.alarms and begin is not None and end is not None:
-            label = f"{signs[alarm.alarm_id]}: {escape_invisible(alarm.evidence)}"
-            yield ChartMark(begin, label, signs[alarm.alarm_id], "alarm", end)
-
-
-def _list_changes(rollups: Sequence[Rollup]) -> Iterator[ChartMark]:
-    """Where groups begin, and end, to be scored by another rule than the one that the run pinned."""
-    flagged: dict[int, bool] = {}
-    for rollup in rollups:
-        if rollup.key.step is not None:
-            changed = rollup.count("group_flag:scoring_changed") > 0
-            flagged[rollup.key.step] = flagged.get(rollup.key.step, False) or changed
-    before = False
-    for step in sorted(flagged):
-        if flagged[step] != before:
-            what = "scored by another rule than the pinned one" if flagged[step] else "scored by the pinned rule again"
-            yield ChartMark(step, f"From step {step}: {what}", "≠" if flagged[step] else "=")
-        before = flagged[step]
