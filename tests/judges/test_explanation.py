@@ -48,10 +48,11 @@ def test_without_the_texts_quotes_stand_for_them() -> None:
 
 def test_what_was_made_otherwise_is_not_explained() -> None:
     detail = make_judged_group(1)
-    score = detail.group.scores[0]
-    other = score.model_copy(update={"relative": (score.relative or 0.0) / 2 + 0.01})
+    first = detail.group.scores[0]
+    moved = {"relative": (first.relative or 0.0) / 2 + 0.01}
+    others = [one.model_copy(update=moved) if one == first else one for one in detail.group.scores]
     assert explain(detail) is not None
-    assert explain(detail, (other, *detail.group.scores[1:])) is None
+    assert explain(detail, others) is None
 
 
 def test_another_rubric_explains_nothing() -> None:

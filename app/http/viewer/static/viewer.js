@@ -40,3 +40,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.append(button);
   });
 }
+
+// A link into something that is folded opens it.
+const openTarget = () => {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  for (let at = target; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
+  if (target) target.scrollIntoView();
+};
+window.addEventListener("hashchange", openTarget);
+openTarget();
