@@ -259,14 +259,13 @@ async def _build_curves(
     ]
     kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     own = await _load_rollups(pages, RollupFilter("step", run=run.name), bounds)
-    steps = count_up_groups(own)
     found = list(measure_curves([source for source in sources if source in kept]))
+    alarms = place_alarms([rule for rule, _ in found], health.alarms, count_up_groups(own))
     found = [each for each in found if each[0].name == choice.chart] or found
     environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
     apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
     changes = list(list_changes(own))
     alone = bool(choice.chart) and len(found) == 1
-    alarms = place_alarms([rule for rule, _ in found], health.alarms, steps)
     drawn = [draw(rule, measured, [*changes, *alarms.get(rule.name, ())], alone=alone) for rule, measured in found]
     return RunCurves(
         names=tuple(escape_invisible(source.name) for source in sources if source in kept),

@@ -122,9 +122,9 @@ def test_each_reward_is_what_the_page_adds_up_to(start: int) -> None:
         for one in shown:
             assert one.how in {"shrunk", "alone"}, seed
             low, high = work_out(one)
-            reward = read(one.parts["reward"][0])
-            assert low <= reward[1] + 1e-12, (seed, one)
-            assert high >= reward[0] - 1e-12, (seed, one)
+            least, most = read(one.parts["reward"][0])
+            assert low <= most + 1e-12, (seed, one)
+            assert high >= least - 1e-12, (seed, one)
             assert high - low < 0.001, (seed, one)
             worked_out += 1
     assert worked_out > 100
