@@ -4,7 +4,7 @@ What a score keeps is exact, but not how far each judge's order was shrunk, nor 
 out here reproduces what is stored, to a millionth; where nothing does, there is no explanation.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,10 +21,11 @@ from app.judges.aggregation import (
     build_view,
     to_usable,
 )
-from app.judges.capping_defects import count_reported, is_divided
+from app.judges.capping_defects import count_reported
 from app.judges.listwise import compute_shares
 from app.judges.panel import average_standings
 from app.judges.ranks import compute_win_rates, rank_by_value, space_as_normal
+from app.judges.reading_arrangements import StoredReading, arrange_readings, split_by_judge
 from app.judges.reward_models import REWARD_RUBRIC, build_reward_view
 
 _TOLERANCE: Final = 1e-6
@@ -69,18 +70,6 @@ class GroupExplanation:
     defects: Mapping[str, tuple[DefectReport, ...]]
 
 
-@dataclass(frozen=True)
-class _Reading:
-    place: int
-    judgement: Judgement
-    part: CandidateGroup
-    usable: UsableJudgement
-
-    @property
-    def gives_reward(self) -> bool:
-        return all(verdict.reward is not None for verdict in self.usable.verdicts)
-
-
 def explain_group(
     rubric: Rubric, judgements: Sequence[Judgement], scores: Sequence[Score], texts: Mapping[str, str]
 ) -> GroupExplanation | None:
@@ -94,8 +83,8 @@ def explain_group(
     group = _build_group(rubric, judgements, judged, texts)
     readings = list(_list_readings(group, judgements))
     grading = [reading for reading in readings if not reading.gives_reward]
-    rewards = _split_by_judge([reading for reading in readings if reading.gives_reward])
-    for parts in _arrange(group, grading, judgements):
+    rewards = split_by_judge([reading for reading in readings if reading.gives_reward])
+    for parts in arrange_readings(group, grading, judgements):
         views = [_view_graders(group, some) for some in parts] + [_view_rewards(group, some) for some in rewards]
         used = [*parts, *rewards]
         known = [view for view in views if view is not None]
@@ -117,7 +106,7 @@ def _build_group(
     return CandidateGroup(Case(key="", rubric=rubric, document={}, candidates=()), tuple(sorted(ids)), ids, {}, {})
 
 
-def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> Iterator[_Reading]:
+def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> Iterator[StoredReading]:
     by_id = {name: text for text, name in group.ids.items()}
     for place, judgement in enumerate(judgements):
         if judgement.purpose != "score" or judgement.error is not None or not set(judgement.order) <= set(by_id):
@@ -125,125 +114,10 @@ def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> It
         part = group.select_texts(by_id[name] for name in judgement.order)
         usable = to_usable(part, judgement)
         if usable is not None:
-            yield _Reading(place, judgement, part, usable)
+            yield StoredReading(place, judgement, part, usable)
 
 
-def _split_by_judge(readings: Sequence[_Reading]) -> list[list[_Reading]]:
-    split: dict[str, list[_Reading]] = {}
-    for reading in readings:
-        split.setdefault(reading.judgement.judge, []).append(reading)
-    return list(split.values())
-
-
-def _arrange(
-    group: CandidateGroup, readings: Sequence[_Reading], judgements: Sequence[Judgement]
-) -> Iterator[list[list[_Reading]]]:
-    """The ways in which readings by the rubric may have been put together, the likeliest first. A further reading for
-    divided defects is in none of the parts, and neither is one whose mirror failed."""
-    if not readings:
-        yield []
-        return
-    for some in _select(group, readings, judgements):
-        apart = _split_by_judge(some)
-        if all(_covers(group, own) for own in apart):
-            yield apart
-        if len(apart) > 1 and _covers(group, some):
-            yield [list(some)]
-
-
-def _select(
-    group: CandidateGroup, readings: Sequence[_Reading], judgements: Sequence[Judgement]
-) -> Iterator[list[_Reading]]:
-    count = len(group.texts)
-    sizes = Counter(len(reading.part.texts) for reading in readings)
-    for size in sorted(sizes, reverse=True):
-        some = [reading for reading in readings if len(reading.part.texts) == size]
-        if size == 1:
-            yield from _list_once(_keep_rounds(some, judgements), some, _leave_out_deciding(group, some))
-        else:
-            yield from _list_once(_keep_mirrored(some), some)
-        if size == 2 and count > 1:
-            yield from _list_once(_keep_votes(some, judgements))
-    if len(sizes) > 1:
-        larger = [reading for reading in readings if len(reading.part.texts) > 1]
-        yield from _list_once(_keep_mirrored(larger), larger)
-
-
-def _leave_out_deciding(group: CandidateGroup, readings: Sequence[_Reading]) -> list[_Reading]:
-    """Without the last reading of a judge and text where those before were divided about a cap."""
-    by_text: defaultdict[tuple[str, str], list[_Reading]] = defaultdict(list)
-    for reading in readings:
-        by_text[reading.judgement.judge, reading.part.texts[0]].append(reading)
-    deciding = {
-        own[-1].place
-        for own in by_text.values()
-        if is_divided(group.case.rubric, [each.usable.verdicts[0].defects for each in own[:-1]])
-    }
-    return [reading for reading in readings if reading.place not in deciding]
-
-
-def _keep_votes(readings: Sequence[_Reading], judgements: Sequence[Judgement]) -> list[_Reading]:
-    """Pairs are asked in both orders, one after the other, and where one fails neither counts."""
-    usable = {reading.place for reading in readings}
-    kept: set[int] = set()
-    for asked in _list_questions(judgements, 2):
-        answered = [next((place for place in question if place in usable), None) for question in asked]
-        for one, other in zip(answered[::2], answered[1::2], strict=False):
-            if one is not None and other is not None:
-                kept |= {one, other}
-    return [reading for reading in readings if reading.place in kept]
-
-
-def _keep_rounds(readings: Sequence[_Reading], judgements: Sequence[Judgement]) -> list[_Reading]:
-    """Each text is asked about in all votes before the next one, and only then about what is divided."""
-    kept: set[int] = set()
-    for asked in _list_questions(judgements, 1):
-        texts = [judgements[question[0]].order for question in asked]
-        votes = next((number for number, text in enumerate(texts) if text != texts[0]), len(texts))
-        kept.update(place for question in asked[: votes * len(set(texts))] for place in question)
-    return [reading for reading in readings if reading.place in kept]
-
-
-def _list_questions(judgements: Sequence[Judgement], size: int) -> Iterator[list[list[int]]]:
-    """By judge, the judgements of each question: what failed is asked once more."""
-    by_judge: defaultdict[str, list[list[int]]] = defaultdict(list)
-    for place, judgement in enumerate(judgements):
-        if judgement.purpose != "score" or len(judgement.order) != size:
-            continue
-        asked = by_judge[judgement.judge]
-        before = judgements[asked[-1][-1]] if asked else None
-        is_second = before is not None and before.error is not None and len(asked[-1]) == 1
-        if is_second and before is not None and before.order == judgement.order:
-            asked[-1].append(place)
-        else:
-            asked.append([place])
-    yield from by_judge.values()
-
-
-def _list_once(*selections: list[_Reading]) -> Iterator[list[_Reading]]:
-    for place, some in enumerate(selections):
-        if some and some not in selections[:place]:
-            yield some
-
-
-def _keep_mirrored(readings: Sequence[_Reading]) -> list[_Reading]:
-    """Those whose reverse order was read as well, as often."""
-    waiting: defaultdict[tuple[str, ...], list[_Reading]] = defaultdict(list)
-    kept: set[int] = set()
-    for reading in readings:
-        mirrors = waiting[reading.judgement.order[::-1]]
-        if mirrors:
-            kept |= {mirrors.pop(0).place, reading.place}
-        else:
-            waiting[reading.judgement.order].append(reading)
-    return [reading for reading in readings if reading.place in kept]
-
-
-def _covers(group: CandidateGroup, readings: Sequence[_Reading]) -> bool:
-    return {text for reading in readings for text in reading.part.texts} == set(group.texts)
-
-
-def _view_graders(group: CandidateGroup, readings: Sequence[_Reading]) -> JudgeView | None:
+def _view_graders(group: CandidateGroup, readings: Sequence[StoredReading]) -> JudgeView | None:
     parts = _collect_parts(readings)
     if len(group.texts) == 1:
         return build_view(group, parts, None)
@@ -259,14 +133,14 @@ def _compute_standings(
     return compute_win_rates(len(group.texts), compute_shares(group, parts))
 
 
-def _collect_parts(readings: Sequence[_Reading]) -> list[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]:
+def _collect_parts(readings: Sequence[StoredReading]) -> list[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]:
     parts: dict[tuple[str, ...], tuple[CandidateGroup, list[UsableJudgement]]] = {}
     for reading in readings:
         parts.setdefault(reading.part.texts, (reading.part, []))[1].append(reading.usable)
     return [(part, tuple(usable)) for part, usable in parts.values()]
 
 
-def _view_rewards(group: CandidateGroup, readings: Sequence[_Reading]) -> JudgeView | None:
+def _view_rewards(group: CandidateGroup, readings: Sequence[StoredReading]) -> JudgeView | None:
     verdicts = {reading.part.texts[0]: reading.usable.verdicts[0] for reading in readings}
     if set(verdicts) != set(group.texts):
         return None
@@ -306,8 +180,8 @@ def _average(views: Sequence[JudgeView]) -> list[Values]:
 def _describe(
     group: CandidateGroup,
     views: Sequence[JudgeView],
-    used: Sequence[Sequence[_Reading]],
-    grading: Sequence[_Reading],
+    used: Sequence[Sequence[StoredReading]],
+    grading: Sequence[StoredReading],
     judged: Mapping[str, Score],
 ) -> GroupExplanation:
     names = [group.ids[text] for text in group.texts]
@@ -320,7 +194,7 @@ def _describe(
     )
 
 
-def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[_Reading]) -> JudgeShare:
+def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[StoredReading]) -> JudgeShare:
     names = [group.ids[text] for text in group.texts]
     relatives = view.relative or ()
     if view.follows_rubric and relatives:
@@ -338,7 +212,7 @@ def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[_
 
 
 def _count_defects(
-    group: CandidateGroup, name: str, grading: Sequence[_Reading], used: frozenset[int], score: Score
+    group: CandidateGroup, name: str, grading: Sequence[StoredReading], used: frozenset[int], score: Score
 ) -> tuple[DefectReport, ...]:
     """With a further reading of a divided defect where that is what gives the stored cap."""
     rubric = group.case.rubric
@@ -369,5 +243,5 @@ def _count_defects(
     )
 
 
-def _list_defects(reading: _Reading, name: str) -> tuple[Defect, ...]:
+def _list_defects(reading: StoredReading, name: str) -> tuple[Defect, ...]:
     return next(verdict.defects for verdict in reading.usable.verdicts if verdict.candidate == name)
