@@ -28,9 +28,7 @@ PASS_RATE_BINS: Final = 10
 LONGEST_NAME: Final = 200
 """Characters of a flag or of a criterion's name by which it is counted."""
 
-PICODOLLARS: Final = 10**12
-"""In a dollar."""
-
+PICODOLLARS: Final = 10**12  # in a dollar
 MOST_NAMES: Final = 256
 REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
 """Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
@@ -99,10 +97,10 @@ class CountedGroup:
     failed_readings: int = 0
     judge_calls: int = 0
     priced: int = 0
-    """Judgements whose cost is known, and of how many it is not although a model was asked."""
     unpriced: int = 0
+    """Judgements whose cost is not known, although a model was asked."""
     judge_picodollars: int = 0
-    """What the priced ones cost, each rounded: whole numbers, so that a sum in the store is the same sum."""
+    """Whole numbers, so that a sum in the store is the same sum."""
 
 
 def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> CountedGroup:

@@ -10,7 +10,8 @@ from app.domain.digests import canonical_json
 from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import Comparison
 from app.evaluation.report import EvaluationReport
-from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, build_histogram
+from app.toolkit.bar_charts import build_histogram
+from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT
 from app.toolkit.display import (
     PALETTE,
     cut_excerpt,

@@ -25,7 +25,7 @@ from app.judges.capping_defects import count_reported
 from app.judges.listwise import compute_shares
 from app.judges.panel import average_standings
 from app.judges.ranks import compute_win_rates, rank_by_value, space_as_normal
-from app.judges.reading_arrangements import StoredReading, arrange_readings, split_by_judge
+from app.judges.reading_arrangements import PlacedReading, arrange_readings, split_by_judge
 from app.judges.reward_models import REWARD_RUBRIC, build_reward_view
 
 _TOLERANCE: Final = 1e-6
@@ -106,7 +106,7 @@ def _build_group(
     return CandidateGroup(Case(key="", rubric=rubric, document={}, candidates=()), tuple(sorted(ids)), ids, {}, {})
 
 
-def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> Iterator[StoredReading]:
+def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> Iterator[PlacedReading]:
     by_id = {name: text for text, name in group.ids.items()}
     for place, judgement in enumerate(judgements):
         if judgement.purpose != "score" or judgement.error is not None or not set(judgement.order) <= set(by_id):
@@ -114,10 +114,10 @@ def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> It
         part = group.select_texts(by_id[name] for name in judgement.order)
         usable = to_usable(part, judgement)
         if usable is not None:
-            yield StoredReading(place, judgement, part, usable)
+            yield PlacedReading(place, judgement, part, usable)
 
 
-def _view_graders(group: CandidateGroup, readings: Sequence[StoredReading]) -> JudgeView | None:
+def _view_graders(group: CandidateGroup, readings: Sequence[PlacedReading]) -> JudgeView | None:
     parts = _collect_parts(readings)
     if len(group.texts) == 1:
         return build_view(group, parts, None)
@@ -133,14 +133,14 @@ def _compute_standings(
     return compute_win_rates(len(group.texts), compute_shares(group, parts))
 
 
-def _collect_parts(readings: Sequence[StoredReading]) -> list[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]:
+def _collect_parts(readings: Sequence[PlacedReading]) -> list[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]:
     parts: dict[tuple[str, ...], tuple[CandidateGroup, list[UsableJudgement]]] = {}
     for reading in readings:
         parts.setdefault(reading.part.texts, (reading.part, []))[1].append(reading.usable)
     return [(part, tuple(usable)) for part, usable in parts.values()]
 
 
-def _view_rewards(group: CandidateGroup, readings: Sequence[StoredReading]) -> JudgeView | None:
+def _view_rewards(group: CandidateGroup, readings: Sequence[PlacedReading]) -> JudgeView | None:
     verdicts = {reading.part.texts[0]: reading.usable.verdicts[0] for reading in readings}
     if set(verdicts) != set(group.texts):
         return None
@@ -180,8 +180,8 @@ def _average(views: Sequence[JudgeView]) -> list[Values]:
 def _describe(
     group: CandidateGroup,
     views: Sequence[JudgeView],
-    used: Sequence[Sequence[StoredReading]],
-    grading: Sequence[StoredReading],
+    used: Sequence[Sequence[PlacedReading]],
+    grading: Sequence[PlacedReading],
     judged: Mapping[str, Score],
 ) -> GroupExplanation:
     names = [group.ids[text] for text in group.texts]
@@ -194,7 +194,7 @@ def _describe(
     )
 
 
-def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[StoredReading]) -> JudgeShare:
+def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[PlacedReading]) -> JudgeShare:
     names = [group.ids[text] for text in group.texts]
     relatives = view.relative or ()
     if view.follows_rubric and relatives:
@@ -212,7 +212,7 @@ def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[S
 
 
 def _count_defects(
-    group: CandidateGroup, name: str, grading: Sequence[StoredReading], used: frozenset[int], score: Score
+    group: CandidateGroup, name: str, grading: Sequence[PlacedReading], used: frozenset[int], score: Score
 ) -> tuple[DefectReport, ...]:
     """With a further reading of a divided defect where that is what gives the stored cap."""
     rubric = group.case.rubric
@@ -243,5 +243,5 @@ def _count_defects(
     )
 
 
-def _list_defects(reading: StoredReading, name: str) -> tuple[Defect, ...]:
+def _list_defects(reading: PlacedReading, name: str) -> tuple[Defect, ...]:
     return next(verdict.defects for verdict in reading.usable.verdicts if verdict.candidate == name)

@@ -13,7 +13,7 @@ from app.judges.capping_defects import is_divided
 
 
 @dataclass(frozen=True)
-class StoredReading:
+class PlacedReading:
     """A usable judgement with its `place` among all."""
 
     place: int
@@ -26,16 +26,16 @@ class StoredReading:
         return all(verdict.reward is not None for verdict in self.usable.verdicts)
 
 
-def split_by_judge(readings: Sequence[StoredReading]) -> list[list[StoredReading]]:
-    split: dict[str, list[StoredReading]] = {}
+def split_by_judge(readings: Sequence[PlacedReading]) -> list[list[PlacedReading]]:
+    split: dict[str, list[PlacedReading]] = {}
     for reading in readings:
         split.setdefault(reading.judgement.judge, []).append(reading)
     return list(split.values())
 
 
 def arrange_readings(
-    group: CandidateGroup, readings: Sequence[StoredReading], judgements: Sequence[Judgement]
-) -> Iterator[list[list[StoredReading]]]:
+    group: CandidateGroup, readings: Sequence[PlacedReading], judgements: Sequence[Judgement]
+) -> Iterator[list[list[PlacedReading]]]:
     """The ways in which readings by the rubric may have been put together, the likeliest first. A further reading for
     divided defects is in none of the parts, and neither is one whose mirror failed."""
     if not readings:
@@ -50,8 +50,8 @@ def arrange_readings(
 
 
 def _select(
-    group: CandidateGroup, readings: Sequence[StoredReading], judgements: Sequence[Judgement]
-) -> Iterator[list[StoredReading]]:
+    group: CandidateGroup, readings: Sequence[PlacedReading], judgements: Sequence[Judgement]
+) -> Iterator[list[PlacedReading]]:
     count = len(group.texts)
     sizes = Counter(len(reading.part.texts) for reading in readings)
     for size in sorted(sizes, reverse=True):
@@ -67,9 +67,9 @@ def _select(
         yield from _list_once(_keep_mirrored(larger), larger)
 
 
-def _leave_out_deciding(group: CandidateGroup, readings: Sequence[StoredReading]) -> list[StoredReading]:
+def _leave_out_deciding(group: CandidateGroup, readings: Sequence[PlacedReading]) -> list[PlacedReading]:
     """Without the last reading of a judge and text where those before were divided about a cap."""
-    by_text: defaultdict[tuple[str, str], list[StoredReading]] = defaultdict(list)
+    by_text: defaultdict[tuple[str, str], list[PlacedReading]] = defaultdict(list)
     for reading in readings:
         by_text[reading.judgement.judge, reading.part.texts[0]].append(reading)
     deciding = {
@@ -80,7 +80,7 @@ def _leave_out_deciding(group: CandidateGroup, readings: Sequence[StoredReading]
     return [reading for reading in readings if reading.place not in deciding]
 
 
-def _keep_votes(readings: Sequence[StoredReading], judgements: Sequence[Judgement]) -> list[StoredReading]:
+def _keep_votes(readings: Sequence[PlacedReading], judgements: Sequence[Judgement]) -> list[PlacedReading]:
     """Pairs are asked in both orders, one after the other, and where one fails neither counts."""
     usable = {reading.place for reading in readings}
     kept: set[int] = set()
@@ -92,7 +92,7 @@ def _keep_votes(readings: Sequence[StoredReading], judgements: Sequence[Judgemen
     return [reading for reading in readings if reading.place in kept]
 
 
-def _keep_rounds(readings: Sequence[StoredReading], judgements: Sequence[Judgement]) -> list[StoredReading]:
+def _keep_rounds(readings: Sequence[PlacedReading], judgements: Sequence[Judgement]) -> list[PlacedReading]:
     """Each text is asked about in all votes before the next one, and only then about what is divided."""
     kept: set[int] = set()
     for asked in _list_questions(judgements, 1):
@@ -118,15 +118,15 @@ def _list_questions(judgements: Sequence[Judgement], size: int) -> Iterator[list
     yield from by_judge.values()
 
 
-def _list_once(*selections: list[StoredReading]) -> Iterator[list[StoredReading]]:
+def _list_once(*selections: list[PlacedReading]) -> Iterator[list[PlacedReading]]:
     for place, some in enumerate(selections):
         if some and some not in selections[:place]:
             yield some
 
 
-def _keep_mirrored(readings: Sequence[StoredReading]) -> list[StoredReading]:
+def _keep_mirrored(readings: Sequence[PlacedReading]) -> list[PlacedReading]:
     """Those whose reverse order was read as well, as often."""
-    waiting: defaultdict[tuple[str, ...], list[StoredReading]] = defaultdict(list)
+    waiting: defaultdict[tuple[str, ...], list[PlacedReading]] = defaultdict(list)
     kept: set[int] = set()
     for reading in readings:
         mirrors = waiting[reading.judgement.order[::-1]]
@@ -137,5 +137,5 @@ def _keep_mirrored(readings: Sequence[StoredReading]) -> list[StoredReading]:
     return [reading for reading in readings if reading.place in kept]
 
 
-def _covers(group: CandidateGroup, readings: Sequence[StoredReading]) -> bool:
+def _covers(group: CandidateGroup, readings: Sequence[PlacedReading]) -> bool:
     return {text for reading in readings for text in reading.part.texts} == set(group.texts)

@@ -15,7 +15,8 @@ from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
 from app.evaluation.report_builder import build_report
 from app.evaluation.resampling import MeanEstimate, Resampler
-from app.toolkit.charts import Scale, build_histogram
+from app.toolkit.bar_charts import build_histogram
+from app.toolkit.charts import Scale
 from app.toolkit.display import escape_invisible
 from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, scored, unscored
 

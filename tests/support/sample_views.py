@@ -388,15 +388,12 @@ class MemoryViews:
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
 
 
-def viewer_app(
-    details: Sequence[GroupDetail],
-    environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif"),
-    *,
-    find_rubric: FindRubric = find_no_rubric,
-) -> FastAPI:
-    app = FastAPI(docs_url=None, redoc_url=None)
-    views = MemoryViews(details)
-    app.include_router(create_viewer_router(views, environments, lambda: JUDGES, find_rubric=find_rubric))
+ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")
+
+
+def viewer_app(details: Sequence[GroupDetail], *, find_rubric: FindRubric = find_no_rubric) -> FastAPI:
+    app, views = FastAPI(docs_url=None, redoc_url=None), MemoryViews(details)
+    app.include_router(create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric))
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app

@@ -28,7 +28,7 @@ from app.judges.explanation import GroupExplanation, explain_group
 from app.judges.text_normalisation import strip_thoughts
 from app.ports.views import GroupViews
 from app.service.request_models import GroupId
-from app.toolkit.charts import build_bar_chart
+from app.toolkit.bar_charts import build_bar_chart
 from app.toolkit.display import as_json, cut_excerpt, escape_invisible
 
 _NEAR: Final = 200

@@ -22,7 +22,7 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry
-from app.toolkit.charts import build_bar_chart
+from app.toolkit.bar_charts import build_bar_chart
 from app.toolkit.display import escape_invisible
 
 _FOLDER = Path(__file__).parent

@@ -12,7 +12,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.http.viewer.calls import MAX_ARGUMENTS, ArgumentView, ResultView, build_call, build_tools
 from app.http.viewer.cards import PresentedCandidate, build_cards, build_lines, build_readings
-from app.toolkit.charts import MAX_BARS, Bar, build_bar_chart
+from app.toolkit.bar_charts import MAX_BARS, Bar, build_bar_chart
 from app.toolkit.display import (
     SHOWN_AT_ALL,
     Excerpt,
