@@ -131,7 +131,7 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "is None and self.group_size is None",
         "http/compat/openenv/test_openenv.py",
     ),
-    ("http/viewer/bar_charts.py", "min(1.0, reward)", "max(1.0, reward)", "http/viewer/test_values.py"),
+    ("toolkit/bar_charts.py", "min(1.0, reward)", "max(1.0, reward)", "http/viewer/test_values.py"),
     (
         "http/web/browser_protection.py",
         'return "" if "@" in host else (urlsplit',

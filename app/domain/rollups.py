@@ -28,6 +28,7 @@ PASS_RATE_BINS: Final = 10
 LONGEST_NAME: Final = 200
 """Characters of a flag or of a criterion's name by which it is counted."""
 
+PICODOLLARS: Final = 10**12  # in a dollar
 MOST_NAMES: Final = 256
 REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
 """Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
@@ -95,6 +96,11 @@ class CountedGroup:
     """Usable judgements of its own scores."""
     failed_readings: int = 0
     judge_calls: int = 0
+    priced: int = 0
+    unpriced: int = 0
+    """Judgements whose cost is not known, although a model was asked."""
+    judge_picodollars: int = 0
+    """Whole numbers, so that a sum in the store is the same sum."""
 
 
 def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> CountedGroup:
@@ -106,6 +112,10 @@ def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> Co
         readings=counted.readings + len(made) - failed,
         failed_readings=counted.failed_readings + failed,
         judge_calls=counted.judge_calls + sum(judgement.calls for judgement in made),
+        priced=counted.priced + sum(judgement.cost_usd is not None for judgement in made),
+        unpriced=counted.unpriced + sum(judgement.cost_usd is None and judgement.calls > 0 for judgement in made),
+        judge_picodollars=counted.judge_picodollars
+        + sum(round(judgement.cost_usd * PICODOLLARS) for judgement in made if judgement.cost_usd is not None),
     )
 
 
@@ -140,7 +150,7 @@ _read_criterion: Final = attrgetter("name", "value")
 def list_measures(counted: CountedGroup) -> MeasureMap:
     """What the group adds to each of its rollups. Counts are of groups (`groups`, `low_signal`, `group_flag:…`) or of
     rollouts (the others). Sums are over scored rollouts, but `length` and `tokens` over all rollouts, and `spread`,
-    `readings`, `failed_readings` and `judge_calls` over groups."""
+    `readings`, `failed_readings`, `judge_calls` and `judge_usd` over groups: the last where every cost is known."""
     rollouts = counted.group.rollouts
     scores = [rollout.score for rollout in rollouts]
     scored = [score for score in scores if score.outcome == "scored"]
@@ -226,6 +236,8 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
         measures["readings"] = add_up_whole([counted.readings])
         measures["failed_readings"] = add_up_whole([counted.failed_readings])
         measures["judge_calls"] = add_up_whole([counted.judge_calls])
+    if counted.priced and not counted.unpriced:
+        measures["judge_usd"] = [1, counted.judge_picodollars * _WHOLE_UNIT // PICODOLLARS]
     return measures
 
 

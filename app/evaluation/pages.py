@@ -7,9 +7,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.domain.digests import canonical_json
-from app.evaluation.charts import UNIT, build_histogram, build_whisker, draw_pass_at_curve, fit_around_zero
+from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import Comparison
 from app.evaluation.report import EvaluationReport
+from app.toolkit.bar_charts import build_histogram
+from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT
 from app.toolkit.display import (
     PALETTE,
     cut_excerpt,
@@ -38,7 +40,7 @@ def _format_p_value(p: float) -> str:
 
 
 _jinja = Environment(
-    loader=FileSystemLoader(_TEMPLATES),
+    loader=FileSystemLoader([_TEMPLATES, CHART_TEMPLATES]),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -63,7 +65,7 @@ def render_html(document: EvaluationReport | Comparison) -> str:
     values = (
         _build_report_values(document) if isinstance(document, EvaluationReport) else _build_comparison_values(document)
     )
-    style = Markup(PALETTE + (_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
+    style = Markup(PALETTE + CHART_STYLE + (_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
     return _jinja.get_template(f"{document.kind}.html").render(style=style, **values)
 
 

@@ -17,10 +17,10 @@ _ORDER: Final = 2
 
 def collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defect]:
     """By code, with the first quote, the defects that more than half of all judgements report."""
-    return _count_reported([reported for view in views for reported in view.list_defect_reports(place)])
+    return count_reported([reported for view in views for reported in view.list_defect_reports(place)])
 
 
-def _count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
+def count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):
@@ -37,7 +37,9 @@ async def settle_divided_caps(
     view = report.view
     if view is None or view.is_complete:
         return report
-    divided = [text for place, text in enumerate(group.texts) if _is_divided(group.case.rubric, view, place)]
+    divided = [
+        text for place, text in enumerate(group.texts) if is_divided(group.case.rubric, view.list_defect_reports(place))
+    ]
     if not divided:
         return report
     parts = list(_split_divided(judge, group, divided, mode))
@@ -53,12 +55,12 @@ async def settle_divided_caps(
     return replace(report, judgements=(*report.judgements, *made), view=replace(view, deciding_verdicts=decided))
 
 
-def _is_divided(rubric: Rubric, view: JudgeView, place: int) -> bool:
-    readings = view.list_defect_reports(place)
+def is_divided(rubric: Rubric, readings: Sequence[Sequence[Defect]]) -> bool:
+    """Whether exactly half of the readings of a reply report a defect that would lower its cap."""
     if not any(readings):
         return False
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
-    counted = _count_reported(readings)
+    counted = count_reported(readings)
     cap = min((_get_cap(rule) for rule in rubric.defects if rule.code in counted), default=1.0)
     return any(_get_cap(rule) < cap and 2 * counts[rule.code] == len(readings) for rule in rubric.defects)
 

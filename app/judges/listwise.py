@@ -189,7 +189,7 @@ class _GroupReading:
         view = build_view(
             self._group,
             parts,
-            compute_win_rates(len(self._group.texts), _compute_shares(self._group, parts)),
+            compute_win_rates(len(self._group.texts), compute_shares(self._group, parts)),
             follows_position=_follows_position([readings for _, readings in parts]),
             is_complete=sum(len(each.readings) for each in self.chunks) >= max(self._most, 3) * len(self.chunks),
             lacks_readings=len(parts) < len(self.chunks),
@@ -270,7 +270,7 @@ def _list_pairs(group: CandidateGroup, chunks: Sequence[CandidateGroup]) -> Pair
     return tuple(sorted({pair for chunk in chunks for pair in combinations(group.locate_texts(chunk), 2)}))
 
 
-def _compute_shares(
+def compute_shares(
     group: CandidateGroup, chunks: Sequence[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]
 ) -> Shares:
     found: defaultdict[tuple[int, int], list[float]] = defaultdict(list)

@@ -181,7 +181,7 @@ class JudgePanel:
             return dict.fromkeys(group.texts, Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE]))
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
-        standings = _average_standings(views, len(group.texts))
+        standings = average_standings(views, len(group.texts))
         return {
             text: self._build_score(
                 group,
@@ -261,7 +261,7 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
 
-def _average_standings(views: Sequence[JudgeView], count: int) -> tuple[float, ...]:
+def average_standings(views: Sequence[JudgeView], count: int) -> tuple[float, ...]:
     """The mean over the judges, each weighted by its reliability."""
     known = [(view.reliability, view.relative) for view in views if view.relative is not None]
     total = math.fsum(weight for weight, _ in known)

@@ -171,10 +171,10 @@ async def read_rewards(judge: Judge, group: CandidateGroup) -> GroupResult:
     rewards = [verdict.reward for verdict in verdicts if verdict.reward is not None]
     if len(rewards) < len(parts):
         return build_failed_result(judge, asked)
-    return build_result(judge, [made for _, made in asked], _build_reward_view(judge.name, verdicts, rewards))
+    return build_result(judge, [made for _, made in asked], build_reward_view(judge.name, verdicts, rewards))
 
 
-def _build_reward_view(judge: str, verdicts: Sequence[Verdict], rewards: Sequence[float]) -> JudgeView:
+def build_reward_view(judge: str, verdicts: Sequence[Verdict], rewards: Sequence[float]) -> JudgeView:
     absolutes = tuple(verdict.scores[REWARD_CRITERION] or 0.0 for verdict in verdicts)
     standings = normalise_rewards(rewards) if len(rewards) > 1 else None
     sample = None if standings is None else GroupSample(standings, absolutes, (0.0,) * len(rewards), judge)

@@ -45,6 +45,7 @@ from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
 from app.http.viewer.world_pages import WorldPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
@@ -202,8 +203,12 @@ def create_app(
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     costs = gateway.runs.find_cost
+    run_pages = RunPages(gateway.runs, gateway.run_health, gateway.views, clock or utc_now)
     _add_routes(
-        service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in)
+        service,
+        create_viewer_router(
+            gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in, run_pages, gateway.rubrics.find
+        ),
     )
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))

@@ -27,6 +27,7 @@ from app.service.previews import PreviewService
 from app.service.quotas import QuotaService
 from app.service.rescoring import Rescorer
 from app.service.retrieval import RetrievalPolicy, RetrievalService
+from app.service.rubric_finder import RubricFinder
 from app.service.run_agreement import AgreementCheck
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
@@ -86,6 +87,7 @@ def build_gateway(
         rules=rules or PartRules(),
     )
     return Gateway(
+        rubrics=RubricFinder(editions, panels, shelf, store.runs, workers, programs),
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,

@@ -15,6 +15,7 @@ from app.service.labelling import LabelService
 from app.service.previews import PreviewService
 from app.service.quotas import QuotaService
 from app.service.rescoring import Rescorer
+from app.service.rubric_finder import RubricFinder
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry
 from app.service.sample_intake import SampleService
@@ -48,3 +49,4 @@ class Gateway:
     health: HealthCheck
     bounds: BoundsCheck
     run_health: RunHealthService
+    rubrics: RubricFinder

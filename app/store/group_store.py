@@ -323,7 +323,7 @@ def _finish_groups(
     for row in rows:
         if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]
-            before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, (0, 0, 0)))
+            before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, ()))
             after = count_readings(
                 replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
             )

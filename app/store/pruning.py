@@ -142,7 +142,7 @@ def prepare_batch(connection: Connection, plan: PrunePlan, after: int, limit: in
     addends: dict[int, Addend] = {}
     for group in found:
         sequence = sequences[group.group_id]
-        addends[sequence] = build_addend(CountedGroup(group, sequence, *readings.get(sequence, (0, 0, 0))), names)
+        addends[sequence] = build_addend(CountedGroup(group, sequence, *readings.get(sequence, ())), names)
     full = len(sequences) == limit
     return PreparedBatch(
         rule=plan.rule,

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, case, func, literal_column, select, update
+from sqlalchemy import BigInteger, Connection, RowMapping, case, cast, func, literal_column, select, update
 
 from app.domain.groups import Group
-from app.domain.rollups import CountedGroup, Rollup, RollupFilter, RollupKey, merge_measures
+from app.domain.rollups import PICODOLLARS, CountedGroup, Rollup, RollupFilter, RollupKey, merge_measures
 from app.ports.views import StatisticsStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
@@ -104,16 +104,27 @@ def _parse_rollup(row: RowMapping) -> Rollup:
     return Rollup(RollupKey(**values | {"label": label}), json.loads(row["measures"]))
 
 
-def load_readings(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[int, int, int]]:
-    """Usable and failed judgements of these groups' own scores, and calls made for them, by group."""
+def load_readings(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """By group what `CountedGroup` has of the judgements of its own scores, in that order: usable and failed ones, the
+    calls made for them, priced and unpriced ones, and what they cost."""
     failed = func.sum(case((judgements.c.failed, 1), else_=0))
+    unpriced = func.sum(case((judgements.c.cost_usd.is_(None) & (judgements.c.calls > 0), 1), else_=0))
+    cost = func.sum(cast(func.round(judgements.c.cost_usd * float(PICODOLLARS)), BigInteger))
     made = (
-        select(judgements.c.group_sequence, func.count() - failed, failed, func.sum(judgements.c.calls))
+        select(
+            judgements.c.group_sequence,
+            func.count() - failed,
+            failed,
+            func.sum(judgements.c.calls),
+            func.count(judgements.c.cost_usd),
+            unpriced,
+            func.coalesce(cost, 0),
+        )
         .where(judgements.c.group_sequence.in_(sequences), judgements.c.scoring_sequence.is_(None))
         .where(judgements.c.purpose.is_(None))
         .group_by(judgements.c.group_sequence)
     )
-    return {sequence: (int(one), int(two), int(calls)) for sequence, one, two, calls in connection.execute(made)}
+    return {sequence: tuple(map(int, found)) for sequence, *found in connection.execute(made)}
 
 
 SET_ASIDE: Final = 2
@@ -141,7 +152,7 @@ def _count_groups(connection: Connection, limit: int) -> int:
     found, unreadable = load_readable_groups(connection, sequences)
     for group in found:
         sequence = sequences[group.group_id]
-        note_group(connection, None, CountedGroup(group, sequence, *readings.get(sequence, (0, 0, 0))))
+        note_group(connection, None, CountedGroup(group, sequence, *readings.get(sequence, ())))
     here = groups.c.sequence.in_(sequences.values())
     connection.execute(update(groups).where(here).values(counted=1))
     if unreadable:

@@ -57,3 +57,29 @@ def test_every_example_works_and_its_group_can_be_looked_at(
         assert (strangers(watch, gateway.url), violations(page), watch.complaints) == ([], [], [])
     assert statuses == dict.fromkeys(verbs, "200")
     assert shown == len(names)
+
+
+def test_a_run_can_be_looked_at_on_a_phone_and_its_curve_alone(browser: Browser, tmp_path: Path) -> None:
+    with serving(tmp_path) as gateway, browser.new_context(viewport={"width": 390, "height": 800}) as context:
+        page, watch = watched(context)
+        for step in range(3):
+            asked = {"run": "a", "batch_size": 2, "policy": {"step": step}}
+            tasks = page.request.post(f"{gateway.url}/envs/gsm8k/next-batch", data=asked).json()["tasks"]
+            groups = [
+                {
+                    "task_id": task["task_id"],
+                    "lease_id": task["lease_id"],
+                    "completions": [{"text": "7"}, {"text": "8"}],
+                }
+                for task in tasks
+            ]
+            body = {"run": "a", "groups": groups, "policy": {"model": "m", "step": step}}
+            assert page.request.post(f"{gateway.url}/envs/gsm8k/score", data=body).status == 200
+        page.goto(f"{gateway.url}/view/runs")
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.get_by_role("img", name="Reward.")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("link", name="Reward", exact=True).click()
+        page.wait_for_url("**/view/runs/a?chart=reward")
+        assert page.locator("figure").count() == 1
+        assert (strangers(watch, gateway.url), violations(page), watch.complaints) == ([], [], [])

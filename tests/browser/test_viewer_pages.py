@@ -176,6 +176,38 @@ def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch]
     expect(page.locator("tbody tr")).to_have_count(7)
 
 
+def test_two_completions_are_compared_word_by_word(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(f"{origin}{GROUP.format(1)}?at=1")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("#difference")).to_be_in_viewport()
+    assert "at=1" in page.url
+    assert (page.locator("del").count() > 1, page.locator("ins").count() > 1) == (True, True)
+    untroubled(page, watch, origin)
+
+
+def test_the_arithmetic_of_a_reward_is_a_click_away(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + GROUP.format(1))
+    page.locator(".card .reward").nth(1).click()
+    expect(page.locator("#why-4")).to_be_in_viewport()
+    expect(page.locator("#why-4 .terms").first).to_be_visible()
+    untroubled(page, watch, origin)
+
+
+def test_tables_sort_by_the_head_that_is_pressed(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + "/view/stats")
+    column = page.locator("tbody td:nth-child(7)")
+    before = column.all_inner_texts()
+    page.get_by_role("button", name="No score").click()
+    rising = column.all_inner_texts()
+    page.get_by_role("button", name="No score").click()
+    assert (sorted(before), rising, column.all_inner_texts()) == (["0", "3"], ["0", "3"], ["3", "0"])
+    assert page.locator("th[aria-sort=descending]").count() == 1
+    untroubled(page, watch, origin)
+
+
 def test_without_javascript_everything_is_still_there(browser: Browser, origin: str) -> None:
     with browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()

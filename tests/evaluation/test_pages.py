@@ -9,12 +9,14 @@ from rich.console import Console
 
 from app.cli.evaluate.summary import build_summary
 from app.domain.calibration import HIGHEST, LOWEST
-from app.evaluation.charts import Scale, build_histogram, build_whisker, draw_pass_at_curve, fit_around_zero
+from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import compare_evaluations
 from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
 from app.evaluation.report_builder import build_report
 from app.evaluation.resampling import MeanEstimate, Resampler
+from app.toolkit.bar_charts import build_histogram
+from app.toolkit.charts import Scale
 from app.toolkit.display import escape_invisible
 from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, scored, unscored
 
@@ -36,7 +38,7 @@ KNOWN = {
         "summary",
     ),
     *("h1", "h2", "h3", "p", "b", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
-    *("figure", "figcaption", "svg", "text", "circle", *VOID),
+    *("figure", "figcaption", "svg", "g", "text", "circle", *VOID),
 }
 
 
@@ -143,8 +145,11 @@ def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:
     passes = [PassAt(k=k, rate=MeanEstimate(value=k / 8, low=0.0, high=1.0, tasks=9), left_out=0) for k in (1, 2, 4, 8)]
     drawn = draw_pass_at_curve(passes)
     assert drawn is not None
-    steps = [two.x - one.x for one, two in zip(drawn.dots, drawn.dots[1:], strict=False)]
-    assert (draw_pass_at_curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
+    (curve,) = drawn.curves
+    steps = [two - one for (one, _), (two, _) in zip(curve.dots, curve.dots[1:], strict=False)]
+    shares = [(drawn.bottom - y) / (drawn.bottom - drawn.top) for _, y in curve.dots]
+    assert draw_pass_at_curve(passes[:1]) is None
+    assert shares == pytest.approx([0.125, 0.25, 0.5, 1.0], abs=0.001)
     assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
 
 

@@ -26,6 +26,7 @@ from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
+from app.http.viewer.group_pages import FindRubric, find_no_rubric
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
@@ -387,11 +388,12 @@ class MemoryViews:
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
 
 
-def viewer_app(
-    details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
-) -> FastAPI:
-    app = FastAPI(docs_url=None, redoc_url=None)
-    app.include_router(create_viewer_router(MemoryViews(details), environments, lambda: JUDGES))
+ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")
+
+
+def viewer_app(details: Sequence[GroupDetail], *, find_rubric: FindRubric = find_no_rubric) -> FastAPI:
+    app, views = FastAPI(docs_url=None, redoc_url=None), MemoryViews(details)
+    app.include_router(create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric))
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app

@@ -7,6 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from app.domain.errors import NotFound
+from app.toolkit.charts import CHART_STYLE
 from app.toolkit.display import PALETTE
 
 _TYPES = {".css": "text/css", ".js": "text/javascript"}
@@ -34,6 +35,6 @@ def load_assets(folder: Path) -> Assets:
 
 
 def _read(path: Path) -> bytes:
-    """A style sheet begins with the colours that all pages share."""
-    palette = PALETTE if path.suffix == ".css" else ""
+    """A style sheet begins with the colours that all pages share, and with the charts."""
+    palette = PALETTE + CHART_STYLE if path.suffix == ".css" else ""
     return palette.encode() + path.read_bytes()

@@ -54,6 +54,10 @@ class CompletionCard:
 
     rank: str
     slot: int
+    copies: tuple[int, ...]
+    """The places of further completions that are the same, with the same score."""
+    why: int
+    """The place under which the arithmetic of the reward stands."""
     rollout_id: str
     candidate: str
     """The id in judgements; empty if no judge saw it."""
@@ -110,14 +114,28 @@ class JudgeReadingView:
 
 
 def build_cards(group: Group) -> tuple[CompletionCard, ...]:
-    """Best first; completions without a reward last, in request order."""
+    """Best first; completions without a reward last, in request order. Equal ones with equal scores are one card."""
     scores = group.scores
     advantages = compute_statistics(scores).advantages
     order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
-    ranks = _compute_ranks([scores[slot] for slot in order])
+    ranks = dict(zip(order, _compute_ranks([scores[slot] for slot in order]), strict=True))
+    together: list[list[int]] = []
+    for slot in order:
+        same = next((slots for slots in together if _are_same(group.rollouts[slots[0]], group.rollouts[slot])), None)
+        if same is None:
+            together.append([slot])
+        else:
+            same.append(slot)
+    why = [next(slot for slot, other in enumerate(scores, 1) if other == score) for score in scores]
     return tuple(
-        _build_card(group.rollouts[slot], slot, rank, advantages[slot]) for slot, rank in zip(order, ranks, strict=True)
+        _build_card(group.rollouts[slots[0]], slots, ranks[slots[0]], advantages[slots[0]], why[slots[0]])
+        for slots in together
     )
+
+
+def _are_same(one: Rollout, other: Rollout) -> bool:
+    kept = one.reduced is None and other.reduced is None
+    return kept and one.score == other.score and one.completion.identity == other.completion.identity
 
 
 def _compute_best_first_key(score: Score) -> float:
@@ -130,11 +148,13 @@ def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
     return ["" if reward is None else str(rewards.index(reward) + 1) for reward in rewards]
 
 
-def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None) -> CompletionCard:
-    score, completion = rollout.score, rollout.completion
+def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: float | None, why: int) -> CompletionCard:
+    score, completion, slot = rollout.score, rollout.completion, slots[0] + 1
     return CompletionCard(
         rank=rank,
-        slot=slot + 1,
+        slot=slot,
+        copies=tuple(copy + 1 for copy in slots[1:]),
+        why=why,
         rollout_id=rollout.rollout_id,
         candidate=escape_invisible(score.candidate),
         outcome=score.outcome,

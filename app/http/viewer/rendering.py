@@ -1,32 +1,56 @@
-"""Renders templates: autoescaped, without undefined values, always encodable."""
+"""Answers with a page, or with what is on it as JSON.
 
+Pages are autoescaped, without undefined values, and always encodable. Every page has a twin at the same address: JSON
+for `?format=json` and for clients that ask for `application/json` before HTML.
+"""
+
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlencode
 
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.responses import HTMLResponse
+from pydantic_core import to_jsonable_python
+from starlette.responses import HTMLResponse, Response
 
+from app.domain.errors import NotFound
 from app.domain.groups import GroupFilter
 from app.http.web.api_keys import COOKIE, find_caller
-from app.toolkit.display import escape_invisible, format_number, format_time, scale_heat
+from app.toolkit.charts import CHART_TEMPLATES
+from app.toolkit.display import escape_invisible, format_number, format_signed, format_time, scale_heat
+
+_BY_ACCEPT: Final = {"Vary": "Accept"}
 
 
 class Renderer:
     def __init__(self, templates: Path, assets_version: str) -> None:
         self._environment = Environment(
-            loader=FileSystemLoader(templates),
+            loader=FileSystemLoader([templates, CHART_TEMPLATES]),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            moment=format_time, number=format_number, heat=scale_heat, visible=escape_invisible
+            moment=format_time,
+            number=format_number,
+            percent=_format_percent,
+            signed=format_signed,
+            heat=scale_heat,
+            visible=escape_invisible,
         )
-        self._environment.globals.update(query=_build_query)
+        self._environment.globals.update(query=_build_query, link=build_link)
         self._assets = f"/view/assets/{assets_version}"
+
+    def render(
+        self, request: Request, template: str, values: Mapping[str, object], data: object, status: int = 200
+    ) -> Response:
+        """The page, or its twin: `data`, which may hold models, data classes and plain values."""
+        if wants_json(request):
+            return build_json(data, status)
+        return self.render_page(request, template, values, status)
 
     def render_page(
         self, request: Request, template: str, values: Mapping[str, object], status: int = 200
@@ -42,11 +66,41 @@ class Renderer:
             by_cookie=COOKIE in request.cookies,
             **values,
         )
-        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status)
+        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status, headers=_BY_ACCEPT)
+
+    def render_missing(self, request: Request, kind: str, wanted: str, path: str, way: str, near: str = "") -> Response:
+        """404 as a page, with a link to `path` in the words of `way`. Its twin is a problem document (NotFound)."""
+        if wants_json(request):
+            raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
+        values = {"kind": kind, "wanted": escape_invisible(wanted[:100]), "near": near, "path": path, "all": way}
+        return self.render_page(request, "missing.html", values, status=404)
+
+
+def wants_json(request: Request) -> bool:
+    """`?format=json`, or JSON before HTML in `Accept`. Whoever accepts anything gets the page."""
+    if (told := request.query_params.get("format")) is not None:
+        return told == "json"
+    accepted = request.headers.get("accept", "").lower()
+    asked, page = accepted.find("application/json"), accepted.find("text/html")
+    return asked >= 0 and (page < 0 or asked < page)
+
+
+def build_json(data: object, status: int = 200) -> Response:
+    """In ASCII, so that lone surrogates pass; numbers that JSON does not have are null."""
+    plain = to_jsonable_python(data, inf_nan_mode="null")
+    return Response(json.dumps(plain, allow_nan=False), status, media_type="application/json", headers=_BY_ACCEPT)
+
+
+def build_link(path: str, **named: object) -> str:
+    """`path` with those of `named` that are given; lists repeat their name."""
+    given = {name: value for name, value in named.items() if value not in (None, "", (), [])}
+    return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
+
+
+def _format_percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _build_query(where: GroupFilter, **more: object) -> str:
     """The filter as a query string with its question mark, for links."""
-    named = {"environment": where.environment, "run": where.run, "outcome": where.outcome, **more}
-    given = {name: value for name, value in named.items() if value is not None}
-    return f"?{urlencode(given, errors='replace')}" if given else ""
+    return build_link("", **{"environment": where.environment, "run": where.run, "outcome": where.outcome} | more)

@@ -96,22 +96,15 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     desk, characters = pages.desk, pages.characters
 
     async def render_missing(request: Request, world: str, bounds: KeyBounds) -> Response:
-        shown = {
-            "kind": "world",
-            "wanted": escape_invisible(world[:100]),
-            "near": suggest(world[:100], [one.name for one in await list_worlds_within(desk, bounds, MAX_WORLDS)]),
-            "path": "/view/worlds",
-            "all": "Show every world.",
-        }
-        return renderer.render_page(request, "missing.html", shown, status=404)
+        near = suggest(world[:100], [one.name for one in await list_worlds_within(desk, bounds, MAX_WORLDS)])
+        return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.", near)
 
     @router.get("")
     async def worlds(request: Request, bounds: CallerBounds, after: Short = "") -> Response:
         page = await list_worlds_within(desk, bounds, PAGE_SIZE, _parse_name(after))
         following = page[-1].name if len(page) == PAGE_SIZE else None
-        return renderer.render_page(
-            request, "worlds.html", {"nodes": build_tree(page), "after": _parse_name(after), "next": following}
-        )
+        shown = {"nodes": build_tree(page), "after": _parse_name(after), "next": following}
+        return renderer.render(request, "worlds.html", shown, {"worlds": page, "next_after": following})
 
     @router.get("/{world}")
     async def one(request: Request, world: str, bounds: CallerBounds, before: Short = "") -> Response:
@@ -120,6 +113,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
             return await render_missing(request, world, bounds)
         place = parse_cursor(before)
         events = await desk.list_events(found.name, PAGE_SIZE, place)
+        books, older = await desk.list_lorebooks(found.name), build_cursor(events, PAGE_SIZE)
         shown = {
             "world": found,
             "asked": RecallForm(),
@@ -127,10 +121,11 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
             "family": find_family(found.name, await list_worlds_within(desk, bounds, MAX_WORLDS)),
             "days": group_by_day(events),
             "before": place,
-            "older": build_cursor(events, PAGE_SIZE),
-            "books": build_books(await desk.list_lorebooks(found.name)),
+            "older": older,
+            "books": build_books(books),
         }
-        return renderer.render_page(request, "world.html", shown)
+        data = {"world": found, "events": events, "next_before": older, "lorebooks": books}
+        return renderer.render(request, "world.html", shown, data)
 
     @router.get("/{world}/why")
     async def why(
@@ -147,7 +142,8 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         asked = RecallForm(escape_invisible(character.strip()), escape_invisible(as_of.strip()), escape_invisible(q))
         answer = await _answer_form(desk, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
-        return renderer.render_page(request, "why.html", shown, answer.status)
+        data = {"world": found, "asked": asked, "answer": answer}
+        return renderer.render(request, "why.html", shown, data, answer.status)
 
     return router
 

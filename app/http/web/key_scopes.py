@@ -44,6 +44,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/atropos
         GET /view/groups/*
         GET /view/judges
+        GET /view/runs
+        GET /view/runs/*
         GET /view/stats
         GET /view/worlds
         GET /view/worlds/*
@@ -131,6 +133,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /tasks/*
         GET /view/atropos
         GET /view/judges
+        GET /view/runs
         GET /view/stats
         GET /view/worlds
         GET /worlds
@@ -145,6 +148,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
     "run": """
         GET /runs/*
         GET /runs/*/health
+        GET /view/runs/*
         POST /runs/*/release
         PUT /runs/*
     """,

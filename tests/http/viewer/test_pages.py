@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from fastapi import FastAPI
+from pydantic import JsonValue
 from starlette.testclient import TestClient
 
 from app.domain.groups import TaskPrompt
@@ -189,6 +190,67 @@ def test_hostile_text_stays_text(client: TestClient) -> None:
     assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"title"}
     assert not re.search("[\x00\x07\u202e\u200b\ud800]", response.text)
     assert "<script>document.title" in "".join(outline.text)
+
+
+def test_hostile_names_and_differences_stay_text() -> None:
+    evil = "</pre><script>document.title = 'mine'</script><img src=x onerror=alert(1)> \u202eevil"
+    metadata: dict[str, JsonValue] = {"character_name": evil, "scene": evil}
+    prompt = TaskPrompt(messages=(Message(role="user", content=evil),), metadata=metadata)
+    rollouts = [(Completion(text=f"{evil} {word}"), Score.exact(correct=word == "one")) for word in ("one", "two")]
+    client = TestClient(viewer_app([group_of(1, "npc_arena", prompt, rollouts)]))
+    response = client.get(f"{path_of(1)}?first=1&second=2")
+    outline = page(response)
+    assert (outline.elements.count("script"), outline.elements.count("img")) == (1, 1)
+    assert [name for _, name, _ in outline.attributes if name.startswith("on")] == []
+    assert "\u202e" not in response.text
+    assert (outline.elements.count("del"), outline.elements.count("ins")) == (2, 2)
+
+
+def test_equal_completions_stand_together() -> None:
+    prompt = TaskPrompt(messages=(Message(role="user", content="?"),))
+    texts = ("yes", "no", "yes", "yes")
+    rollouts = [(Completion(text=text), Score.exact(correct=text == "yes")) for text in texts]
+    outline = page(TestClient(viewer_app([group_of(1, "gsm8k", prompt, rollouts)])).get(path_of(1)))
+    ids = [value for _, name, value in outline.attributes if name == "id" and value.startswith(("completion-", "why-"))]
+    assert ids == ["completion-1", "completion-3", "completion-4", "completion-2", "why-1", "why-2"]
+    assert "sent as 1, 3, 4" in outline.words()
+
+
+def test_traces_of_agents_are_wide(client: TestClient) -> None:
+    wide = [value for _, name, value in page(client.get(path_of(7))).attributes if name == "class" and "cards" in value]
+    narrow = [
+        value for _, name, value in page(client.get(path_of(1))).attributes if name == "class" and "cards" in value
+    ]
+    assert (wide, narrow) == (["cards traces"], ["cards"])
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/", ["groups", "next_before"]),
+        ("/view/stats", ["cost", "rows", "uncounted"]),
+        ("/view/judges", ["judges"]),
+        ("/view/atropos", ["queues"]),
+        (path_of(1), ["compared", "group", "newer", "older", "why"]),
+        (path_of(5), ["compared", "group", "newer", "older", "why"]),
+    ],
+)
+def test_every_page_has_a_twin_in_json(client: TestClient, path: str, names: list[str]) -> None:
+    named = client.get(f"{path}?format=json")
+    asked = client.get(path, headers={"accept": "application/json, text/html;q=0.5"})
+    browser = client.get(path, headers={"accept": "text/html,application/xhtml+xml,application/json;q=0.9"})
+    assert (named.status_code, named.headers["content-type"], named.headers["vary"]) == (
+        200,
+        "application/json",
+        "Accept",
+    )
+    assert (sorted(named.json()), asked.json()) == (names, named.json())
+    assert browser.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_the_twin_of_a_page_that_is_not_there_is_a_problem(client: TestClient) -> None:
+    response = client.get("/view/groups/nope?format=json")
+    assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
 
 
 def test_white_space_of_a_completion_is_kept() -> None:

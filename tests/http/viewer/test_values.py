@@ -10,9 +10,9 @@ from app.domain.groups import Group, TaskPrompt
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.http.viewer.bar_charts import MAX_BARS, Bar, build_bar_chart
 from app.http.viewer.calls import MAX_ARGUMENTS, ArgumentView, ResultView, build_call, build_tools
 from app.http.viewer.cards import PresentedCandidate, build_cards, build_lines, build_readings
+from app.toolkit.bar_charts import MAX_BARS, Bar, build_bar_chart
 from app.toolkit.display import (
     SHOWN_AT_ALL,
     Excerpt,

@@ -1,0 +1,291 @@
+"""Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Annotated, Final, Literal, get_args
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.access import KeyBounds
+from app.domain.errors import GatewayError
+from app.domain.groups import GroupFilter
+from app.domain.health_records import RunHealth
+from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
+from app.domain.run_progress import RunProgress, tell_progress
+from app.domain.runs import Run
+from app.domain.values import Name, utc_now
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.run_curves import (
+    ChartView,
+    MeasuredCurves,
+    SeriesSource,
+    draw,
+    measure_curves,
+)
+from app.http.viewer.run_marks import count_up_groups, list_changes, number_alarms, place_alarms
+from app.http.web.api_keys import CallerBounds
+from app.http.web.lazy_routes import LazyRoute
+from app.ports.runtime import Clock
+from app.ports.views import GroupViews
+from app.service.key_bounds import list_within
+from app.service.run_health import RunHealthService
+from app.service.run_registry import RunRegistry, RunReport
+from app.toolkit.charts import TONES
+from app.toolkit.display import escape_invisible
+
+PAGE_SIZE: Final = 25
+ARRIVALS: Final = 40
+"""Newest groups by whose times a run's state is told."""
+MOST_RUNS: Final = 5
+"""Runs whose curves lie over each other."""
+MOST_CHOICES: Final = 200
+
+Breakdown = Literal["environment", "label", "dataset", "judge"]
+_SERIES: Final[Mapping[Breakdown, Series]] = {
+    "environment": "step",
+    "label": "label",
+    "dataset": "dataset",
+    "judge": "judge",
+}
+_BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
+_NAME: Final = TypeAdapter[str](Name)
+
+Word = Annotated[str, Query(max_length=100)]
+Words = Annotated[list[str], Query(max_length=MOST_RUNS)]
+
+
+@dataclass(frozen=True)
+class RunPages:
+    """Data for the pages."""
+
+    runs: RunRegistry
+    health: RunHealthService
+    views: GroupViews
+    clock: Clock = utc_now
+
+
+@dataclass(frozen=True)
+class RunTotals:
+    """What a run's training groups add up to, in one environment or in all."""
+
+    environment: str
+    groups: int
+    scored: int
+    unscored: int
+    reward: float | None
+    absolute: float | None
+    calibrated: float | None
+    low_signal: float | None
+    gated: float | None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    run: Run
+    progress: RunProgress
+    totals: RunTotals
+    environments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CurveChoice:
+    """What somebody asks to see. `by` is None for one curve."""
+
+    others: tuple[str, ...]
+    environment: str | None
+    by: Breakdown | None
+    chart: str
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """`left_out` are series for which there is no room, `stepless` groups without a policy step."""
+
+    names: tuple[str, ...]
+    measured: tuple[MeasuredCurves, ...]
+    charts: tuple[ChartView, ...]
+    criteria: tuple[ChartView, ...]
+    """Of several environments at once, which mean less."""
+    left_out: int
+    stepless: int
+
+
+def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix="/view/runs", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
+
+    @router.get("")
+    async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
+        listed = pages.runs.list_runs
+        page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
+        rows = await asyncio.gather(*(_load_row(pages, run, bounds) for run in page))
+        following = page[-1].name if len(page) == PAGE_SIZE else None
+        data = {"runs": rows, "next_after": following}
+        return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
+
+    @router.get("/{run}")
+    async def one_run(
+        request: Request,
+        run: str,
+        bounds: CallerBounds,
+        with_: Annotated[Words, Query(alias="with")] = [],  # noqa: B006  # never changed
+        environment: Word = "",
+        by: Word = "",
+        chart: Word = "",
+    ) -> Response:
+        name = parse_run_name(run)
+        report = None if name is None else await _find_report(pages, name)
+        if report is None:
+            return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
+        others = await _find_others(pages, report.run.name, with_, bounds)
+        choice = CurveChoice(others, environment.strip() or None, _parse_breakdown(by), chart)
+        health = await pages.health.get_health(report.run.name)
+        seen = await _load_totals(pages, report.run.name, bounds)
+        progress = await _load_progress(pages, report, bounds)
+        curves = await _build_curves(pages, report.run, choice, health, bounds)
+        shown = {
+            "run": report.run,
+            "report": report,
+            "progress": progress,
+            "totals": seen,
+            "health": health,
+            "curves": curves,
+            "choice": choice,
+            "choices": [each.name for each in await _list_choices(pages, report.run.name, bounds)],
+            "signs": number_alarms(health.alarms),
+            "breakdowns": _BREAKDOWNS,
+        }
+        data = {"report": report, "progress": progress, "totals": seen, "health": health, "curves": curves.measured}
+        return renderer.render(request, "run.html", shown, data)
+
+    return router
+
+
+def parse_run_name(text: str) -> str | None:
+    try:
+        return _NAME.validate_python(text)
+    except ValidationError:
+        return None
+
+
+def _parse_breakdown(text: str) -> Breakdown | None:
+    return next((known for known in _BREAKDOWNS if known == text), None)
+
+
+def _name_run(run: Run) -> str:
+    return run.name
+
+
+async def _find_report(pages: RunPages, name: str) -> RunReport | None:
+    try:
+        return await pages.runs.get_report(name)
+    except GatewayError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+async def _find_others(pages: RunPages, name: str, wanted: Sequence[str], bounds: KeyBounds) -> tuple[str, ...]:
+    """Those that exist and may be seen, each once."""
+    named = [parsed for text in wanted if (parsed := parse_run_name(text.strip())) is not None and parsed != name]
+    allowed = [other for other in dict.fromkeys(named) if bounds.allows_run(other)]
+    found = await asyncio.gather(*(_find_report(pages, other) for other in allowed[: MOST_RUNS - 1]))
+    return tuple(report.run.name for report in found if report is not None)
+
+
+async def _list_choices(pages: RunPages, name: str, bounds: KeyBounds) -> Sequence[Run]:
+    found = await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, MOST_CHOICES, None)
+    return [run for run in found if run.name != name]
+
+
+async def _load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
+    report = await pages.runs.get_report(run.name)
+    totals = await _load_totals(pages, run.name, bounds)
+    environments = tuple(each.environment for each in totals[1:])
+    return RunRow(run, await _load_progress(pages, report, bounds), totals[0], environments)
+
+
+async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
+    where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=ARRIVALS)
+    arrivals: list[datetime] = [group.created_at for group in await pages.views.list_groups(where)]
+    outstanding = sum(each.outstanding for each in report.activity)
+    return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
+
+
+async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
+    """Of all environments together, then of each."""
+    rollups = await _load_rollups(pages, RollupFilter("run", run=run), bounds)
+    whole = merge_measures([rollup.measures for rollup in rollups])
+    each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
+    first = RunTotals("", 0, 0, 0, None, None, None, None, None)
+    return (_build_totals("", Rollup(rollups[0].key, whole)) if rollups else first, *each)
+
+
+def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
+    return RunTotals(
+        environment=environment,
+        groups=rollup.count("groups"),
+        scored=rollup.count("scored"),
+        unscored=rollup.count("unscored"),
+        reward=rollup.mean("reward"),
+        absolute=rollup.mean("absolute"),
+        calibrated=rollup.mean("calibrated"),
+        low_signal=rollup.share("low_signal", "groups"),
+        gated=rollup.share("gated"),
+    )
+
+
+async def _load_rollups(pages: RunPages, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
+    found = await pages.views.list_rollups(where)
+    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
+
+
+async def _build_curves(
+    pages: RunPages, run: Run, choice: CurveChoice, health: RunHealth, bounds: KeyBounds
+) -> RunCurves:
+    series: Series = "step" if choice.by is None else _SERIES[choice.by]
+    names = (run.name, *choice.others)
+    loaded = await asyncio.gather(
+        *(_load_rollups(pages, RollupFilter(series, choice.environment, name), bounds) for name in names)
+    )
+    sources = [
+        source for name, rollups in zip(names, loaded, strict=True) for source in _split_series(name, rollups, choice)
+    ]
+    kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
+    own = await _load_rollups(pages, RollupFilter("step", run=run.name), bounds)
+    found = list(measure_curves([source for source in sources if source in kept]))
+    alarms = place_alarms([rule for rule, _ in found], health.alarms, count_up_groups(own))
+    found = [each for each in found if each[0].name == choice.chart] or found
+    environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
+    apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
+    changes = list(list_changes(own))
+    alone = bool(choice.chart) and len(found) == 1
+    drawn = [draw(rule, measured, [*changes, *alarms.get(rule.name, ())], alone=alone) for rule, measured in found]
+    return RunCurves(
+        names=tuple(escape_invisible(source.name) for source in sources if source in kept),
+        measured=tuple(measured for _, measured in found),
+        charts=tuple(view for view in drawn if view is not None and not (apart and view.is_criterion)),
+        criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
+        left_out=len(sources) - len(kept),
+        stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
+    )
+
+
+def _count_groups(source: SeriesSource) -> int:
+    return sum(rollup.count("groups") for rollup in source.rollups)
+
+
+def _split_series(run: str, rollups: Sequence[Rollup], choice: CurveChoice) -> list[SeriesSource]:
+    if choice.by is None:
+        return [SeriesSource(run, rollups)]
+    split: dict[str, list[Rollup]] = {}
+    for rollup in rollups:
+        name = rollup.key.environment if choice.by == "environment" else rollup.key.label or ""
+        split.setdefault(name, []).append(rollup)
+    return [SeriesSource(f"{run}: {name}" if choice.others else name, some) for name, some in sorted(split.items())]

@@ -1,0 +1,247 @@
+"""How a stored score came about, worked out from the stored judgements by the functions that made it.
+
+What a score keeps is exact, but not how far each judge's order was shrunk, nor which readings count. Whatever is worked
+out here reproduces what is stored, to a millionth; where nothing does, there is no explanation.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import Case, Defect, Judgement, Rubric
+from app.domain.rewards import build_criteria, find_cap
+from app.domain.scores import Score
+from app.judges.aggregation import (
+    CandidateGroup,
+    JudgeView,
+    UsableJudgement,
+    Values,
+    average_values,
+    build_view,
+    to_usable,
+)
+from app.judges.capping_defects import count_reported
+from app.judges.listwise import compute_shares
+from app.judges.panel import average_standings
+from app.judges.ranks import compute_win_rates, rank_by_value, space_as_normal
+from app.judges.reading_arrangements import PlacedReading, arrange_readings, split_by_judge
+from app.judges.reward_models import REWARD_RUBRIC, build_reward_view
+
+_TOLERANCE: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class JudgeShare:
+    """What one judge, or several that share their orders, say of the order. By candidate: `standings` as they were
+    before they were shrunk, `relatives` after."""
+
+    judges: tuple[str, ...]
+    readings: tuple[int, ...]
+    """Places among the judgements."""
+    grades: bool
+    """False for a reward model."""
+    reliability: float
+    standings: Mapping[str, float]
+    relatives: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class DefectReport:
+    """How many of the readings of a candidate report a defect, and what they quote. `counts` when it bounds the
+    reward."""
+
+    code: str
+    reported: int
+    readings: int
+    quotes: tuple[str, ...]
+    counts: bool
+    cap: float | None
+
+
+@dataclass(frozen=True)
+class GroupExplanation:
+    """`values` are the means that criteria were built from, by
+    candidate. `used` are the judgements that make them."""
+
+    shares: tuple[JudgeShare, ...]
+    values: Mapping[str, Values]
+    used: frozenset[int]
+    defects: Mapping[str, tuple[DefectReport, ...]]
+
+
+def explain_group(
+    rubric: Rubric, judgements: Sequence[Judgement], scores: Sequence[Score], texts: Mapping[str, str]
+) -> GroupExplanation | None:
+    """None when nothing reproduces the scores, or when nobody compared anything. `texts` are the completions by
+    candidate, as far as they are kept: quotes are looked for in them."""
+    judged = {
+        score.candidate: score for score in scores if score.candidate and score.outcome == "scored" and score.judges
+    }
+    if not judged:
+        return None
+    group = _build_group(rubric, judgements, judged, texts)
+    readings = list(_list_readings(group, judgements))
+    grading = [reading for reading in readings if not reading.gives_reward]
+    rewards = split_by_judge([reading for reading in readings if reading.gives_reward])
+    for parts in arrange_readings(group, grading, judgements):
+        views = [_view_graders(group, some) for some in parts] + [_view_rewards(group, some) for some in rewards]
+        used = [*parts, *rewards]
+        known = [view for view in views if view is not None]
+        if known and len(known) == len(views) and _reproduces(group, known, judged):
+            return _describe(group, known, used, grading, judged)
+    return None
+
+
+def _build_group(
+    rubric: Rubric, judgements: Sequence[Judgement], judged: Mapping[str, Score], texts: Mapping[str, str]
+) -> CandidateGroup:
+    """Where a text is not kept its quotes stand for it: they were found in it when it was."""
+    quotes: defaultdict[str, list[str]] = defaultdict(list)
+    for verdict in (verdict for judgement in judgements for verdict in judgement.verdicts):
+        quotes[verdict.candidate] += [defect.quote for defect in verdict.defects]
+    ids = {texts.get(name) or "\n".join((name, *quotes[name])): name for name in judged}
+    if len(ids) < len(judged):
+        ids = {"\n".join((name, *quotes[name])): name for name in judged}
+    return CandidateGroup(Case(key="", rubric=rubric, document={}, candidates=()), tuple(sorted(ids)), ids, {}, {})
+
+
+def _list_readings(group: CandidateGroup, judgements: Sequence[Judgement]) -> Iterator[PlacedReading]:
+    by_id = {name: text for text, name in group.ids.items()}
+    for place, judgement in enumerate(judgements):
+        if judgement.purpose != "score" or judgement.error is not None or not set(judgement.order) <= set(by_id):
+            continue
+        part = group.select_texts(by_id[name] for name in judgement.order)
+        usable = to_usable(part, judgement)
+        if usable is not None:
+            yield PlacedReading(place, judgement, part, usable)
+
+
+def _view_graders(group: CandidateGroup, readings: Sequence[PlacedReading]) -> JudgeView | None:
+    parts = _collect_parts(readings)
+    if len(group.texts) == 1:
+        return build_view(group, parts, None)
+    return build_view(group, parts, _compute_standings(group, parts))
+
+
+def _compute_standings(
+    group: CandidateGroup, parts: Sequence[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]
+) -> tuple[float, ...] | None:
+    if all(len(part.texts) == 1 for part, _ in parts):
+        alone = build_view(group, parts, None)
+        return None if alone is None else rank_by_value(alone.absolutes)
+    return compute_win_rates(len(group.texts), compute_shares(group, parts))
+
+
+def _collect_parts(readings: Sequence[PlacedReading]) -> list[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]:
+    parts: dict[tuple[str, ...], tuple[CandidateGroup, list[UsableJudgement]]] = {}
+    for reading in readings:
+        parts.setdefault(reading.part.texts, (reading.part, []))[1].append(reading.usable)
+    return [(part, tuple(usable)) for part, usable in parts.values()]
+
+
+def _view_rewards(group: CandidateGroup, readings: Sequence[PlacedReading]) -> JudgeView | None:
+    verdicts = {reading.part.texts[0]: reading.usable.verdicts[0] for reading in readings}
+    if set(verdicts) != set(group.texts):
+        return None
+    ordered = [verdicts[text] for text in group.texts]
+    return build_reward_view(readings[0].judgement.judge, ordered, [verdict.reward or 0.0 for verdict in ordered])
+
+
+def _reproduces(group: CandidateGroup, views: Sequence[JudgeView], judged: Mapping[str, Score]) -> bool:
+    relatives, values = average_standings(views, len(group.texts)), _average(views)
+    rubric = group.case.rubric if any(view.follows_rubric for view in views) else REWARD_RUBRIC
+    for text, relative, each in zip(group.texts, relatives, values, strict=True):
+        score = judged[group.ids[text]]
+        alone = score.absolute if len(group.texts) == 1 else relative
+        made = [(one.name, one.value, one.weight) for one in build_criteria(rubric, each)]
+        stored = [(one.name, one.value, one.weight) for one in score.criteria]
+        if not _is_close(alone, score.relative) or len(made) != len(stored):
+            return False
+        if not all(
+            one == name and _is_close(value, kept) and _is_close(weight, whole)
+            for (one, value, weight), (name, kept, whole) in zip(made, stored, strict=True)
+        ):
+            return False
+    return True
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _TOLERANCE
+
+
+def _average(views: Sequence[JudgeView]) -> list[Values]:
+    graders = [view for view in views if view.follows_rubric] or views
+    return [average_values(column) for column in zip(*(view.values for view in graders), strict=True)]
+
+
+def _describe(
+    group: CandidateGroup,
+    views: Sequence[JudgeView],
+    used: Sequence[Sequence[PlacedReading]],
+    grading: Sequence[PlacedReading],
+    judged: Mapping[str, Score],
+) -> GroupExplanation:
+    names = [group.ids[text] for text in group.texts]
+    places = frozenset(reading.place for readings in used for reading in readings)
+    return GroupExplanation(
+        shares=tuple(_describe_share(group, view, readings) for view, readings in zip(views, used, strict=True)),
+        values=dict(zip(names, _average(views), strict=True)),
+        used=places,
+        defects={name: _count_defects(group, name, grading, places, judged[name]) for name in names},
+    )
+
+
+def _describe_share(group: CandidateGroup, view: JudgeView, readings: Sequence[PlacedReading]) -> JudgeShare:
+    names = [group.ids[text] for text in group.texts]
+    relatives = view.relative or ()
+    if view.follows_rubric and relatives:
+        standings: Sequence[float] = space_as_normal(_compute_standings(group, _collect_parts(readings)) or ())
+    else:
+        standings = relatives
+    return JudgeShare(
+        judges=tuple(dict.fromkeys(reading.judgement.judge for reading in readings)),
+        readings=tuple(reading.place for reading in readings),
+        grades=view.follows_rubric,
+        reliability=view.reliability,
+        standings=dict(zip(names, standings, strict=False)),
+        relatives=dict(zip(names, relatives, strict=False)),
+    )
+
+
+def _count_defects(
+    group: CandidateGroup, name: str, grading: Sequence[PlacedReading], used: frozenset[int], score: Score
+) -> tuple[DefectReport, ...]:
+    """With a further reading of a divided defect where that is what gives the stored cap."""
+    rubric = group.case.rubric
+    reports = [(reading.place, _list_defects(reading, name)) for reading in grading if name in reading.judgement.order]
+    first = [defects for place, defects in reports if place in used]
+    every = [defects for _, defects in reports]
+    cap = 1.0 if score.cap is None else score.cap
+    counted = first if _is_close(find_cap(rubric, count_reported(first).values()), cap) else every
+    counting = count_reported(counted)
+    if not _is_close(find_cap(rubric, counting.values()), cap):
+        return ()
+    caps = {rule.code: rule.cap for rule in rubric.defects}
+    codes = dict.fromkeys(defect.code for defects in counted for defect in defects)
+    return tuple(
+        DefectReport(
+            code=code,
+            reported=sum(any(defect.code == code for defect in defects) for defects in counted),
+            readings=len(counted),
+            quotes=tuple(
+                dict.fromkeys(
+                    defect.quote for defects in counted for defect in defects if defect.code == code and defect.quote
+                )
+            ),
+            counts=code in counting,
+            cap=caps.get(code),
+        )
+        for code in codes
+    )
+
+
+def _list_defects(reading: PlacedReading, name: str) -> tuple[Defect, ...]:
+    return next(verdict.defects for verdict in reading.usable.verdicts if verdict.candidate == name)

@@ -1,0 +1,289 @@
+"""Charts as coordinates in SVG units, for the templates in `chart_templates`: one set for the viewer and for reports.
+
+They need no script and no inline style: classes take their colours from the palette, and `charts.css` has the rest.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from app.toolkit.display import format_number
+
+CHART_TEMPLATES: Final = Path(__file__).with_name("chart_templates")
+CHART_STYLE: Final = Path(__file__).with_name("charts.css").read_text(encoding="utf-8")
+TONES: Final = 8
+"""How many curves of one chart can be told apart, by colour and by dashes."""
+
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear scale from `low` to `high` over `width` units."""
+
+    low: float
+    high: float
+    width: int = 240
+
+    def at(self, value: float) -> float:
+        """The position of a value, clamped to the scale."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(self.width * min(1.0, max(0.0, share)), 1)
+
+    @property
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """The quarters of the scale with their labels."""
+        digits = 2 if self.high >= 0.1 else 3
+        values = [self.low + quarter * (self.high - self.low) / 4 for quarter in range(5)]
+        return tuple((self.at(value), f"{value:.{digits}f}".replace("-", "−")) for value in values)
+
+
+UNIT: Final = Scale(0.0, 1.0)
+
+
+def find_round_step(span: float, most: int = 4) -> float:
+    """The smallest of 1, 2, 2.5 and 5 times a power of ten that divides `span` into at most `most` parts."""
+    if not span > 0:
+        return 1.0
+    decimal: float = 10.0 ** math.floor(math.log10(span / most))
+    return next((step * decimal for step in _STEPS if step * decimal * most >= span * (1 - 1e-9)), 10 * decimal)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """`value` is null where nothing was measured: the curve is broken there. `low` and `high` bound its band."""
+
+    x: float
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str
+    points: Sequence[CurvePoint]
+    tone: int = 0
+
+
+@dataclass(frozen=True)
+class ChartMark:
+    """A line at `x`, or a stretch up to `until`. `sign` stands at its head, since colours alone do not tell."""
+
+    x: float
+    label: str
+    sign: str = ""
+    kind: Literal["change", "alarm"] = "change"
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class DrawnCurve:
+    """`lines` and `bands` are lists of points as SVG writes them, one for each unbroken piece."""
+
+    name: str
+    tone: int
+    lines: tuple[str, ...]
+    bands: tuple[str, ...]
+    dots: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class DrawnMark:
+    x: float
+    width: float
+    kind: str
+    sign: str
+    label: str
+
+
+@dataclass(frozen=True)
+class HoverColumn:
+    """What is told where somebody points: the values of all curves there."""
+
+    x: float
+    width: float
+    label: str
+
+
+@dataclass(frozen=True)
+class CurveChart:
+    """The plot lies between `left` and `right`, `top` and `bottom`."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    curves: tuple[DrawnCurve, ...]
+    marks: tuple[DrawnMark, ...]
+    hovers: tuple[HoverColumn, ...]
+    summary: str
+    """For those who do not see it."""
+
+
+@dataclass(frozen=True)
+class ChartForm:
+    """How a chart is drawn. `floor` and `ceiling` are values beyond which the vertical scale never goes; it begins at
+    `floor` where `from_floor` says so."""
+
+    floor: float = -math.inf
+    ceiling: float = math.inf
+    from_floor: bool = False
+    least_span: float = 0.0
+    """The vertical scale reaches over at least so much: what never moves is no landscape of noise."""
+    width: int = 380
+    height: int = 190
+    along: str = "step"
+    """What the horizontal scale counts."""
+    format_value: Callable[[float], str] = format_number
+    x_ticks: Sequence[tuple[float, str]] | None = None
+    dots_up_to: int = 40
+    """A curve of more points is a line alone."""
+
+
+_LEFT, _TOP, _BELOW, _RIGHT = 44, 16, 22, 10
+
+
+def draw_curves(curves: Sequence[Curve], form: ChartForm, marks: Sequence[ChartMark] = ()) -> CurveChart | None:
+    """None where no curve has a value."""
+    measured = [point for curve in curves for point in curve.points if point.value is not None]
+    if not measured:
+        return None
+    plot = _Plot.fit(measured, [point.x for curve in curves for point in curve.points], form)
+    drawn = tuple(_draw_curve(curve, plot, form) for curve in curves)
+    return CurveChart(
+        width=form.width,
+        height=form.height,
+        left=_LEFT,
+        right=form.width - _RIGHT,
+        top=_TOP,
+        bottom=form.height - _BELOW,
+        x_ticks=tuple((plot.place_x(x), label) for x, label in form.x_ticks or plot.list_x_ticks()),
+        y_ticks=tuple((plot.place_y(y), form.format_value(y)) for y in plot.list_y_ticks()),
+        curves=drawn,
+        marks=tuple(plot.draw_mark(mark) for mark in marks),
+        hovers=tuple(_list_hovers(curves, plot, form)),
+        summary="; ".join(_summarise(curve, form) for curve in curves),
+    )
+
+
+@dataclass(frozen=True)
+class _Plot:
+    across: Scale
+    up: Scale
+    step: float
+
+    @classmethod
+    def fit(cls, points: Sequence[CurvePoint], places: Sequence[float], form: ChartForm) -> "_Plot":
+        ends = [end for point in points for end in (point.value, point.low, point.high) if end is not None]
+        low, high = max(min(ends), form.floor), min(max(ends), form.ceiling)
+        if form.from_floor:
+            low = form.floor
+        if high - low < max(1e-9, form.least_span):
+            pad = form.least_span - (high - low) or abs(high) * 0.1 or 0.1
+            low, high = max(form.floor, low - (0.0 if form.from_floor else pad / 2)), min(form.ceiling, high + pad)
+        step = find_round_step(high - low)
+        up = Scale(
+            math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, form.height - _BELOW - _TOP
+        )
+        first, last = min(places), max(places)
+        pad = 0.5 if first == last else 0.0
+        return cls(Scale(first - pad, last + pad, form.width - _LEFT - _RIGHT), up, step)
+
+    def place_x(self, x: float) -> float:
+        return round(_LEFT + self.across.at(x), 1)
+
+    def place_y(self, y: float) -> float:
+        return round(_TOP + self.up.width - self.up.at(y), 1)
+
+    def list_y_ticks(self) -> Iterator[float]:
+        for number in range(round((self.up.high - self.up.low) / self.step) + 1):
+            yield self.up.low + number * self.step
+
+    def list_x_ticks(self) -> Iterator[tuple[float, str]]:
+        """Whole numbers alone."""
+        step = max(1.0, math.ceil(find_round_step(self.across.high - self.across.low, 5)))
+        value = math.ceil(self.across.low / step) * step
+        while value <= self.across.high:
+            yield value, f"{value:,.0f}"
+            value += step
+
+    def draw_mark(self, mark: ChartMark) -> DrawnMark:
+        x = self.place_x(mark.x)
+        width = 0.0 if mark.until is None else round(max(2.0, self.place_x(mark.until) - x), 1)
+        return DrawnMark(x, width, mark.kind, mark.sign, mark.label)
+
+
+def _draw_curve(curve: Curve, plot: _Plot, form: ChartForm) -> DrawnCurve:
+    pieces = list(_split_at_gaps(curve.points))
+    lines = tuple(
+        format_points((plot.place_x(x), plot.place_y(y)) for x, y, _, _ in piece) for piece in pieces if len(piece) > 1
+    )
+    bands = tuple(
+        format_points(
+            [
+                *((plot.place_x(x), plot.place_y(high)) for x, _, _, high in piece),
+                *((plot.place_x(x), plot.place_y(low)) for x, _, low, _ in reversed(piece)),
+            ]
+        )
+        for piece in pieces
+        if len(piece) > 1 and any(low < high for _, _, low, high in piece)
+    )
+    told = len(curve.points) <= form.dots_up_to
+    dots = tuple(
+        (plot.place_x(x), plot.place_y(y)) for piece in pieces if told or len(piece) == 1 for x, y, _, _ in piece
+    )
+    return DrawnCurve(curve.name, curve.tone, lines, bands, dots)
+
+
+def _split_at_gaps(points: Sequence[CurvePoint]) -> Iterator[list[tuple[float, float, float, float]]]:
+    piece: list[tuple[float, float, float, float]] = []
+    for point in points:
+        if point.value is None:
+            if piece:
+                yield piece
+            piece = []
+        else:
+            low = point.value if point.low is None else point.low
+            piece.append((point.x, point.value, low, point.value if point.high is None else point.high))
+    if piece:
+        yield piece
+
+
+def _list_hovers(curves: Sequence[Curve], plot: _Plot, form: ChartForm) -> Iterator[HoverColumn]:
+    told: dict[float, list[str]] = {}
+    for curve in curves:
+        for point in curve.points:
+            if point.value is not None:
+                told.setdefault(point.x, []).append(_describe(curve.name if len(curves) > 1 else "", point, form))
+    places = sorted(told)
+    for number, x in enumerate(places):
+        at = plot.place_x(x)
+        before = plot.place_x(places[number - 1]) if number else at - 8.0
+        after = plot.place_x(places[number + 1]) if number + 1 < len(places) else at + 8.0
+        begin, end = (before + at) / 2, (at + after) / 2
+        yield HoverColumn(round(begin, 1), round(end - begin, 1), "\n".join([f"{form.along} {x:,.6g}", *told[x]]))
+
+
+def _describe(name: str, point: CurvePoint, form: ChartForm) -> str:
+    said = form.format_value
+    band = "" if point.low is None or point.high is None else f" ({said(point.low)} to {said(point.high)})"
+    return f"{name + ': ' if name else ''}{said(point.value or 0.0)}{band}"
+
+
+def _summarise(curve: Curve, form: ChartForm) -> str:
+    known = [(point.x, point.value) for point in curve.points if point.value is not None]
+    if not known:
+        return f"{curve.name}: no value"
+    (first, begin), (last, end) = known[0], known[-1]
+    return f"{curve.name}: from {form.format_value(begin)} at {first:,.6g} to {form.format_value(end)} at {last:,.6g}"
+
+
+def format_points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)

@@ -1,0 +1,195 @@
+"""Pages of runs, over the whole service: states, curves, alarms, changes of pins, several runs at once."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.domain.rollups import Rollup, RollupKey, add_up
+from app.http.viewer.run_curves import MOST_POINTS, SeriesSource, estimate_noise, measure_curves
+from app.http.viewer.run_marks import list_changes
+from app.store.store import Store
+from tests.support.databases import MIGRATIONS
+from tests.support.outline import Outline
+from tests.support.playground import World, gateway, panels
+from tests.support.store_cases import alarm
+
+Scene = Callable[[httpx.AsyncClient, Store, World], Awaitable[None]]
+EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+
+    async def act() -> None:
+        world = World()
+        async with gateway(world, path, panels(world.judge)) as client:
+            store = Store.open(f"sqlite:///{path}", MIGRATIONS)
+            try:
+                await scene(client, store, world)
+            finally:
+                await store.close()
+
+    asyncio.run(act())
+
+
+async def train(client: httpx.AsyncClient, run: str, said: Sequence[tuple[str, str]], environment: str = "toy") -> None:
+    """One group for each step, of two completions."""
+    for step, texts in enumerate(said):
+        asked = {"run": run, "batch_size": 1, "policy": {"step": step}}
+        task = (await client.post(f"/envs/{environment}/next-batch", json=asked)).json()["tasks"][0]
+        group = {**{name: task[name] for name in ("task_id", "lease_id")}, "completions": [{"text": t} for t in texts]}
+        body = {"run": run, "groups": [group], "policy": {"model": "m", "step": step}}
+        assert (await client.post(f"/envs/{environment}/score", json=body)).status_code == 200
+
+
+async def look(client: httpx.AsyncClient, path: str) -> Outline:
+    response = await client.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    outline = Outline(response.text)
+    assert outline.open == []
+    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
+    return outline
+
+
+def find_curve(data: dict[str, Any], name: str) -> list[tuple[str, list[tuple[int, float]]]]:
+    (found,) = [each for each in data["curves"] if each["name"] == name]
+    return [
+        (curve["name"], [(point["step"], round(point["value"], 3)) for point in curve["points"]])
+        for curve in found["curves"]
+    ]
+
+
+STEPS = [("0.1", "0.3"), ("0.2", "0.6"), ("0.9", "0.7")]
+
+
+def test_a_run_shows_its_curves_and_their_numbers(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "a", STEPS)
+        page = await look(client, "/view/runs/a")
+        data = (await client.get("/view/runs/a?format=json")).json()
+        same = (await client.get("/view/runs/a", headers={"accept": "application/json"})).json()
+        titles = re.findall(r"(Reward|Without a score|Gated: reward 0|Length in characters|Lag in steps)", page.words())
+        assert titles[:5] == ["Reward", "Without a score", "Gated: reward 0", "Length in characters", "Lag in steps"]
+        assert find_curve(data, "reward") == [("a", [(0, 0.2), (1, 0.4), (2, 0.8)])]
+        assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
+        assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
+        assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_several_runs_and_parts_lie_over_each_other(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "a", STEPS)
+        await train(client, "a", STEPS[:1], "arena")
+        await train(client, "b", STEPS[:2])
+        data = (await client.get("/view/runs/a?with=b&with=nobody&with=a&environment=toy&format=json")).json()
+        assert find_curve(data, "reward") == [
+            ("a", [(0, 0.2), (1, 0.4), (2, 0.8)]),
+            ("b", [(0, 0.2), (1, 0.4)]),
+        ]
+        parts = (await client.get("/view/runs/a?by=environment&format=json")).json()
+        assert [name for name, _ in find_curve(parts, "reward")] == ["arena", "toy"]
+        both = (await client.get("/view/runs/a?by=environment&with=b&format=json")).json()
+        assert [name for name, _ in find_curve(both, "reward")] == ["a: arena", "a: toy", "b: toy"]
+        page = await look(client, "/view/runs/a?with=b&chart=reward")
+        assert [link for link in page.links() if "chart=" in link or "with=" in link] != []
+        assert page.elements.count("figure") == 1
+        listed = (await client.get("/view/runs?format=json")).json()
+        assert [(row["run"]["name"], row["environments"]) for row in listed["runs"]] == [
+            ("a", ["arena", "toy"]),
+            ("b", ["toy"]),
+        ]
+        assert {"/view/runs/a", "/view/runs/b"} <= set((await look(client, "/view/runs")).links())
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_alarms_stand_in_the_curve_that_they_are_about(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "a", STEPS)
+        raised = alarm().model_copy(update={"series": "length", "since_group": 2, "noticed_group": 3, "evidence": EVIL})
+        await store.run_health.add_alarm("a", raised, None)
+        page = await look(client, "/view/runs/a")
+        assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
+        assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
+        rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
+        assert rects.count("stretch alarm") == 1
+
+    play(tmp_path, migrated_file, scene)
+
+
+@pytest.mark.parametrize(
+    ("later", "state"), [(1, "training"), (3, "stalled"), (61, "finished")], ids=["now", "soon", "much later"]
+)
+def test_a_run_that_is_silent_is_stalled_and_then_over(
+    tmp_path: Path, migrated_file: Path, later: int, state: str
+) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "a", STEPS)
+        world.moment += timedelta(minutes=later)
+        assert state in (await look(client, "/view/runs")).words()
+        assert (await client.get("/view/runs/a?format=json")).json()["progress"]["state"] == state
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_a_run_that_is_not_there_is_a_page_and_a_problem(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        for name in ("nobody", "%3Cscript%3E", "a" * 300):
+            page, twin = [await client.get(f"/view/runs/{name}{query}") for query in ("", "?format=json")]
+            assert (page.status_code, "There is no such run" in page.text, "<script>" in page.text) == (
+                404,
+                True,
+                False,
+            )
+            assert (twin.status_code, twin.headers["content-type"]) == (404, "application/problem+json")
+        empty = await look(client, "/view/runs")
+        assert "No run yet." in empty.words()
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_the_page_of_a_judged_group_says_how_its_rewards_came_about(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "a", [("0.9", "0.4")], "arena")
+        group_id = (await client.get("/?format=json")).json()["groups"][0]["group_id"]
+        why = (await client.get(f"/view/groups/{group_id}?format=json")).json()["why"]
+        page = await look(client, f"/view/groups/{group_id}?first=1&second=2")
+        assert (why["is_known"], [one["how_relative"] for one in why["sums"]]) == (True, ["shrunk", "shrunk"])
+        assert "Standing in the group" in page.words()
+        assert (page.elements.count("del"), page.elements.count("ins")) == (2, 2)
+
+    play(tmp_path, migrated_file, scene)
+
+
+def rollup(step: int | None, values: Sequence[float] = (), **more: int) -> Rollup:
+    key = RollupKey("step", "toy", "a", "train", step)
+    return Rollup(key, {**({"reward": add_up(values)} if values else {}), "rollouts": 2, "scored": 2, **more})
+
+
+def test_long_runs_are_taken_together_and_stepless_groups_left_out() -> None:
+    rollups = [rollup(None, (1.0,)), *(rollup(step, (step / 1000,)) for step in range(1000))]
+    (reward,) = [one for rule, one in measure_curves([SeriesSource("a", rollups)]) if rule.name == "reward"]
+    points = reward.curves[0].points
+    assert (len(points), points[0].step, points[0].last, points[-1].last) == (MOST_POINTS, 0, 9, 999)
+    assert points[0].value == pytest.approx(0.0045)
+
+
+def test_noise_is_what_neighbours_differ_by_and_a_trend_is_none() -> None:
+    assert estimate_noise([(0.5, 4), (0.5, 4), (0.5, 4)]) == 0.0
+    assert estimate_noise([(0.0, 8), (0.1, 8), (0.0, 8), (0.1, 8)]) == pytest.approx(0.2)
+    assert estimate_noise([(0.2, 8), (0.3, 8)]) == 0.0
+
+
+def test_changes_of_pins_are_lines() -> None:
+    changed = {"group_flag:scoring_changed": 1}
+    rollups = [rollup(step, (0.5,), **(changed if step in (3, 4) else {})) for step in range(7)]
+    assert [(mark.x, mark.sign) for mark in list_changes(rollups)] == [(3, "≠"), (5, "=")]

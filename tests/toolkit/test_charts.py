@@ -1,0 +1,54 @@
+"""Charts as coordinates: scales that fit, gaps that stay gaps, what is told where somebody points."""
+
+import pytest
+
+from app.toolkit.charts import ChartForm, ChartMark, Curve, CurvePoint, draw_curves, find_round_step
+
+FORM = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, width=154, height=138)
+"""A plot of 100 by 100 units, from (44, 16)."""
+
+
+@pytest.mark.parametrize(("span", "step"), [(1.0, 0.25), (7.0, 2.0), (0.03, 0.01), (1200.0, 500.0), (0.0, 1.0)])
+def test_scales_have_round_steps(span: float, step: float) -> None:
+    assert find_round_step(span) == pytest.approx(step)
+
+
+def test_a_curve_lies_where_its_values_are() -> None:
+    points = [CurvePoint(0, 0.0), CurvePoint(1, 0.5, 0.25, 0.75), CurvePoint(2, 1.0)]
+    chart = draw_curves([Curve("a", points)], FORM)
+    assert chart is not None
+    (curve,) = chart.curves
+    assert (curve.lines, curve.bands, curve.dots) == (
+        ("44,116 94,66 144,16",),
+        ("44,116 94,41 144,16 144,16 94,91 44,116",),
+        ((44.0, 116.0), (94.0, 66.0), (144.0, 16.0)),
+    )
+    assert chart.x_ticks == ((44.0, "0"), (94.0, "1"), (144.0, "2"))
+    assert [label for _, label in chart.y_ticks] == ["0.000", "0.250", "0.500", "0.750", "1.000"]
+    assert [hover.label for hover in chart.hovers][1] == "step 1\n0.500 (0.250 to 0.750)"
+    assert chart.summary == "a: from 0.000 at 0 to 1.000 at 2"
+
+
+def test_what_was_not_measured_is_a_gap() -> None:
+    points = [CurvePoint(step, None if step == 2 else 0.5) for step in range(5)]
+    chart = draw_curves([Curve("a", points)], FORM)
+    assert chart is not None
+    assert chart.curves[0].lines == ("44,32.7 69,32.7", "119,32.7 144,32.7")
+    assert draw_curves([Curve("a", [CurvePoint(0, None)])], FORM) is None
+
+
+def test_a_single_point_and_a_constant_are_drawn() -> None:
+    for points in ([CurvePoint(7, 0.0)], [CurvePoint(7, 0.0), CurvePoint(8, 0.0)]):
+        chart = draw_curves([Curve("a", points)], ChartForm(floor=0.0, from_floor=True, least_span=1.0))
+        assert chart is not None
+        assert (len(chart.curves[0].dots), chart.y_ticks[-1][1]) == (len(points), "1.000")
+
+
+def test_marks_are_lines_or_stretches() -> None:
+    marks = [ChartMark(1, "new judge", "≠"), ChartMark(0, "length", "A1", "alarm", 1)]
+    chart = draw_curves([Curve("a", [CurvePoint(0, 0.0), CurvePoint(2, 1.0)])], FORM, marks)
+    assert chart is not None
+    assert [(mark.x, mark.width, mark.kind, mark.sign) for mark in chart.marks] == [
+        (94.0, 0.0, "change", "≠"),
+        (44.0, 50.0, "alarm", "A1"),
+    ]
