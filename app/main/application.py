@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI
 
 from app.characters.views import CharacterCard, build_character_cards
-from app.domain.access import compute_key_digest, generate_key
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -56,7 +54,14 @@ from app.http.web.key_scopes import guard_routes
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import collect_reports
-from app.main.components import build_alarm_sink, build_panels, build_retriever, build_tracer, find_shadow_judges
+from app.main.components import (
+    build_alarm_sink,
+    build_panels,
+    build_retriever,
+    build_tracer,
+    create_key_ring,
+    find_shadow_judges,
+)
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
@@ -90,25 +95,6 @@ DESCRIPTION = """Reinforcement-learning environments over HTTP: tasks out, score
 
 Each environment has a group below with examples that run as they are. Open a group to see its routes; the box above
 the groups finds one by its name. `/` shows in a browser what is kept."""
-
-
-def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
-    """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
-    `anonymous`; one that was made here is announced once, then only its digest is known."""
-    known = store.keys.load_blocking()
-    if settings.api_key is not None:
-        digests = (compute_key_digest(settings.api_key.get_secret_value()),)
-        return KeyRing(digests, False, store.keys, known=known)
-    if settings.anonymous:
-        return KeyRing([], anonymous=True)
-    if is_loopback(settings.host):
-        return KeyRing([], True, store.keys, known=known)
-    if not known.generated and not known.named:
-        key = generate_key()
-        store.keys.add(compute_key_digest(key))
-        announce(key)
-        known = replace(known, generated=(compute_key_digest(key),))
-    return KeyRing(known.generated, False, store.keys, known=known, owner="generated")
 
 
 def prepare_store(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -1,15 +1,19 @@
-"""What the settings name, made: judges, and what is asked for the passages of a prompt."""
+"""What the settings name, made: judges, what is asked for the passages of a prompt, and who may call."""
 
 import importlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import SecretStr
 
+from app.domain.access import compute_key_digest, generate_key
 from app.domain.budgets import BudgetConfig
 from app.domain.model_names import find_same_model
 from app.domain.runs import ScoringOptions
+from app.http.web.api_keys import KeyRing
+from app.http.web.browser_protection import is_loopback
 from app.inference.chat_template import ChatTemplate
 from app.inference.credentials import KeyFile, clean_key
 from app.judges.budget import TokenPrices
@@ -26,6 +30,7 @@ from app.ports.tracing import Tracer
 from app.rag.remote.contract import AnswerBounds
 from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
+from app.store.store import Store
 from app.telemetry.alarm_webhook import AlarmWebhook
 
 log = logging.getLogger(__name__)
@@ -194,3 +199,22 @@ def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
         allow_private=remote.allow_private,
         max_concurrency=remote.max_concurrency,
     )
+
+
+def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
+    """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
+    `anonymous`; one that was made here is announced once, then only its digest is known."""
+    known = store.keys.load_blocking()
+    if settings.api_key is not None:
+        digests = (compute_key_digest(settings.api_key.get_secret_value()),)
+        return KeyRing(digests, False, store.keys, known=known)
+    if settings.anonymous:
+        return KeyRing([], anonymous=True)
+    if is_loopback(settings.host):
+        return KeyRing([], True, store.keys, known=known)
+    if not known.generated and not known.named:
+        key = generate_key()
+        store.keys.add(compute_key_digest(key))
+        announce(key)
+        known = replace(known, generated=(compute_key_digest(key),))
+    return KeyRing(known.generated, False, store.keys, known=known, owner="generated")

@@ -17,7 +17,7 @@ MOST_ITEMS: Final = 256
 
 
 @dataclass(frozen=True)
-class _Waiting(Generic[ItemT, ResultT]):
+class _BatchedItem(Generic[ItemT, ResultT]):
     item: ItemT
     result: asyncio.Future[ResultT]
     origin: SpanOrigin | None
@@ -31,14 +31,14 @@ class BatchedCalls(Generic[ItemT, ResultT]):
     ) -> None:
         self._call = call
         self._most = most_items
-        self._waiting: list[_Waiting[ItemT, ResultT]] = []
+        self._waiting: list[_BatchedItem[ItemT, ResultT]] = []
         self._is_calling = False
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, item: ItemT) -> ResultT:
         """The item's result. If a call fails, each of its items has one of its own."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting[ItemT, ResultT](item, loop.create_future(), find_origin())
+        waiting = _BatchedItem[ItemT, ResultT](item, loop.create_future(), find_origin())
         self._waiting.append(waiting)
         if not self._is_calling:
             self._is_calling = True
@@ -53,7 +53,7 @@ class BatchedCalls(Generic[ItemT, ResultT]):
             self._task = asyncio.get_running_loop().create_task(self._call_batch(batch), context=context)
             self._task.add_done_callback(self._call_next)
 
-    async def _call_batch(self, batch: Sequence["_Waiting[ItemT, ResultT]"]) -> None:
+    async def _call_batch(self, batch: Sequence["_BatchedItem[ItemT, ResultT]"]) -> None:
         try:
             results = await self._call([one.item for one in batch])
         except Exception as error:
@@ -76,7 +76,9 @@ def split_by_size(results: Sequence[ResultT], asked: Sequence[Sequence[object]])
     return [list(islice(left, len(items))) for items in asked]
 
 
-def _settle(batch: Sequence[_Waiting[ItemT, ResultT]], tell: Callable[[int, asyncio.Future[ResultT]], object]) -> None:
+def _settle(
+    batch: Sequence[_BatchedItem[ItemT, ResultT]], tell: Callable[[int, asyncio.Future[ResultT]], object]
+) -> None:
     for position, one in enumerate(batch):
         if not one.result.done():
             tell(position, one.result)

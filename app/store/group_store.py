@@ -1,57 +1,34 @@
 """The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
 import asyncio
-import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, exists, literal_column, select, union_all, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, exists, literal_column, select, union_all
 
-from app.domain.errors import Gone, InvalidRequest, NotFound
-from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement
-from app.domain.retention import describe_pruned
-from app.domain.rewards import combine_outcomes
-from app.domain.rollups import CountedGroup, count_readings
+from app.domain.groups import Group
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups
 from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
 from app.store.group_rows import (
     NOTHING_ENCODED,
     EncodedTexts,
-    build_criterion_rows,
-    build_group_row,
-    build_judgement_rows,
-    build_rollout_row,
-    build_score_columns,
-    encode_head,
     have_long_texts,
     load_groups,
-    summarise_scores,
 )
-from app.store.judge_tables import judgements
-from app.store.lease_tables import leases
+from app.store.group_writes import add_groups, compare_key, find_pruned, finish_groups, mask_group
 from app.store.part_tables import parts
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
-from app.store.rollups import load_readings, note_group
-from app.store.rows import filter_storable, insert_new_returning, insert_rows
-from app.store.run_costs import record_costs
-from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
+from app.store.rows import filter_storable
+from app.store.tables import groups
 
 _CLAIMED = exists().where(
     parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
 )
 """It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
-
-_UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
-_UPDATE_ROLLOUT: Final = update(rollouts).where(
-    rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
-)
 
 
 @dataclass(frozen=True)
@@ -121,13 +98,13 @@ class SqlGroupStore(GroupStore):
         def finish_all_groups(connection: Connection) -> list[list[Group]]:
             every = list(chain(*groups))
             if len({item.group.group_id for item in every}) < len(every):
-                return [_finish_groups(connection, self._database, items, encoded) for items in groups]
-            return split_by_size(_finish_groups(connection, self._database, every, encoded), groups)
+                return [finish_groups(connection, self._database, items, encoded) for items in groups]
+            return split_by_size(finish_groups(connection, self._database, every, encoded), groups)
 
         return await self._database.write(finish_all_groups, "groups")
 
     async def mask(self, group_id: str) -> Group:
-        return await self._database.write(lambda connection: _mask_group(connection, group_id), "groups")
+        return await self._database.write(lambda connection: mask_group(connection, group_id), "groups")
 
     async def list_unfinished(self, limit: int) -> list[Group]:
         # The second term names the partial index.
@@ -137,7 +114,7 @@ class SqlGroupStore(GroupStore):
         return await self._database.read(lambda connection: load_groups(connection, pending, limit))
 
     async def check_key(self, key: IdempotencyKey) -> None:
-        await self._database.read(lambda connection: _compare_key(connection, key))
+        await self._database.read(lambda connection: compare_key(connection, key))
 
 
 async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
@@ -149,9 +126,6 @@ def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGro
     return KnownGroups(stored, find_pruned(connection, [one for one in group_ids if one not in stored]))
 
 
-_SELECT_PRUNED: Final = PreparedStatement(
-    lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
-)
 _SELECT_KNOWN: Final = PreparedStatement(
     lambda postgres: union_all(
         select(groups.c.group_id).where(is_among(groups.c.group_id, "given", postgres)),
@@ -164,241 +138,3 @@ def _find_known_ids(connection: Connection, asked: Sequence[Sequence[str]]) -> l
     """Of each list those of groups that are stored, or were once."""
     known = set(_SELECT_KNOWN.run(connection, given=list(chain(*asked))).scalars())
     return [[group_id for group_id in group_ids if group_id in known] for group_ids in asked]
-
-
-def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
-    if not group_ids:
-        return frozenset()
-    return frozenset(_SELECT_PRUNED.run(connection, given=list(group_ids)).scalars())
-
-
-def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
-    """Gone when one of them was pruned."""
-    if gone := find_pruned(connection, group_ids):
-        raise Gone(describe_pruned(min(gone)))
-
-
-def add_groups(
-    connection: Connection,
-    database: Database,
-    items: Sequence[GroupToStore],
-    key: IdempotencyKey | None,
-    encoded: EncodedTexts = NOTHING_ENCODED,
-) -> list[Group]:
-    if key is not None:
-        _claim_key(connection, database, key)
-    if not items:
-        return []
-    require_unpruned(connection, {item.group.group_id for item in items})
-    answered = _find_answered_leases(connection, database, [item.group for item in items])
-    arriving = [_flag_late(item.group, answered) for item in items]
-    inserted = _insert_groups(connection, arriving)
-    new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
-    judged = {item.group.group_id: item.judgements for item in reversed(items)}
-    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
-    made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
-    insert_judgements(connection, database, made, encoded=encoded)
-    for group_id, group in new.items():
-        note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
-    _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
-    release_leases(connection, new.values())
-    known = [group.group_id for group in arriving if group.group_id not in new]
-    if known:
-        new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(known))}
-    return [new[group.group_id] for group in arriving]
-
-
-def _flag_late(group: Group, answered: Mapping[str, str]) -> Group:
-    if group.lease_id is None or group.group_id in answered or "late" in group.flags:
-        return group
-    return group.model_copy(update={"flags": (*group.flags, "late")})
-
-
-def _find_answered_leases(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, str]:
-    """The live lease that each group answers, by group id."""
-    claimed = filter_storable(group.lease_id for group in arriving if group.lease_id is not None)
-    if not claimed:
-        return {}
-    same_task = [leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index")]
-    statement = (
-        select(leases.c.lease_id, leases.c.run, tasks.c.task_id)
-        .join_from(leases, tasks, and_(*same_task))
-        .where(
-            leases.c.lease_id.in_(claimed),
-            leases.c.state == "live",
-            leases.c.expires_at > database.read_lease_clock(connection),
-            tasks.c.task_id.in_({group.task_id for group in arriving}),
-        )
-        .order_by(leases.c.lease_id)
-        .with_for_update(of=leases)
-    )
-    free = {tuple(row) for row in connection.execute(statement)}
-    answered: dict[str, str] = {}
-    for group in arriving:
-        claim = (group.lease_id, group.run, group.task_id)
-        if group.lease_id is not None and claim in free:
-            free.discard(claim)
-            answered[group.group_id] = group.lease_id
-    return answered
-
-
-def _complete_leases(connection: Connection, answered: Mapping[str, str]) -> None:
-    if answered:
-        connection.execute(
-            update(leases)
-            .where(leases.c.lease_id == bindparam("answered"))
-            .values(state="done", group_id=bindparam("answer")),
-            [{"answered": lease_id, "answer": group_id} for lease_id, group_id in answered.items()],
-        )
-
-
-_INSERTED: Final = ("group_id", "sequence")
-
-
-def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[str, int]:
-    """Inserts new groups and returns their sequences by id."""
-    try:
-        return dict(insert_new_returning(connection, groups, list(map(build_group_row, arriving)), _INSERTED))
-    except IntegrityError as error:
-        raise NotFound("the group's task is not stored", field="task_id") from error
-
-
-def _insert_rollouts(
-    connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
-) -> None:
-    numbered = [
-        (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
-    ]
-    # Equal completions of a group share their score.
-    distinct = {id(rollout.score): rollout.score for _, _, rollout in numbered}
-    columns = {key: build_score_columns(score) for key, score in distinct.items()}
-    rows = [build_rollout_row(*one, columns[id(one[2].score)], encoded) for one in numbered]
-    insert_rows(connection, rollouts, rows)
-    criteria = [
-        row
-        for sequence, position, rollout in numbered
-        for row in build_criterion_rows(sequence, position, rollout.score)
-    ]
-    insert_rows(connection, scores, criteria)
-
-
-def insert_judgements(
-    connection: Connection,
-    database: Database,
-    made: Sequence[tuple[int, Judgement]],
-    scoring_sequence: int | None = None,
-    encoded: EncodedTexts = NOTHING_ENCODED,
-) -> None:
-    """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
-    if not made:
-        return
-    stamp = database.read_clock()
-    record_costs(connection, database, made, stamp)
-    rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
-    if rows.prompts:
-        connection.execute(database.insert_new(prompts), rows.prompts)
-    insert_rows(connection, judgements, rows.judgements)
-
-
-def _finish_groups(
-    connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
-) -> list[Group]:
-    given = {item.group.group_id: item for item in items}
-    statement = (
-        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
-        .where(groups.c.group_id.in_(given))
-        .order_by(groups.c.sequence)
-        .with_for_update()
-    )
-    rows = connection.execute(statement).mappings().all()
-    sequences = {row["group_id"]: row["sequence"] for row in rows}
-    if unknown := given.keys() - sequences.keys():
-        raise NotFound(f"there is no group {min(unknown)}")
-    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
-    finished = {group_id: _merge_scores(stored[group_id], given[group_id].group) for group_id in sequences}
-    _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
-    made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
-    readings = load_readings(connection, sequences.values())
-    insert_judgements(connection, database, made, encoded=encoded)
-    for row in rows:
-        if row["counted"] == 1:
-            group_id, sequence = row["group_id"], row["sequence"]
-            before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, ()))
-            after = count_readings(
-                replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
-            )
-            note_group(connection, before, after)
-    release_leases(connection, finished.values())
-    return [finished[item.group.group_id] for item in items]
-
-
-def _mask_group(connection: Connection, group_id: str) -> Group:
-    here = groups.c.group_id == group_id
-    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
-    if sequence is None:
-        raise NotFound(f"there is no group {group_id}")
-    (stored,) = load_groups(connection, here)
-    if stored.outcome != "unscored" or stored.is_masked:
-        return stored
-    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
-    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
-    return masked
-
-
-def _merge_scores(stored: Group, given: Group) -> Group:
-    """`stored`, with the given scores for rollouts that had none, unless it is masked."""
-    if stored.is_masked:
-        return stored
-    scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
-    members = tuple(
-        rollout
-        if rollout.score.is_final or rollout.rollout_id not in scores_given
-        else rollout.model_copy(update={"score": scores_given[rollout.rollout_id]})
-        for rollout in stored.rollouts
-    )
-    flags = tuple(dict.fromkeys((*stored.flags, *given.flags)))
-    outcome = combine_outcomes(member.score for member in members)
-    return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
-
-
-def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, Group]]) -> None:
-    """Of each group its sequence, what it was and what it is now."""
-    changed = [
-        (sequence, position, rollout)
-        for sequence, before, after in changes
-        for position, rollout in enumerate(after.rollouts)
-        if rollout is not before.rollouts[position]
-    ]
-    if changed:
-        rows = [
-            {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
-        ]
-        connection.execute(_UPDATE_ROLLOUT, rows)
-    insert_rows(connection, scores, [row for one in changed for row in build_criterion_rows(*one[:2], one[2].score)])
-    heads = [
-        {
-            "of": sequence,
-            "outcome": after.outcome,
-            "head": encode_head(after),
-            "stale": int("stale" in after.flags),
-            **summarise_scores(after.scores),
-        }
-        for sequence, _, after in changes
-    ]
-    connection.execute(_UPDATE_GROUP, heads)
-
-
-def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:
-    row = {"key_digest": _compute_key_digest(key), "body_digest": key.body_digest, "created_at": database.read_clock()}
-    connection.execute(database.insert_new(idempotency_keys), row)
-    _compare_key(connection, key)
-
-
-def _compare_key(connection: Connection, key: IdempotencyKey) -> None:
-    statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _compute_key_digest(key))
-    if connection.execute(statement).scalar() not in {None, key.body_digest}:
-        raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
-
-
-def _compute_key_digest(key: IdempotencyKey) -> str:
-    return hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).hexdigest()

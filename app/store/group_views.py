@@ -14,7 +14,7 @@ from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.views import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
-from app.store.group_store import require_unpruned
+from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups

@@ -15,7 +15,7 @@ from app.domain.tasks import Completion
 from app.ports.store import GroupToStore
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
-from app.store.group_store import add_groups, require_unpruned
+from app.store.group_writes import add_groups, require_unpruned
 from app.store.part_tables import part_members, parts
 from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros
 from app.store.tables import groups
