@@ -86,7 +86,13 @@ def build_rows(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
         figures = (score.absolute, ranks[place], spaced[place], score.relative)
         mixed = combine(1.0, score.absolute, score.relative, 0.5)
         cap = "" if score.cap is None else f"{score.cap:.1f}"
-        yield letter, f"{score.gate:.0f}", *(f"{figure:.3f}" for figure in (*figures, mixed)), cap, f"{score.reward:.3f}"
+        yield (
+            letter,
+            f"{score.gate:.0f}",
+            *(f"{figure:.3f}" for figure in (*figures, mixed)),
+            cap,
+            f"{score.reward:.3f}",
+        )
     yield "D", f"{scores[3].gate:.0f}", "", "", "", "", "", "", f"{scores[3].reward:.3f}"
 
 
