@@ -19,8 +19,8 @@ from app.ports.judges import Judge, Panels
 from app.settings import Settings
 
 ANSWER_TOKENS: Final[Mapping[VerdictForm, int]] = {"long": 145, "short": 65}
-"""Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judging.md`, *What a reading
-takes*."""
+"""Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
+reading takes*."""
 BYTES_PER_TOKEN: Final = 4
 
 JudgeGroup = Callable[[Panels], Awaitable[object]]

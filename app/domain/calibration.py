@@ -39,7 +39,7 @@ CalibrationGap = Literal[
     "flat_line",
     "internal",
 ]
-"""Why a rollout of a drawn group has no calibrated value. See `docs/judging.md`."""
+"""Why a rollout of a drawn group has no calibrated value. See `docs/calibration.md`."""
 
 
 class ReferencePlan(Frozen):

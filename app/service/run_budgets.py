@@ -28,7 +28,7 @@ MOST_NEIGHBOURS: Final = 4
 
 
 UNKNOWN_TASK_TOKENS: Final = 5000
-"""A rubric and a character sheet: the median of the shipped sheets is 4,524 (docs/judging.md)."""
+"""A rubric and a character sheet: the median of the shipped sheets is 4,524 (docs/judge_reference.md)."""
 UNKNOWN_REPLY_TOKENS: Final = 500
 
 

@@ -1,4 +1,4 @@
-"""What docs/judging.md tells people to type works as it stands there, and its tables are complete."""
+"""What docs/judging.md and its reference tell people to type works, and their tables are complete."""
 
 import json
 import re
@@ -20,7 +20,8 @@ from tests.support.chat_server import serving as judge_serving
 from tests.support.preferring import preferring
 from tests.support.serving import ROOT, serving
 
-PAGE = (ROOT / "docs" / "judging.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "docs" / name for name in ("judging.md", "judge_reference.md")]
+PAGE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 SHOWN = "http://127.0.0.1:8000"
 
 
@@ -108,10 +109,10 @@ def test_shown_commands_are_ours(shown: str) -> None:
 
 def test_commands_are_shown() -> None:
     assert [command.split()[1:3] for command in shown_commands()] == [
-        ["runs", "estimate"],
         ["judges", "list"],
         ["judges", "check"],
         ["judges", "bench"],
         ["judges", "bench"],
+        ["runs", "estimate"],
         ["rescore", "--run"],
     ]

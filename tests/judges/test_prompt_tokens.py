@@ -1,4 +1,4 @@
-"""What a reading of 8 replies of NPC Arena takes, counted by a real tokenizer; docs/judging.md states the figures."""
+"""What a reading of 8 replies of NPC Arena takes, counted by a real tokenizer, as docs/judge_reference.md states."""
 
 import re
 import statistics
@@ -18,7 +18,7 @@ from tests.support.arena_readings import (
 )
 from tests.support.serving import ROOT
 
-PAGE = (ROOT / "docs" / "judging.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "judge_reference.md").read_text(encoding="utf-8")
 TERSE = "hob_tarrant-barge"
 """The scene of the shortest sheet, whose reading took 5,726 tokens as JSON."""
 

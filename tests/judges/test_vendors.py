@@ -132,7 +132,7 @@ def test_every_body_has_its_source() -> None:
 
 
 def test_the_page_tells_of_every_server() -> None:
-    page = Path("docs/judging.md").read_text(encoding="utf-8")
+    page = Path("docs/judge_reference.md").read_text(encoding="utf-8")
     table = page.partition("<!-- servers: read by the tests -->")[2].partition("\n\n")[0]
     told = [row.split("|")[1].strip() for row in table.strip().splitlines()[2:]]
     assert told == list(dict.fromkeys(vendor.server for vendor in ALL))

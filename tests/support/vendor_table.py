@@ -1,4 +1,4 @@
-"""The cases of `vendors`, as the table in docs/judging.md tells them."""
+"""The cases of `vendors`, as the table in docs/judge_reference.md tells them."""
 
 import json
 
