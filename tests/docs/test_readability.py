@@ -33,7 +33,7 @@ RST = """.. _label:
 Plugins
 =======
 
-Install them from `PyPI <https://pypi.org/>`__. Then run this::
+Install them from `the index <https://example.com/>`__. Then run this::
 
     datasette install x. Not prose.
 
@@ -61,7 +61,7 @@ def test_markdown_is_split_into_the_sentences_of_its_prose() -> None:
 
 
 def test_restructured_text_is_split_too() -> None:
-    assert sentences(RST, rst=True) == ["Install them from PyPI.", "Then run this:", "See the hooks.", "The end."]
+    assert sentences(RST, rst=True) == ["Install them from the index.", "Then run this:", "See the hooks.", "The end."]
 
 
 @pytest.mark.parametrize(
