@@ -2,9 +2,9 @@
 
 The tracer travels in the context, as the fields of log lines do: tasks inherit it, and nobody has to hand it on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -108,6 +108,22 @@ def find_origin() -> SpanOrigin | None:
     tracer = _tracer.get()
     identity = None if tracer is None else tracer.find_identity()
     return None if tracer is None or identity is None else SpanOrigin(tracer, identity)
+
+
+_joined: Final[ContextVar[tuple[SpanOrigin, ...]]] = ContextVar("joined_origins", default=())
+
+
+def find_origins() -> tuple[SpanOrigin, ...]:
+    """The span of this context, or all for which it works together."""
+    own = find_origin()
+    return _joined.get() if own is None else (own,)
+
+
+def create_joint_context(origins: Iterable[SpanOrigin | None]) -> Context:
+    """For work that several callers share. Its spans and log lines belong to none of them."""
+    context = Context()
+    context.run(_joined.set, tuple(origin for origin in origins if origin is not None))
+    return context
 
 
 def open_linked_span(name: str, attributes: Attributes, origins: Sequence[SpanOrigin]) -> AbstractContextManager[Span]:

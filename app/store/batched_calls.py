@@ -2,16 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from app.domain.errors import StoreUnavailable
+from app.ports.tracing import SpanOrigin, create_joint_context, find_origin
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 MOST_ITEMS: Final = 256
 """Of one call. A write holds up all others."""
+
+
+@dataclass(frozen=True)
+class _Waiting(Generic[ItemT, ResultT]):
+    item: ItemT
+    result: asyncio.Future[ResultT]
+    origin: SpanOrigin | None
 
 
 class BatchedCalls(Generic[ItemT, ResultT]):
@@ -22,28 +31,31 @@ class BatchedCalls(Generic[ItemT, ResultT]):
     ) -> None:
         self._call = call
         self._most = most_items
-        self._waiting: list[tuple[ItemT, asyncio.Future[ResultT]]] = []
-        self._calling: asyncio.Task[None] | None = None
+        self._waiting: list[_Waiting[ItemT, ResultT]] = []
+        self._is_calling = False
+        self._task: asyncio.Task[None] | None = None
 
     async def add(self, item: ItemT) -> ResultT:
         """The item's result. If a call fails, each of its items has one of its own."""
-        result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, result))
-        if self._calling is None:
-            self._calling = asyncio.create_task(self._call_while_waiting())
-        return await result
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting[ItemT, ResultT](item, loop.create_future(), find_origin())
+        self._waiting.append(waiting)
+        if not self._is_calling:
+            self._is_calling = True
+            loop.call_soon(self._call_next)
+        return await waiting.result
 
-    async def _call_while_waiting(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._call_batch(batch)
-        finally:
-            self._calling = None
+    def _call_next(self, _: object = None) -> None:
+        self._is_calling = bool(self._waiting)
+        if self._is_calling:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            context = create_joint_context(one.origin for one in batch)
+            self._task = asyncio.get_running_loop().create_task(self._call_batch(batch), context=context)
+            self._task.add_done_callback(self._call_next)
 
-    async def _call_batch(self, batch: Sequence[tuple[ItemT, asyncio.Future[ResultT]]]) -> None:
+    async def _call_batch(self, batch: Sequence["_Waiting[ItemT, ResultT]"]) -> None:
         try:
-            results = await self._call([item for item, _ in batch])
+            results = await self._call([one.item for one in batch])
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, StoreUnavailable):
                 for one in batch:
@@ -64,9 +76,7 @@ def split_by_size(results: Sequence[ResultT], asked: Sequence[Sequence[object]])
     return [list(islice(left, len(items))) for items in asked]
 
 
-def _settle(
-    batch: Sequence[tuple[ItemT, asyncio.Future[ResultT]]], tell: Callable[[int, asyncio.Future[ResultT]], object]
-) -> None:
-    for position, (_, future) in enumerate(batch):
-        if not future.done():
-            tell(position, future)
+def _settle(batch: Sequence[_Waiting[ItemT, ResultT]], tell: Callable[[int, asyncio.Future[ResultT]], object]) -> None:
+    for position, one in enumerate(batch):
+        if not one.result.done():
+            tell(position, one.result)

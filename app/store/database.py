@@ -5,10 +5,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, func, make_url, select
 from sqlalchemy.dialects import sqlite
@@ -19,7 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from app.domain.errors import StoreUnavailable
 from app.domain.values import utc_now
 from app.ports.runtime import Clock
-from app.ports.tracing import name_operation, open_span
+from app.ports.tracing import Span, name_operation, open_span
 from app.store.database_errors import as_gateway_error, is_disconnect
 from app.store.rows import to_micros
 from app.store.writer import Unit, Writer
@@ -191,17 +192,19 @@ class Database:
 
     async def write(self, unit: Unit[T], order: str = "") -> T:
         """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
-        name = name_operation(unit)
-        with open_span(f"write {name}", {"db.operation.name": name, "db.system.name": self._system}):
+        with self.open_operation("write", name_operation(unit)):
             return await self.writer.run(unit, order)
+
+    def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
+        """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""
+        return open_span(f"{kind} {name}", {"db.operation.name": name, "db.system.name": self._system})
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
         self._reads += 1
-        name = name_operation(query)
         try:
-            with open_span(f"read {name}", {"db.operation.name": name, "db.system.name": self._system}):
+            with self.open_operation("read", name_operation(query)):
                 return await loop.run_in_executor(self._threads, self.read_blocking, query)
         except RuntimeError as error:
             if self.writer.closed:

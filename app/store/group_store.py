@@ -76,7 +76,9 @@ class SqlGroupStore(GroupStore):
 
     async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
         wanted = filter_storable(group_ids)
-        if not wanted or not (known := await self._known_ids.add(wanted)):
+        with self._database.open_operation("read", "SqlGroupStore.recall"):
+            known = await self._known_ids.add(wanted) if wanted else []
+        if not known:
             return KnownGroups({}, frozenset())
         return await self._database.read(lambda connection: _recall_groups(connection, known))
 
@@ -87,7 +89,10 @@ class SqlGroupStore(GroupStore):
             return await self._database.write(
                 lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
             )
-        return await self._additions.add(_EncodedGroups(groups, encoded)) if groups else []
+        if not groups:
+            return []
+        with self._database.open_operation("write", "SqlGroupStore.add"):
+            return await self._additions.add(_EncodedGroups(groups, encoded))
 
     async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
         return await self._database.read(lambda connection: _find_known_ids(connection, asked))
@@ -105,7 +110,9 @@ class SqlGroupStore(GroupStore):
         """NotFound when one of the groups was never added."""
         if not groups:
             return []
-        return await self._finishes.add(_EncodedGroups(groups, await _encode_long_texts(groups)))
+        encoded = await _encode_long_texts(groups)
+        with self._database.open_operation("write", "SqlGroupStore.finish"):
+            return await self._finishes.add(_EncodedGroups(groups, encoded))
 
     async def _finish_all(self, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in asked)

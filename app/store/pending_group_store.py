@@ -78,10 +78,12 @@ class SqlPendingGroupStore(PendingGroupStore):
         windows: RetryWindows,
         name: SampleName = UNNAMED,
     ) -> GroupSlot:
-        return await self._arrivals.add(SampleArrival(cohort, completion, seconds, windows, name))
+        with self._database.open_operation("write", "SqlPendingGroupStore.assign_slot"):
+            return await self._arrivals.add(SampleArrival(cohort, completion, seconds, windows, name))
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
-        await self._releases.add((held, answered))
+        with self._database.open_operation("write", "SqlPendingGroupStore.release_slot"):
+            await self._releases.add((held, answered))
 
     async def _assign_slots(self, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
         return await self._database.write(

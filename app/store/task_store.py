@@ -103,7 +103,8 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
-        return await self._leasing_runs.add(keys)
+        with self._database.open_operation("read", "SqlTaskStore.find_leasing_runs"):
+            return await self._leasing_runs.add(keys)
 
     async def _find_leasing_runs(self, asked: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
         everything = list(chain(*asked))
@@ -136,7 +137,9 @@ def _put_tasks(connection: Connection, records: Sequence[TaskRecord], stamp: int
     bodies = {record.task_id: encode(record.prompt) for record in records}
     digests = {task_id: digest_of_text(body) for task_id, body in bodies.items()}
     by_digest = {digests[task_id]: body for task_id, body in bodies.items()}
-    insert_new_rows(connection, prompts, [{"digest": one, "body": by_digest[one]} for one in sorted(by_digest)])
+    insert_new_rows(
+        connection, prompts, [{"digest": one, "body": by_digest[one], "packed": None} for one in sorted(by_digest)]
+    )
     rows = {record.task_id: _build_row(record, digests[record.task_id], stamp) for record in records}
     insert_new_rows(connection, tasks, [rows[task_id] for task_id in sorted(rows)])
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
-from app.ports.tracing import SpanOrigin, find_origin, open_linked_span
+from app.ports.tracing import SpanOrigin, find_origins, open_linked_span
 from app.store.database_errors import as_gateway_error, is_disconnect, is_transient
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class _Job(Generic[T]):
     order: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[T]
-    origin: SpanOrigin | None
+    origins: tuple[SpanOrigin, ...]
     result: tuple[T] | tuple[()] = ()
     error: Exception | None = None
 
@@ -86,7 +86,7 @@ class Writer:
         """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
         `order`, so that replicas take locks in the same order."""
         loop = asyncio.get_running_loop()
-        job = _Job(unit, order, loop, loop.create_future(), find_origin())
+        job = _Job(unit, order, loop, loop.create_future(), find_origins())
         while (room := self._enqueue(job)) is not None:
             await room
         result: T = await job.future
@@ -115,7 +115,7 @@ class Writer:
 
     def _write_batches(self) -> None:
         while batch := self._take_batch():
-            origins = [job.origin for job in batch if job.origin is not None]
+            origins = [origin for job in batch for origin in job.origins]
             with open_linked_span("commit batch", {"db.operation.batch.size": len(batch)}, origins):
                 _run_batch(self._engine, batch, self._committed, self._complete)
             _wake_callers(batch)
