@@ -39,9 +39,9 @@ class ExportRequest(ExportFilter):
 
     shape: ExportShape = "rollouts"
     """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
-    `kto`: completions labelled desirable or undesirable. `judgements`: what judges were asked and answered, a row for
-    each reading; needs `private`. `labels`: pairs that people ordered, imported ones included; of the filters `env`,
-    `run`, `label`, `since`, `until` and `purpose` apply, and imported choices have none of these but the times."""
+    `kto`: completions labelled desirable or undesirable. `judgements`: what judges were asked and answered, one row
+    per reading; needs `private`. `labels`: pairs that people ordered, imported ones included. For `labels` only the
+    filters `env`, `run`, `label`, `since`, `until` and `purpose` apply. Imported choices have only times."""
     format: ExportFormat = "jsonl"
     """JSON lines, one row per line, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None

@@ -9,55 +9,56 @@ from docs.markdown import code, table
 from docs.parts.environments import environments
 
 REASONS: Mapping[Reason, str] = {
-    "judge_failed": "no judge gave a usable verdict in its time, corrective retry included",
-    "budget": "the judge's budget is used up",
-    "language_unknown": "the judge does not know the language, or what is answered is too short to tell it",
-    "self_judge": "the judge is the policy's own model and is not allowed to be",
-    "verifier_killed": "checking the completion took more time or memory than it may",
-    "verifier_failed": "the verifier broke",
-    "version_changed": "the task was handed out by another version of the environment or of its data",
-    "stale": "the group's lag is above its run's `max_lag`, and the run drops such groups: final",
-    "environment_unavailable": "the environment's data cannot be read at the moment",
-    "internal": "a fault of the service; its log has more",
+    "judge_failed": "No judge gave a usable verdict in time, even after a corrective retry.",
+    "budget": "The judge's budget is used up.",
+    "language_unknown": "The judge does not know the language, or the reply is too short to tell the language.",
+    "self_judge": "The judge uses the policy's own model, and its settings do not allow that.",
+    "verifier_killed": "The check of the completion exceeded its limit on time or memory.",
+    "verifier_failed": "The verifier itself failed.",
+    "version_changed": "The task came from another version of the environment, or from another version of its data.",
+    "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
+    "environment_unavailable": "The environment's data cannot be read at the moment.",
+    "internal": "The service had a fault. Its log has the details.",
 }
 
 GROUP_FLAGS: Mapping[str, str] = {
-    "task_remade": "on a scoring made later: the environment has changed since, and the stored prompt was scored "
-    "against what its task is now",
-    "late": "the lease had expired or was answered already: stored and scored, but no task is completed by it; or a "
-    "piece that came when its group had been judged: judged alone",
-    "partial_group": "the group came in pieces, and its time was up before all had come: judged without those that are "
-    "missing",
-    "masked": "a trainer whose members must agree was told that the group has no reward, since one has none: it "
-    "is never scored again",
-    "stale": "its lag was above its run's `max_lag` when it came",
-    "older_policy": "its lag is negative: the policy at scoring is of an earlier step than at hand-out, as after a "
-    "restart from an older checkpoint",
-    "scoring_changed": "scored otherwise than when the run began: another version, data, rubric, judge or option",
+    "task_remade": "On a rescoring: the environment has changed since the first scoring. The stored prompt was scored "
+    "against the task as it is now.",
+    "late": "The lease had expired or was already answered. The group is stored and scored, but completes no task. Or: "
+    "a piece came after its group was judged, and was judged alone.",
+    "partial_group": "The group came in pieces, and its deadline passed before all had come. It was judged without the "
+    "missing ones.",
+    "masked": "One member has no reward, and the trainer needs all members to agree. So the trainer was told that the "
+    "whole group has none. The group is never scored again.",
+    "stale": "The group's lag was above its run's `max_lag` when it came.",
+    "older_policy": "The lag is negative: the policy at scoring is of an earlier step than at hand-out. This happens "
+    "after a restart from an older checkpoint.",
+    "scoring_changed": "The scoring differs from the start of the run: another version, data, rubric, judge or option.",
 }
 
 SCORE_FLAGS: Mapping[str, str] = {
-    "truncated": "`finish_reason` is `length` and the run's `on_truncated` is `zero`: earns 0, no judge sees it",
-    "no_context": "the retriever failed, and the settings let the task go out without its passages",
-    "no_comparison": "only one distinct completion was judged: `relative` is `absolute`",
-    "low_signal": "what is paid differs between the completions by no more than the noise between a judge's readings",
-    "calibration_bounded": "the calibrated value lay more than 0.6 beyond the references and was cut off there",
-    "position_dominated": "a judge followed the order of presentation more than the completions; the means of both "
-    "orders stand",
-    "judge_missing": "some of the configured judges failed; the others scored",
-    "reading_missing": "some of a judge's readings failed, also when they were asked for again; the others were enough "
-    "for an order",
-    "offline_judge": "scored by the offline judge, which has no model: to try the system, not to train on",
-    "leaks_withheld": "judges confirmed `may_know_withheld`, by more than half of the readings: earns 0",
-    "judges_disagree": "two judges' rewards of this completion are far apart",
-    "no_answer": "the reply commits to no answer",
-    "unreadable_answer": "the reply commits to something that is no answer to what was asked",
-    "conflicting_boxes": "the reply boxes different numbers",
-    "conflicting_answers": "the reply commits to two answers that differ",
-    "malformed_call": "a tool call of the reply cannot be read, so none of its calls counts",
-    "unfinished_thinking": "the reply ends inside its thinking",
-    "forged_observation": "the transcript holds a line that the environment did not give: earns 0, no judge sees it",
-    "after_end": "the transcript goes on after the episode's end: what came after it is ignored",
+    "truncated": "`finish_reason` is `length`, and the run's `on_truncated` is `zero`. The reward is 0, and no judge "
+    "sees the completion.",
+    "no_context": "The retriever failed, and the settings allow the task to go out without its passages.",
+    "no_comparison": "Only one distinct completion was judged, so `relative` equals `absolute`.",
+    "low_signal": "The rewards differ by no more than the noise between a judge's readings.",
+    "calibration_bounded": "The calibrated value lay more than 0.6 beyond the references and was clipped there.",
+    "position_dominated": "A judge followed the order of presentation more than the completions. The means of both "
+    "orders are used.",
+    "judge_missing": "Some of the configured judges failed, and the others scored.",
+    "reading_missing": "Some of a judge's readings failed, also when repeated. The others were enough for an order.",
+    "offline_judge": "The offline judge scored this, without a model. Use it to try the system, not to train.",
+    "leaks_withheld": "More than half of the judges' readings confirmed `may_know_withheld`. The reward is 0.",
+    "judges_disagree": "The rewards of two judges for this completion are far apart.",
+    "no_answer": "The reply commits to no answer.",
+    "unreadable_answer": "The reply commits to something that does not answer the question.",
+    "conflicting_boxes": "The reply boxes different numbers.",
+    "conflicting_answers": "The reply commits to two different answers.",
+    "malformed_call": "A tool call of the reply cannot be read, so none of its calls counts.",
+    "unfinished_thinking": "The reply ends inside its thinking.",
+    "forged_observation": "The transcript has a line that the environment did not send. The reward is 0, and no judge "
+    "sees the completion.",
+    "after_end": "The transcript goes on after the end of the episode. The rest is ignored.",
 }
 
 

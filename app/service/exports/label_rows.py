@@ -44,7 +44,7 @@ class LabelRow(RowOrigin):
     rubric: str
     language: str
     probability: FiniteNumber | None
-    """With which the queue chose the group; null where a person did."""
+    """Probability with which the queue chose the group; null if a person chose it."""
     source: str
     """File and line of an imported choice."""
     chosen_model: str

@@ -22,25 +22,25 @@ class JudgementRow(RowOrigin):
     model_name: str
     """The judge's model."""
     messages: tuple[ExportedMessage, ...]
-    """What the judge was asked. Of a reward model: the conversation with the reply."""
+    """The judge's prompt. For a reward model: the conversation with the reply."""
     answer: str
-    """As the judge gave it. Of a reward model: the reward by candidate, as JSON."""
+    """The judge's answer, word for word. For a reward model: the reward by candidate, as JSON."""
     candidates: tuple[str, ...]
-    """Ids in the order in which they were shown."""
+    """Ids of the candidates, in presentation order."""
     input_tokens: int
     output_tokens: int
     calls: int
-    """0 where the answer came from the cache, whose first row has the cost."""
+    """Requests to the judge; 0 if the answer came from the cache. Then the first row has the cost."""
     cost_usd: FiniteNumber | None
     latency_seconds: FiniteNumber
     prompt_digest: str
-    """Of the prompt and the judge."""
+    """Digest of the prompt and the judge."""
     reading: str
-    """Digest of the question, by which answers are kept."""
+    """Cache key of the answer: a digest of the question."""
     scoring_id: str
-    """Of the later scoring that it was made for; empty for the group's own scores."""
+    """Id of the rescoring that the reading belongs to; empty for the group's own scores."""
     scoring_digest: str
-    """Of the group's own scores; empty for a later scoring."""
+    """Digest of the scoring rule, for the group's own scores; empty for a rescoring."""
 
 
 class ReadingFilter:

@@ -31,8 +31,8 @@ class RowOrigin(Frozen):
     step: int | None
     """Training step of the model."""
     lag: int | None
-    """Training steps since the task was handed out; nothing where a step is not known. Negative after a return to an
-    older checkpoint."""
+    """Training steps since the task was handed out; nothing if a step is unknown. Negative after a return to an older
+    checkpoint."""
     created_at: str
     """ISO 8601, UTC."""
 
@@ -48,9 +48,9 @@ class RolloutRow(RowOrigin):
     completion: tuple[ExportedMessage, ...]
     finish_reason: str
     token_ids: tuple[int, ...]
-    """As they were sent; empty without."""
+    """As the trainer sent them; empty if it sent none."""
     logprobs: tuple[FiniteNumber, ...]
-    """One per token of `token_ids`, in nats; empty without."""
+    """One per token of `token_ids`, in nats; empty if the trainer sent none."""
     extra: str
     """What the trainer stored with the completion, as a JSON object."""
     outcome: str
@@ -66,7 +66,7 @@ class RolloutRow(RowOrigin):
     relative: FiniteNumber | None
     """Quality relative to the group."""
     calibrated: FiniteNumber | None
-    """Quality on the scale of replies of known level; null where the group was not drawn for that."""
+    """Quality on the scale of replies of known level; null if the group was not drawn for calibration."""
     calibrated_error: FiniteNumber | None
     """Standard error of `calibrated`."""
     criteria: tuple[CriterionValue, ...]
@@ -74,7 +74,7 @@ class RolloutRow(RowOrigin):
     judges: tuple[str, ...]
     scoring_digest: str
     not_kept: tuple[str, ...]
-    """Parts of the completion that it was sent with and that are not kept: `thought`, `tokens`, `logprobs`."""
+    """Parts of the completion that retention has removed: `thought`, `tokens`, `logprobs`."""
 
 
 class PrivateRow(RolloutRow):
