@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.results import list_parts
 from docs.markdown import filled, names_in
 from docs.parts.environment_checks import environment_checks, strategies
-from docs.parts.environments import gallery, overview
+from docs.parts.environments import gallery, overview, short_list
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
@@ -28,6 +28,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings_table,
     "settings-example": settings_example,
     "environments-overview": overview,
+    "environments-short": short_list,
     "environments": gallery,
     "environment-checks": environment_checks,
     "strategies": strategies,
