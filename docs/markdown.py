@@ -1,12 +1,9 @@
 """Generated parts inside pages that people write: markers, tables, fenced blocks."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-FENCED = re.compile(r"(^```.*?^```|^````.*?^````)", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
-"""Text before the target, the target without its anchor, the rest. Targets with a scheme are not among them."""
 
 
 def names_in(page: str) -> tuple[str, ...]:
@@ -37,12 +34,3 @@ def code(text: str) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def relinked(page: str, redirect: Callable[[str], str]) -> str:
-    """The page with every relative link outside of code led where `redirect` says."""
-    blocks = FENCED.split(page)
-    return "".join(
-        part if position % 2 else LINK.sub(lambda found: f"{found[1]}{redirect(found[2])}{found[3]}", part)
-        for position, part in enumerate(blocks)
-    )

@@ -45,7 +45,12 @@ def environments() -> Mapping[str, Environment]:
 def short_list() -> str:
     """For the README, which has no anchors of the gallery."""
     rows = [
-        (f"[{name}](docs/environments.md#{name})", describe_environment(type(one)), _count_turns(one), _name_scorer(one))
+        (
+            f"[{name}](docs/environments.md#{name})",
+            describe_environment(type(one)),
+            _count_turns(one),
+            _name_scorer(one),
+        )
         for name, one in environments().items()
     ]
     return table(("environment", "what is asked", "turns", "scored by"), rows)

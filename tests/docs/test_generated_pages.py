@@ -210,7 +210,9 @@ def test_the_gallery_shows_every_environment_of_ours() -> None:
 
 
 def test_the_first_steps_show_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8"), re.DOTALL)
+    (shown,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     file = tmp_path / "gateway.yaml"
     file.write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
