@@ -61,12 +61,13 @@ test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLH
 test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
-check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
+check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs, the docs' site with its links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 record: $(VENV)/.installed-dev ## compare how the service behaves with how it did when tests/record was written
 	$(BIN)/python -m tests.record compare

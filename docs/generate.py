@@ -7,8 +7,9 @@ from pathlib import Path
 
 from benchmarks.results import list_parts
 from docs.markdown import filled, names_in
+from docs.parts.architecture import rooms_picture, rooms_table
 from docs.parts.environment_checks import environment_checks, strategies
-from docs.parts.environments import gallery, overview
+from docs.parts.environments import gallery, overview, short_list
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
@@ -28,7 +29,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings_table,
     "settings-example": settings_example,
     "environments-overview": overview,
+    "environments-short": short_list,
     "environments": gallery,
+    "rooms": rooms_table,
     "environment-checks": environment_checks,
     "strategies": strategies,
     "reasons": reasons,
@@ -56,7 +59,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     **list_parts(),
 }
 
-FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
+FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json, "docs/pictures/rooms.svg": rooms_picture}
 """Generated as a whole."""
 
 

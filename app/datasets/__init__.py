@@ -1,1 +1,1 @@
-"""Data sets: where they lie, which rows of them are used, and how a row is read."""
+"""Data sets: finding them, choosing rows, reading rows."""

@@ -1,1 +1,1 @@
-"""The words of the service as frozen data. Nothing here does I/O or knows a library but pydantic."""
+"""The data types of the service, frozen. Nothing here does I/O or knows a library but pydantic."""

@@ -1,1 +1,1 @@
-"""What a model's attempts at held-out tasks amount to: figures with intervals, comparisons, reports. Pure."""
+"""Statistics of a model's attempts at held-out tasks: figures with intervals, comparisons, reports. Pure."""

@@ -1,1 +1,1 @@
-"""The doors: `api` for programs, `compat` as other services speak, `viewer` for people; `web` is what they share."""
+"""HTTP: `api` for programs, `compat` for other trainers, `viewer` for people; `web` is what they share."""

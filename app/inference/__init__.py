@@ -1,1 +1,1 @@
-"""Clients of inference servers: whoever answers tasks."""
+"""Clients of OpenAI-compatible servers, for policies and judges."""

@@ -1,1 +1,1 @@
-"""What reads a group: chat models, the offline judge, the gates before them and the panel over them."""
+"""Judges: chat models, the offline judge, the gates before them and the panel over them."""

@@ -1,1 +1,1 @@
-"""What is retrieved into prompts."""
+"""Retrieval of passages for prompts."""

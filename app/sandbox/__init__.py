@@ -1,1 +1,1 @@
-"""Processes of ours for what strangers wrote: killable workers that parse it, and jails that run it."""
+"""What models wrote: killable workers parse it, and jails run it."""

@@ -1,1 +1,1 @@
-"""The verbs: hand out tasks, step through episodes, score groups. Pure decisions; every effect is behind a port."""
+"""What the service does: hand out tasks, step through episodes, score groups. Every effect is behind a port."""

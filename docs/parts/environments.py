@@ -42,19 +42,43 @@ def environments() -> Mapping[str, Environment]:
     return {name: found.open(NothingConfigured()) for name, found in ours.items()}
 
 
+def short_list() -> str:
+    """For the README, which has no anchors of the gallery."""
+    rows = [
+        (
+            f"[{name}](docs/environments.md#{name})",
+            describe_environment(type(one)),
+            _count_turns(one),
+            _name_scorer(one),
+        )
+        for name, one in environments().items()
+    ]
+    return table(("environment", "what is asked", "turns", "scored by"), rows)
+
+
 def overview() -> str:
     rows = [
         (
             f"[{name}](#{name})",
             describe_environment(type(environment)),
-            "several" if environment.multi_turn else "one",
-            "judges" if environment.rubric is not None else "running it" if environment.runs_programs else "a verifier",
+            _count_turns(environment),
+            _name_scorer(environment),
             ", ".join(LEVELS) if issubclass(environment.Params, LevelParams) else "",
             _worst(environment),
         )
         for name, environment in environments().items()
     ]
     return table(("environment", "what is asked", "turns", "scored by", "levels", "paid without doing it"), rows)
+
+
+def _count_turns(environment: Environment) -> str:
+    return "several" if environment.multi_turn else "one"
+
+
+def _name_scorer(environment: Environment) -> str:
+    if environment.rubric is not None:
+        return "judges"
+    return "running it" if environment.runs_programs else "a verifier"
 
 
 def gallery() -> str:

@@ -54,7 +54,7 @@ def anchors(page: str) -> set[str]:
 
 def test_links_that_lead_nowhere_are_noticed() -> None:
     read_me = ROOT / "README.md"
-    links = [("docs/http.md", "scoring"), ("docs/http.md", "nothing"), ("docs/gone.md", ""), ("", "with-curl-alone")]
+    links = [("docs/http.md", "scoring"), ("docs/http.md", "nothing"), ("docs/gone.md", ""), ("", "environments")]
     assert [leads_somewhere(read_me, link, anchor) for link, anchor in links] == [True, False, False, True]
 
 
@@ -209,8 +209,10 @@ def test_the_gallery_shows_every_environment_of_ours() -> None:
     assert list(environments()) == sorted(name for name, found in discover().items() if "app.envs" in found.__module__)
 
 
-def test_the_readme_shows_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_first_steps_show_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     file = tmp_path / "gateway.yaml"
     file.write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(file))

@@ -1,4 +1,4 @@
-"""What the README tells people to type works as it stands there, against a real gateway."""
+"""What the README and the first steps tell people to type works as it stands there, against a real gateway."""
 
 import json
 import re
@@ -20,6 +20,7 @@ from tests.support.serving import ROOT, Served
 pytestmark = pytest.mark.xdist_group("readme")
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST_STEPS = (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8")
 SHOWN = "http://127.0.0.1:8000"
 
 
@@ -28,18 +29,21 @@ def gateway(gateways: Gateways) -> Served:
     return gateways.of()
 
 
-def shell_blocks() -> list[str]:
-    section = README.split("## With curl alone")[1].split("\n## ")[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+def shell_blocks(page: str) -> list[str]:
+    return re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
 
 
-def test_the_curl_section_works_verbatim(gateway: Served, tmp_path: Path) -> None:
-    blocks = shell_blocks()
+def run_blocks(page: str, gateway: Served, folder: Path) -> list[str]:
+    """What each block of the page prints."""
     separator = "\necho; echo ----\n"
-    script = "set -euo pipefail\n" + separator.join(blocks).replace(SHOWN, gateway.url)
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    script = "set -euo pipefail\n" + separator.join(shell_blocks(page)).replace(SHOWN, gateway.url)
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    envs, batch, scored, group = (json.loads(part) for part in done.stdout.split("----"))
+    return done.stdout.split("----")
+
+
+def test_the_first_steps_work_verbatim(gateway: Served, tmp_path: Path) -> None:
+    envs, batch, scored, group = map(json.loads, run_blocks(FIRST_STEPS, gateway, tmp_path))
     assert {"gsm8k", "npc_arena"} <= {one["name"] for one in envs["environments"] if one["available"]}
     (task,) = batch["tasks"]
     (reply,) = scored["groups"]
@@ -53,14 +57,23 @@ def test_the_curl_section_works_verbatim(gateway: Served, tmp_path: Path) -> Non
     assert {judgement["judge"] for judgement in group["judgements"]} == {"offline"}
 
 
-def test_the_curl_section_needs_nothing_but_curl_and_the_shell() -> None:
-    commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(shell_blocks()), re.MULTILINE)
+def test_the_readme_works_verbatim_and_tells_the_reward(gateway: Served, tmp_path: Path) -> None:
+    batch, scored = map(json.loads, run_blocks(README, gateway, tmp_path))
+    (reply,) = scored["groups"]
+    told = re.findall(r"reply earns (?:about )?([\d.]*\d)", README)
+    assert reply["task_id"] == batch["tasks"][0]["task_id"]
+    assert [f"{reward:.2g}" for reward in reply["rewards"]] == told
+
+
+@pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["readme", "first_steps"])
+def test_the_curl_blocks_need_nothing_but_curl_and_the_shell(page: str) -> None:
+    commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(shell_blocks(page)), re.MULTILINE)
     assert set(commands) <= {"curl", "grep", "head", "tee"}
 
 
 def commands(group: str) -> list[list[str]]:
     """What is shown of one group of our commands, as words behind the program's name."""
-    shown = re.findall(rf"atropos-envs ({group} (?:.*\\\n)*.*)\n", README)
+    shown = re.findall(rf"atropos-envs ({group} (?:.*\\\n)*.*)\n", FIRST_STEPS)
     return [shlex.split(command.replace("\\\n", " ")) for command in shown if "--" in command or group == "judges"]
 
 
@@ -75,7 +88,7 @@ def test_the_shown_character_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_shown_judge_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (shown,) = re.findall(r"```yaml\n(.*?)```", FIRST_STEPS, re.DOTALL)
     (tmp_path / "gateway.yaml").write_text(shown, encoding="utf-8")
     monkeypatch.setenv(PREFIX + "SETTINGS", str(tmp_path / "gateway.yaml"))
     read = read_settings()

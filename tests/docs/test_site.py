@@ -1,0 +1,85 @@
+"""The site of docs/: its order is that of the index, and links keep leading somewhere. `make check` builds it."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from pydantic import JsonValue
+
+from app.cli.judge_questions import build_packaged_questions
+from docs.parts.architecture import APP, read_layers
+from docs.site_links import OUTSIDE, REPOSITORY, find_link, redirect_links
+from tests.support.serving import ROOT
+
+DECISION = re.compile(r"\((?:decisions/)?(\d{4}-[\w-]+\.md)\)")
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def walk(entries: JsonValue) -> Iterator[str]:
+    """The pages below an entry of the navigation, in its order."""
+    if isinstance(entries, str):
+        yield entries
+    elif isinstance(entries, list):
+        for one in entries:
+            yield from walk(one)
+    elif isinstance(entries, dict):
+        for one in entries.values():
+            yield from walk(one)
+
+
+def test_the_navigation_has_the_parts_and_pages_of_the_index() -> None:
+    text = read("mkdocs.yml")
+    _, *parts = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    sections = re.split(r"^## ", read("docs/README.md"), flags=re.MULTILINE)[1:]
+    listed = [
+        (section.split(":")[0], re.findall(r"^\| \[.*?\]\((.*?\.md)\)", section, re.MULTILINE)) for section in sections
+    ]
+    from_root = {f"../{source}": name for source, name in OUTSIDE.items()}
+    assert [(name, list(walk(entries))) for part in parts for name, entries in part.items()] == [
+        (name, [from_root.get(page, page) for page in pages]) for name, pages in listed
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "target", "link"),
+    [
+        ("http.md", "semantics.md", "semantics.md"),
+        ("http.md", "decisions/README.md", "decisions/README.md"),
+        ("decisions/0001-a.md", "../glossary.md", "../glossary.md"),
+        ("decisions/0001-a.md", "../../benchmarks/README.md", "../BENCHMARKS.md"),
+        ("CONTRIBUTING.md", "docs/http.md", "http.md"),
+        ("BENCHMARKS.md", "../CONTRIBUTING.md", "CONTRIBUTING.md"),
+        ("trl.md", "../examples/trl_grpo.py", f"{REPOSITORY}/examples/trl_grpo.py"),
+        ("CONTRIBUTING.md", "docs/generate.py", f"{REPOSITORY}/docs/generate.py"),
+    ],
+)
+def test_links_lead_to_the_site_or_to_the_repository(page: str, target: str, link: str) -> None:
+    assert find_link(page, target) == link
+
+
+def test_links_in_code_and_to_other_hosts_stay() -> None:
+    page = "[a](b.md#c) [d](https://e/f.md) [g](#h)\n```\n[a](b.md)\n```\n![i](j.png)\n"
+    assert redirect_links(page, str.upper) == (
+        "[a](B.MD#c) [d](https://e/f.md) [g](#h)\n```\n[a](b.md)\n```\n![i](J.PNG)\n"
+    )
+
+
+def test_every_room_has_a_place_in_the_picture() -> None:
+    drawn = {room for layer in read_layers() for room in layer}
+    found = {path.stem for path in APP.iterdir() if not path.name.startswith("_") and path.suffix in ("", ".py")}
+    assert drawn == found
+
+
+def test_every_decision_has_a_theme() -> None:
+    assert sorted(DECISION.findall(read("docs/architecture.md"))) == sorted(
+        path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")
+    )
+
+
+def test_the_first_steps_tell_how_much_a_check_asks() -> None:
+    (told,) = re.findall(r"asks about (\d+) questions", read("docs/first_steps.md"))
+    assert round(build_packaged_questions(8, votes=1, seed=0).count, -1) == int(told)
