@@ -2,7 +2,7 @@
 
 python examples/loop.py http://127.0.0.1:8000
 
-You will see a line for each of twelve groups: step, group, rewards, advantages. The reply that breaks character earns 0.
+You will see a line for each of twelve groups: step, group, rewards, advantages. One reply breaks character: it earns 0.
 """
 
 import sys
