@@ -65,7 +65,8 @@ FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json, "do
 
 def pages(root: Path = ROOT) -> dict[str, str]:
     """Every page with its text, by its path from the root."""
-    paths = [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md")), *sorted(root.glob("benchmarks/*.md"))]
+    places = ("*.md", "docs/**/*.md", "examples/*.md", "benchmarks/*.md")
+    paths = [path for place in places for path in sorted(root.glob(place))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 

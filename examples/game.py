@@ -1,6 +1,8 @@
 """A game in one page: tell what happens, ask for a character's prompt, let the model answer in it.
 
 python examples/game.py http://127.0.0.1:8000 http://127.0.0.1:9000/v1 the-trained-model
+
+You will see each line of the player, the model's reply, and the ids of the events that the prompt told of.
 """
 
 import sys

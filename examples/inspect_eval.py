@@ -3,7 +3,7 @@
 LOCAL_BASE_URL=http://127.0.0.1:9001/v1 LOCAL_API_KEY=x inspect eval examples/inspect_eval.py \
     --model openai-api/local/my-model -T environment=npc_arena -T params='{"turns": "multi"}'
 
-The key is that of `ATROPOS_ENVS_API_KEY`.
+The key comes from `ATROPOS_ENVS_API_KEY`.
 
 Epochs      Each is an attempt that is scored by itself, on what is comparable, and is in no training figure. The tasks
             are the same in every run of the same name.

@@ -1,11 +1,12 @@
-"""A learning curve in a minute or two: TRL's GRPOTrainer, the gateway's scores, and a model that begins with nothing.
+"""A learning curve in a minute or two: TRL's GRPOTrainer, the gateway's scores, and a model with random weights.
 
 python examples/learning_curve.py problems curve-problems     # writes a data set of small sums, told as stories
 ATROPOS_ENVS_DATASETS__GSM8K=curve-problems atropos-envs serve &
 python examples/learning_curve.py train http://127.0.0.1:8000
 
-It shows that tasks, rewards and steps arrive where they should, and nothing about the method: nine sums are no
-mathematics. Model and tokenizer are made here, so nothing is downloaded. A line that commits to a number is one token.
+You will see the mean reward rise from about 0 to about 1 in 150 steps. That shows that tasks, rewards and steps arrive
+where they should. It shows nothing about the method: nine sums are no mathematics. Model and tokenizer are made here,
+so nothing is downloaded. A line that commits to a number is one token.
 """
 
 import itertools

@@ -5,7 +5,7 @@ ATROPOS_ENVS_URL=http://127.0.0.1:8000 ATROPOS_ENVS_RUN=my-run python -m openrlh
     --train.agent_func_path examples/openrlhf_agent.py --data.prompt_dataset prompts.jsonl \
     --data.input_key prompt --data.label_key label --data.apply_chat_template --rollout.n_samples_per_prompt 8 …
 
-The key is that of `ATROPOS_ENVS_API_KEY`. OpenRLHF's template knows no tools: take tasks that write theirs into the
+The key comes from `ATROPOS_ENVS_API_KEY`. OpenRLHF's template knows no tools: take tasks that write theirs into the
 prompt (in `tool_agent`: `--params '{"tool_format": "hermes"}'`).
 
 Ranks       OpenRLHF plays the samples of a prompt in one actor; they meet there, and the last sends the group. What

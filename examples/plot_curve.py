@@ -1,4 +1,4 @@
-"""Mean reward by step of training as an SVG, out of a gateway's export. The standard library is enough.
+"""Draw the mean reward by training step as an SVG, from a gateway's export. It needs only the standard library.
 
 atropos-envs export rollouts.jsonl --run my-run
 python examples/plot_curve.py rollouts.jsonl curve.svg

@@ -1,5 +1,10 @@
-"""A retriever of one's own in one page: python examples/retriever_server.py 9100; it is asked where the settings say
-`rag: {retriever: remote, remote: {url: "http://127.0.0.1:9100/"}}`."""
+"""Your own retriever in one page: a server that finds what happened, for the prompts of characters.
+
+python examples/retriever_server.py 9100
+
+The gateway asks it when its settings say `rag: {retriever: remote, remote: {url: "http://127.0.0.1:9100/"}}`. You will
+see its passages in the prompts of `npc_arena`.
+"""
 
 import json
 import sys

@@ -4,7 +4,7 @@ atropos-envs tasks train.parquet --env mastermind --for verl_agent --count 5000
 ATROPOS_ENVS_URL=http://127.0.0.1:8000 ATROPOS_ENVS_RUN=my-run PYTHONPATH=examples python train.py
 
 `train.py` imports this module, which registers `gateway`, and starts SkyRL with `environment.env_class=gateway`. The
-key is that of `ATROPOS_ENVS_API_KEY`. The rows' `tools` are not read: take tasks that write theirs into the prompt (in
+key comes from `ATROPOS_ENVS_API_KEY`. The rows' `tools` are not read: take tasks that write theirs into the prompt (in
 `tool_agent`: `--params '{"tool_format": "hermes"}'`).
 
 Groups      An environment does not know the other samples of its prompt: each is scored alone. Verifiers pay the same,

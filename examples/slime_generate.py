@@ -6,7 +6,7 @@ ATROPOS_ENVS_URL=http://127.0.0.1:8000 ATROPOS_ENVS_RUN=my-run PYTHONPATH=exampl
     --n-samples-per-prompt 8 --custom-generate-function-path slime_generate.generate \
     --group-rm --custom-rm-path slime_generate.reward --dynamic-sampling-filter-path slime_generate.keep …
 
-The key is that of `ATROPOS_ENVS_API_KEY`.
+The key comes from `ATROPOS_ENVS_API_KEY`.
 
 Ranks       slime hands all samples of a prompt to `reward` at once, which sends them as one group.
 Retries     A lost reply is asked for again with the same body: what is sent twice is scored once.

@@ -2,8 +2,8 @@
 
 TINKER_API_KEY=… python examples/tinker_group.py environment=mastermind model_name=Qwen/Qwen3-8B log_path=runs/first
 
-trains; `--help` lists the options, and a training of your own takes `GatewayDatasetBuilder`. The gateway's key is that
-of `ATROPOS_ENVS_API_KEY`.
+trains; `--help` lists the options, and a training of your own takes `GatewayDatasetBuilder`. The gateway's key
+comes from `ATROPOS_ENVS_API_KEY`.
 
 Groups      `compute_group_rewards` sends the whole group in one request.
 Ranks       Builders are texts and numbers, so groups may be played in other processes.

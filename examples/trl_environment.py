@@ -3,7 +3,9 @@
 atropos-envs tasks rows.jsonl --env npc_arena --env tool_agent --env mastermind --count 1000
 python examples/trl_environment.py http://127.0.0.1:8000 Qwen/Qwen3-0.6B rows.jsonl
 
-Turns: TRL goes on only after a tool call, so where an environment has turns its own tools are joined by `reply`.
+You will see the reward of each environment in TRL's log.
+
+Turns: TRL goes on only after a tool call, so an environment with turns has the extra tool `reply`.
 Groups: the samples of a prompt are scored in one request.
 Ranks: each scores what it sampled; let `per_device_train_batch_size` be a multiple of `num_generations`.
 Retries: `send` asks again for a quarter of an hour. What is sent twice is scored once.

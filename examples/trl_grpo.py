@@ -2,8 +2,10 @@
 
 python examples/trl_grpo.py http://127.0.0.1:8000 gsm8k Qwen/Qwen3-0.6B
 
-Works under `accelerate launch` as well: every process asks for the same tasks and sends what it sampled. So that no
-group is parted between two processes, let `per_device_train_batch_size` be a multiple of `num_generations`.
+You will see rewards, criteria, flags and the share without a score in TRL's log, and groups in the gateway's viewer.
+
+It works under `accelerate launch` too: every process takes the same tasks and sends what it sampled. To keep a group in
+one process, make `per_device_train_batch_size` a multiple of `num_generations`.
 """
 
 import itertools

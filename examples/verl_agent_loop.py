@@ -8,7 +8,7 @@ PYTHONPATH=examples python -m verl.trainer.main_ppo data.train_files=train.parqu
 
 agents.yaml:   - {name: gateway, _target_: verl_agent_loop.GatewayLoop, gateway: "http://127.0.0.1:8000", run: my-run}
 
-The key is that of `ATROPOS_ENVS_API_KEY`.
+The key comes from `ATROPOS_ENVS_API_KEY`. You will see rewards, criteria and group pages in `reward_extra_info`.
 
 Ranks       verl plays the samples of a prompt in one process; they meet there, and the last sends the group. It needs
             `trainer.use_v1`, which is the default. What comes after GATHER_SECONDS is left out of its group.

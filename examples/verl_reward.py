@@ -8,7 +8,7 @@ python -m verl.trainer.main_ppo data.train_files=train.parquet \
     +reward.custom_reward_function.reward_kwargs.run=my-run \
     +reward.custom_reward_function.reward_kwargs.group_size=8 …
 
-`group_size` is `actor_rollout_ref.rollout.n`: answers of one prompt that judges compare. The key is that of
+`group_size` is `actor_rollout_ref.rollout.n`: answers of one prompt that judges compare. The key comes from
 `ATROPOS_ENVS_API_KEY`.
 
 verl does not say that an answer was cut off. With `tokenizer`, the model's folder or name, and `max_response_tokens`,

@@ -29,7 +29,7 @@ MAX_ERRORS = 50
 
 _log = structlog.get_logger(__name__)
 
-_CODES = {
+CODES = {
     400: "bad_request",
     401: "unauthorized",
     403: "forbidden",
@@ -120,7 +120,7 @@ def build_problem_response(
         detail=detail,
         instance=make_printable(str(scope.get("path", ""))),
         request_id=str(scope.get("state", {}).get("request_id", "")),
-        code=code or _CODES.get(status, f"http_{status}"),
+        code=code or CODES.get(status, f"http_{status}"),
         errors=errors,
     )
     if _prefers_page(scope):
