@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from app.domain.groups import (
     CriterionMean,
+    FoundGroups,
     Group,
     GroupDetail,
     GroupFilter,
@@ -360,6 +361,16 @@ class MemoryViews:
             and (where.before is None or summary.sequence < where.before)
         ]
         return found[: where.limit]
+
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        """What this list filters by; the rest is the store's."""
+        everything = where.model_copy(update={"limit": 10**6})
+        found = [one for one in await self.list_groups(everything) if where.after is None or one.sequence > where.after]
+        if where.after is not None:
+            found.reverse()
+        page = tuple(found[where.skip : where.skip + where.limit])
+        following = page[-1].sequence if len(found) > where.skip + where.limit else None
+        return FoundGroups(groups=page, next_before=following, looked_at=len(found), matched=len(found))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)

@@ -42,6 +42,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /tasks/*
         GET /view/assets/*/*
         GET /view/atropos
+        GET /view/groups
         GET /view/groups/*
         GET /view/judges
         GET /view/runs
@@ -132,6 +133,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /stats
         GET /tasks/*
         GET /view/atropos
+        GET /view/groups
         GET /view/judges
         GET /view/runs
         GET /view/stats
