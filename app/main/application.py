@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from app.characters.views import CharacterCard, build_character_cards
 from app.domain.access import compute_key_digest, generate_key
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
@@ -44,6 +43,7 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
+from app.http.viewer.character_pages import CharacterPages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -60,6 +60,7 @@ from app.main.components import build_alarm_sink, build_panels, build_retriever,
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
+from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
@@ -196,8 +197,9 @@ def create_app(
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
-    characters = partial(list_characters, gateway)
-    pages = WorldPages(gateway.worlds, characters)
+    served = ServedCharacters(gateway, settings)
+    pages = WorldPages(gateway.worlds, served.list_cards)
+    people = CharacterPages(NpcArena.name, served.list_sheets, served.list_scenes, served.check, gateway.views)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
@@ -207,11 +209,20 @@ def create_app(
     _add_routes(
         service,
         create_viewer_router(
-            gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in, run_pages, gateway.rubrics.find
+            gateway.views,
+            names,
+            roster,
+            atropos.explain_runs,
+            pages,
+            costs,
+            sign_in,
+            run_pages,
+            gateway.rubrics.find,
+            people,
         ),
     )
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
+    _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
@@ -325,11 +336,3 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
     await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
     await examples.prepare(gateway)
-
-
-def list_characters(gateway: Gateway) -> tuple[CharacterCard, ...]:
-    """Of NPC Arena, when it is served."""
-    if gateway.catalogue.explain_unavailability(NpcArena.name) is not None:
-        return ()
-    arena = gateway.catalogue.get_environment_or_current(NpcArena.name).environment
-    return build_character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

@@ -24,7 +24,7 @@ from app.characters.casting import (
 from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes, read_sheets
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
-from app.characters.scenes import SceneSet
+from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.world_files import list_world_files, read_world
 from app.domain.calibration import ReferencePlan
@@ -182,6 +182,11 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
         return self._roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
+
+    def list_scenes(self, split: Split, character: str) -> tuple[Scene, ...]:
+        """The scenes of a character without params, of one reply and of several."""
+        casts = self._list_casts(split, NpcArenaParams(turns="both"))
+        return tuple(cast.scene for cast in casts if cast.sheet.id == character)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
 from app.http.viewer.group_filters import (
+    ORDERS,
     OUTCOMES,
     PURPOSES,
     REASONS,
@@ -77,6 +78,7 @@ def create_finding_router(views: GroupViews, renderer: Renderer, environments: S
             "outcomes": OUTCOMES,
             "purposes": PURPOSES,
             "reasons": REASONS,
+            "orders": ORDERS,
             "environments": environments,
         }
         return renderer.render(request, "groups.html", shown, found)

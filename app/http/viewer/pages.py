@@ -13,6 +13,7 @@ from app.domain.run_costs import RunCost
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
+from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
@@ -43,11 +44,12 @@ def create_viewer_router(
     sign_in: Callable[[Renderer], APIRouter] | None = None,
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
+    characters: CharacterPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` and `runs` there are no pages for
-    them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric` finds what a
-    group was judged by."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs` and `characters` there are
+    no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
+    finds what a group was judged by."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -56,6 +58,8 @@ def create_viewer_router(
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+    if characters is not None:
+        router.routes.extend(create_character_pages_router(characters, renderer).routes)
     if runs is not None:
         router.routes.extend(create_run_pages_router(runs, renderer).routes)
     if sign_in is not None:

@@ -42,6 +42,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /tasks/*
         GET /view/assets/*/*
         GET /view/atropos
+        GET /view/characters
+        GET /view/characters/*
         GET /view/groups
         GET /view/groups/*
         GET /view/judges
@@ -133,6 +135,8 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /stats
         GET /tasks/*
         GET /view/atropos
+        GET /view/characters
+        GET /view/characters/*
         GET /view/groups
         GET /view/judges
         GET /view/runs
