@@ -253,8 +253,8 @@ async def find_replies(pages: CharacterPages, character: str, run: str | None, b
     found = (await pages.views.find_groups(where)).groups
     places = [(reward, group) for group in found for reward in set(group.rewards) if reward is not None]
     ordered = sorted(places, key=lambda place: (place[0], place[1].sequence))
-    worst = ordered[:SHOWN]
-    best = [place for place in reversed(ordered) if place not in worst][:SHOWN]
+    worst = ordered[: min(SHOWN, len(ordered) // 2)]
+    best = ordered[max(len(worst), len(ordered) - SHOWN) :][::-1]
     loaded = await asyncio.gather(*(_load_reply(pages, *place) for place in (*best, *worst)))
     return CharacterReplies(
         best=tuple(reply for reply in loaded[: len(best)] if reply is not None),

@@ -99,8 +99,8 @@ def test_a_character_is_data_too(store_url: str) -> None:
         "findings": [3],
         "scenes": ["ford"],
         "curves": [("r0", [0]), ("r1", [1])],
-        "best": [],
-        "worst": ["0.250", "0.750"],
+        "best": ["0.750"],
+        "worst": ["0.250"],
         "groups": 4,
     }
 
@@ -127,7 +127,7 @@ def test_a_character_shows_its_sheet_and_hostile_texts_stay_texts(store_url: str
 def test_one_run_narrows_curves_and_replies(store_url: str) -> None:
     told = look(store_url, "/view/characters/hob?run=r1&format=json").json()
     names = {curve["name"] for each in told["curves"] for curve in each["curves"]}
-    assert (names, [reply["group"]["run"] for reply in told["replies"]["worst"]]) == ({"r1"}, ["r1"])
+    assert (names, [reply["group"]["run"] for reply in told["replies"]["best"]]) == ({"r1"}, ["r1"])
 
 
 def test_characters_are_listed_with_what_is_to_be_said_against_them(store_url: str) -> None:

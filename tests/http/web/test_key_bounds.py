@@ -107,6 +107,7 @@ def store_everything(person: Person) -> None:
     person.post(f"{queue}/scored_data", group(2))
     person.names = {
         "run": run,
+        "character": "hob_tarrant",
         "world": world,
         "event": "rope",
         "book": "lore",
@@ -272,7 +273,8 @@ def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
 
 
 LISTS = frozenset(["/", "/judges", "/runs", "/stats", "/worlds"]) | {
-    f"/view/{name}" for name in ("atropos", "judges", "runs", "stats", "worlds")
+    f"/view/{name}"
+    for name in ("atropos", "characters", "characters/{character}", "groups", "judges", "runs", "stats", "worlds")
 }
 FACTS = (
     "/health",
