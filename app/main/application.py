@@ -43,7 +43,6 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
-from app.http.viewer.character_pages import CharacterPages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -199,26 +198,17 @@ def create_app(
     _add_trainer_routes(service, settings, gateway, observer, store)
     served = ServedCharacters(gateway, settings)
     pages = WorldPages(gateway.worlds, served.list_cards)
-    people = CharacterPages(NpcArena.name, served.list_sheets, served.list_scenes, served.check, gateway.views)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     costs = gateway.runs.find_cost
-    run_pages = RunPages(gateway.runs, gateway.run_health, gateway.views, clock or utc_now)
+    views, people = gateway.views, served.build_pages()
+    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
     _add_routes(
         service,
         create_viewer_router(
-            gateway.views,
-            names,
-            roster,
-            atropos.explain_runs,
-            pages,
-            costs,
-            sign_in,
-            run_pages,
-            gateway.rubrics.find,
-            people,
+            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people
         ),
     )
     _add_environment_routes(service, gateway)

@@ -14,6 +14,7 @@ from app.characters.sheet_sources import SheetFinding
 from app.characters.views import CharacterCard, build_character_cards
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
+from app.http.viewer.character_pages import CharacterPages
 from app.judges.gates.gate_registry import GATES
 from app.service.gateway import Gateway
 from app.settings import Settings
@@ -30,6 +31,9 @@ class ServedCharacters:
     settings: Settings
     _checked: tuple[_Stamps, Sequence[SheetFinding]] = field(default_factory=lambda: ({}, ()))
 
+    def build_pages(self) -> CharacterPages:
+        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views)
+
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())
 
@@ -40,8 +44,9 @@ class ServedCharacters:
     def list_scenes(self, character: str) -> tuple[Scene, ...]:
         """Those of both splits in which it is asked, as its tasks come without params."""
         arena = self._find_arena()
-        splits: tuple[Split, ...] = get_args(Split)
-        return () if arena is None else tuple(one for split in splits for one in arena.list_scenes(split, character))
+        splits: tuple[Split, ...] = () if arena is None else get_args(Split)
+        casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
+        return tuple(cast.scene for cast in casts if cast.sheet.id == character)
 
     async def check(self) -> Sequence[SheetFinding]:
         """What `atropos-envs sheets check` says of the folder, again once a file of it has changed. GatewayError,

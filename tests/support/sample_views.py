@@ -324,22 +324,15 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     group = detail.group
     scores = [rollout.score for rollout in group.rollouts]
     statistics = compute_statistics(scores)
+    names = ("group_id", "task_id", "environment", "run", "policy", "purpose", "outcome", "flags", "created_at")
     return GroupSummary(
+        **{name: getattr(group, name) for name in names},
         sequence=sequence,
-        group_id=group.group_id,
-        task_id=group.task_id,
-        environment=group.environment,
-        run=group.run,
-        policy=group.policy,
-        purpose=group.purpose,
-        outcome=group.outcome,
-        flags=group.flags,
         size=len(scores),
         mean=statistics.mean,
         std=statistics.std,
         rewards=tuple(score.reward for score in scores),
         title=(detail.task.prompt.messages[-1].content or "")[:160],
-        created_at=group.created_at,
     )
 
 
@@ -363,14 +356,11 @@ class MemoryViews:
         return found[: where.limit]
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
-        """What this list filters by; the rest is the store's."""
-        everything = where.model_copy(update={"limit": 10**6})
-        found = [one for one in await self.list_groups(everything) if where.after is None or one.sequence > where.after]
-        if where.after is not None:
-            found.reverse()
-        page = tuple(found[where.skip : where.skip + where.limit])
-        following = page[-1].sequence if len(found) > where.skip + where.limit else None
-        return FoundGroups(groups=page, next_before=following, looked_at=len(found), matched=len(found))
+        everything = await self.list_groups(where.model_copy(update={"limit": 10**6}))
+        newer = [one for one in reversed(everything) if one.sequence > (where.after or 0)]
+        found = everything if where.after is None else newer
+        rest = found[where.limit - 1].sequence if len(found) > where.limit else None
+        return FoundGroups(groups=(*found[: where.limit],), next_before=rest, looked_at=len(found), matched=len(found))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
@@ -393,9 +383,8 @@ class MemoryViews:
             CriterionMean(name="voice", mean=0.24, count=9120),
         )
         row = StatisticsRow.model_validate({**place, **who, **counts, **means, "criteria": criteria})
-        other = row.model_copy(
-            update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
-        )
+        changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
+        other = row.model_copy(update=changed)
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
 
 

@@ -24,7 +24,7 @@ from app.characters.casting import (
 from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes, read_sheets
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
-from app.characters.scenes import Scene, SceneSet
+from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.world_files import list_world_files, read_world
 from app.domain.calibration import ReferencePlan
@@ -127,7 +127,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         # by digest, so that neighbours are different characters even without shuffling
         casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
         ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
+        self.roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
@@ -181,12 +181,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
-        return self._roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
-
-    def list_scenes(self, split: Split, character: str) -> tuple[Scene, ...]:
-        """The scenes of a character without params, of one reply and of several."""
-        casts = self._list_casts(split, NpcArenaParams(turns="both"))
-        return tuple(cast.scene for cast in casts if cast.sheet.id == character)
+        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))
@@ -244,7 +239,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         """The character and scene of a task; None if they are no longer served."""
         reference = NpcArenaReference.model_validate(task.reference)
         rows, scene = self._rows, reference.scene
-        return rows.find_cast(task, scene) if rows.has(task) else self._roster.find_cast(reference.character, scene)
+        return rows.find_cast(task, scene) if rows.has(task) else self.roster.find_cast(reference.character, scene)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         cast = self.find_cast(task)

@@ -188,7 +188,8 @@ def build_fields(sheet: CharacterSheet, *, with_hidden: bool) -> tuple[SheetFiel
 def _subtract(whole: JsonValue, shown: JsonValue) -> JsonValue:
     """What of `whole` is not in `shown`; None for nothing."""
     if isinstance(whole, dict) and isinstance(shown, dict):
-        left = {name: rest for name, part in whole.items() if (rest := _subtract(part, shown.get(name))) is not None}
+        parts = {name: _subtract(part, shown.get(name)) for name, part in whole.items()}
+        left: dict[str, JsonValue] = {name: rest for name, rest in parts.items() if rest is not None}
         return left or None
     if isinstance(whole, list) and isinstance(shown, list) and len(whole) == len(shown):
         rests = [_subtract(part, other) for part, other in zip(whole, shown, strict=True)]

@@ -1,6 +1,7 @@
 """Pages of characters, over a real store: sheets, checks, scenes, curves, best and worst replies."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import httpx
 import pytest
@@ -58,12 +59,13 @@ async def fill(store: Store) -> None:
         told = Score(
             outcome="scored", reward=reward, gate=1.0, absolute=reward, rationale=f"because of {reward} {EVIL}"
         )
-        sent = {"task_id": "task_1", "run": f"r{step % 2}", "environment": "npc_arena"}
-        await store.groups.add(
-            [group(f"group_{step:032x}", [told, Score.unscored("budget")], policy=Policy(model="m", step=step), **sent)]
+        build = partial(
+            group, task_id="task_1", run=f"r{step}", environment="npc_arena", policy=Policy(model="m", step=step)
         )
-        whole = group(f"group_{step + 9:032x}", [told, told], policy=Policy(model="m", step=step), **sent)
-        await store.groups.add([whole, group(f"group_{step + 20:032x}")])
+        partly = build(f"group_{step:032x}", [told, Score.unscored("budget")])
+        await store.groups.add(
+            [partly, build(f"group_{step + 9:032x}", [told, told]), group(f"group_{step + 20:032x}")]
+        )
 
 
 def look(
