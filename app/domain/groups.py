@@ -12,7 +12,7 @@ from app.domain.keeping import ReducedCompletion
 from app.domain.rewards import combine_outcomes
 from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
-from app.domain.scores import Outcome, Score
+from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 
@@ -177,9 +177,14 @@ class GroupSummary(Frozen):
     created_at: datetime
 
 
+GroupOrder = Literal["time", "environment", "task", "run", "step", "size", "mean", "std", "outcome"]
+"""What a listing may be sorted by."""
+
+
 class GroupFilter(Frozen):
-    """Which groups a listing includes. Every field narrows it; `before` is a `sequence`. `environments` and `runs` are
-    names, or what names begin with and `*`; empty for all."""
+    """Which groups a listing includes. Every field narrows it; `before` and `after` are a `sequence`, and `after` turns
+    the listing round: oldest first. `environments` and `runs` are names, or what names begin with and `*`; empty for
+    all."""
 
     environment: str | None = None
     run: str | None = None
@@ -188,8 +193,43 @@ class GroupFilter(Frozen):
     outcome: Outcome | None = None
     purpose: Purpose | None = None
     task_id: str | None = None
+    label: str | None = None
+    """The label of the task, such as the character."""
+    model: str | None = None
+    """The policy's."""
+    judge: str | None = None
+    """One that read the group for its own scores."""
+    flag: str | None = None
+    """Of the group, or of one of its completions."""
+    reason: Reason | None = None
+    """Why one of its completions has no score."""
+    min_step: int | None = None
+    max_step: int | None = None
+    min_mean: float | None = None
+    max_mean: float | None = None
+    min_std: float | None = None
+    max_std: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """Earlier than this."""
     before: int | None = None
+    after: int | None = None
+    order: GroupOrder | None = None
+    """Of what is found, in place of the newest first."""
+    descending: bool = False
+    skip: int = 0
+    """Of what is found, in its order."""
     limit: int = 50
+
+
+class FoundGroups(Frozen):
+    """A page of what a filter finds among the newest groups of an index. `looked_at` of them were looked at, `matched`
+    of these match. `next_before` goes on from there; null where nothing older is left."""
+
+    groups: tuple[GroupSummary, ...]
+    next_before: int | None
+    looked_at: int
+    matched: int
 
 
 class CriterionMean(Frozen):

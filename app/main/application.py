@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from app.characters.views import CharacterCard, build_character_cards
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -65,6 +64,7 @@ from app.main.components import (
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
+from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
@@ -182,22 +182,23 @@ def create_app(
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
-    characters = partial(list_characters, gateway)
-    pages = WorldPages(gateway.worlds, characters)
+    served = ServedCharacters(gateway, settings)
+    pages = WorldPages(gateway.worlds, served.list_cards)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     costs = gateway.runs.find_cost
-    run_pages = RunPages(gateway.runs, gateway.run_health, gateway.views, clock or utc_now)
+    views, people = gateway.views, served.build_pages()
+    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
     _add_routes(
         service,
         create_viewer_router(
-            gateway.views, names, roster, atropos.explain_runs, pages, costs, sign_in, run_pages, gateway.rubrics.find
+            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people
         ),
     )
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
+    _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
@@ -311,11 +312,3 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
     await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
     await examples.prepare(gateway)
-
-
-def list_characters(gateway: Gateway) -> tuple[CharacterCard, ...]:
-    """Of NPC Arena, when it is served."""
-    if gateway.catalogue.explain_unavailability(NpcArena.name) is not None:
-        return ()
-    arena = gateway.catalogue.get_environment_or_current(NpcArena.name).environment
-    return build_character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

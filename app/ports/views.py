@@ -4,6 +4,7 @@ from typing import Protocol
 
 from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import (
+    FoundGroups,
     GroupDetail,
     GroupFilter,
     GroupSummary,
@@ -16,7 +17,11 @@ from app.domain.rollups import Rollup, RollupFilter
 class GroupViews(Protocol):
     """Read models for pages and dashboards."""
 
-    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]: ...
+    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
+        """Newest first. It looks at as many groups as it takes: `find_groups` is for filters without an index."""
+
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        """Looks at no more than a number of the newest groups, whatever is asked."""
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         """Gone when it was pruned."""

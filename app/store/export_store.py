@@ -10,7 +10,8 @@ from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.ports.views import ExportStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
-from app.store.group_views import load_readings, match_place
+from app.store.group_search import match_place
+from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
 from app.store.task_store import load_tasks

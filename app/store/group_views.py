@@ -1,24 +1,33 @@
 """Read models for pages and dashboards: group listings, group details, reward statistics."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
+from sqlalchemy import Connection, RowMapping, select
 
 from app.domain.exports import StoredReading
-from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsBreakdown, StatisticsRow
+from app.domain.groups import (
+    CriterionMean,
+    FoundGroups,
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
+    StatisticsBreakdown,
+    StatisticsRow,
+)
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
 from app.domain.rollups import Rollup, RollupFilter, Series
 from app.ports.views import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
+from app.store.group_search import build_conditions, build_narrowings, find_sequences
 from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.rows import decode, decode_json, filter_storable, from_micros, match_names
+from app.store.rows import decode, decode_json, filter_storable, from_micros
 from app.store.scoring_store import load_scorings
 from app.store.tables import groups, prompts, rollouts, scorings, tasks
 from app.store.task_store import load_tasks
@@ -30,7 +39,10 @@ class SqlGroupViews(GroupViews):
 
     async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
         """Group summaries, newest first."""
-        return await self._database.read(lambda connection: _load_groups(connection, where))
+        return await self._database.read(lambda connection: _list_groups(connection, where))
+
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        return await self._database.read(lambda connection: _find_groups(connection, where))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         if not filter_storable([group_id]):
@@ -56,38 +68,26 @@ class SqlGroupViews(GroupViews):
         return await self._database.read(count_uncounted)
 
 
-def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    for name in ("task_id", "outcome", "purpose"):
-        value: str | None = getattr(where, name)
-        if value is not None:
-            yield groups.c[name] == value
-    are_few = where.outcome in {"pending", "unscored"} or where.purpose == "eval"
-    yield from match_place(where.environment, where.run, are_few=are_few)
-    # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
-    if where.outcome in {"pending", "unscored"}:
-        yield groups.c.outcome != literal_column("'scored'")
-    if where.purpose == "eval":
-        yield groups.c.purpose == literal_column("'eval'")
-    for column, patterns in ((groups.c.environment, where.environments), (groups.c.run, where.runs)):
-        if patterns:
-            yield match_names(column, patterns)
-    if where.before is not None:
-        yield groups.c.sequence < where.before
+def _list_groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
+    wanted = (*build_conditions(where), *build_narrowings(where))
+    newest = select(groups).where(*wanted).order_by(groups.c.sequence.desc()).limit(where.limit)
+    return _summarise(connection, connection.execute(newest).mappings().all())
 
 
-def match_place(environment: str | None, run: str | None, *, are_few: bool) -> Iterator[ColumnElement[bool]]:
-    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, SQLite must
-    not prefer the one of all groups of both: it knows no figures of the store."""
-    if run is not None:
-        yield groups.c.run == run
-    if environment is not None:
-        hidden = func.coalesce(groups.c.environment, literal_column("''"))
-        yield (hidden if are_few and run is not None else groups.c.environment) == environment
+def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
+    window, found = find_sequences(connection, where)
+    shown = found[where.skip : where.skip + where.limit]
+    rows = connection.execute(select(groups).where(groups.c.sequence.in_(shown))).mappings().all() if shown else []
+    is_cut = where.order is None and len(found) > where.skip + where.limit
+    return FoundGroups(
+        groups=tuple(_summarise(connection, sorted(rows, key=lambda row: shown.index(row["sequence"])))),
+        next_before=shown[-1] if is_cut else window.edge,
+        looked_at=window.looked_at,
+        matched=len(found),
+    )
 
 
-def _load_groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
-    newest = select(groups).where(*build_conditions(where)).order_by(groups.c.sequence.desc()).limit(where.limit)
-    rows = connection.execute(newest).mappings().all()
+def _summarise(connection: Connection, rows: Sequence[RowMapping]) -> list[GroupSummary]:
     if not rows:
         return []
     named = select(tasks.c.task_id, tasks.c.title, tasks.c.label).where(

@@ -1,10 +1,14 @@
 """What pages and dashboards read."""
 
+from datetime import timedelta
+
 import pytest
 
 from app.domain.groups import CriterionMean, GroupFilter, GroupSummary, StatisticsRow
+from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
+from app.store import group_search
 from app.store.store import Store
 from tests.support.store_cases import START, group, record, using
 
@@ -98,6 +102,79 @@ def test_every_field_of_a_filter_narrows(store_url: str, where: GroupFilter, exp
         return await ids(store, where)
 
     assert using(store_url, scenario) == expected
+
+
+async def fill_for_finding(store: Store) -> None:
+    hob = record(1).model_copy(update={"label": "hob"})
+    await store.tasks.put([record(0), hob])
+    step = [Policy(model="small", step=number) for number in range(3)]
+    flagged = Score.exact(False).model_copy(update={"flags": ("breaks_character",), "rationale": "truncated"})
+    await store.groups.add(
+        [
+            group("plain", [Score.exact(True), Score.exact(True)], policy=step[0]),
+            group("flagged", [flagged, Score.exact(True)], policy=step[1], flags=("low_signal",)),
+            group("failed", [UNSCORED, Score.exact(True)], policy=Policy(model="small-2", step=2)),
+            group("hob", [Score.exact(False)] * 2, task_id="task_1", run="other"),
+        ]
+    )
+    judgement = Judgement(judge="ann", model="m", order=("a",))
+    await store.groups.add([group("judged", [Score.exact(True)] * 2, judgements=(judgement,))])
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (GroupFilter(label="hob"), ["hob"]),
+        (GroupFilter(label="hob", run="run"), []),
+        (GroupFilter(label="nobody"), []),
+        (GroupFilter(model="small"), ["flagged", "plain"]),
+        (GroupFilter(model="sma"), []),
+        (GroupFilter(judge="ann"), ["judged"]),
+        (GroupFilter(flag="low_signal"), ["flagged"]),
+        (GroupFilter(flag="breaks_character"), ["flagged"]),
+        (GroupFilter(flag="truncated"), []),
+        (GroupFilter(flag="lowxsignal"), []),
+        (GroupFilter(reason="judge_failed"), ["failed"]),
+        (GroupFilter(reason="budget"), []),
+        (GroupFilter(min_step=1), ["failed", "flagged"]),
+        (GroupFilter(min_step=1, max_step=1), ["flagged"]),
+        (GroupFilter(max_mean=0.5), ["hob", "flagged"]),
+        (GroupFilter(min_mean=0.6, outcome="scored"), ["judged", "plain"]),
+        (GroupFilter(min_std=0.5), ["flagged"]),
+        (GroupFilter(max_std=0.1), ["judged", "hob", "plain"]),
+        (GroupFilter(since=START + timedelta(days=1)), []),
+        (GroupFilter(until=START), []),
+        (GroupFilter(since=START, until=START + timedelta(days=9), run="other"), ["hob"]),
+        (GroupFilter(after=1, limit=2), ["flagged", "failed"]),
+        (GroupFilter(order="mean", limit=3), ["hob", "flagged", "judged"]),
+        (GroupFilter(order="std", descending=True, skip=1, limit=2), ["judged", "hob"]),
+        (GroupFilter(order="task", limit=1), ["judged"]),
+    ],
+)
+def test_groups_are_found_by_what_has_no_index(store_url: str, where: GroupFilter, expected: list[str]) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await fill_for_finding(store)
+        found = await store.views.find_groups(where)
+        assert found.next_before is None or where.limit < 50
+        return [one.group_id for one in found.groups]
+
+    assert using(store_url, scenario) == expected
+
+
+def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_search, "LOOKED_AT", 3)
+    monkeypatch.setattr(group_search, "FEW_TASKS", 0)
+
+    async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
+        await fill_for_finding(store)
+        pages, before, begun = [], None, True
+        while begun or before is not None:
+            found = await store.views.find_groups(GroupFilter(label="hob", before=before))
+            pages.append(([one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched))
+            before, begun = found.next_before, False
+        return pages
+
+    assert using(store_url, scenario) == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
 
 
 def test_there_is_no_detail_of_what_does_not_exist(store_url: str) -> None:

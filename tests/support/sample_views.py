@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from app.domain.groups import (
     CriterionMean,
+    FoundGroups,
     Group,
     GroupDetail,
     GroupFilter,
@@ -323,22 +324,15 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     group = detail.group
     scores = [rollout.score for rollout in group.rollouts]
     statistics = compute_statistics(scores)
+    names = ("group_id", "task_id", "environment", "run", "policy", "purpose", "outcome", "flags", "created_at")
     return GroupSummary(
+        **{name: getattr(group, name) for name in names},
         sequence=sequence,
-        group_id=group.group_id,
-        task_id=group.task_id,
-        environment=group.environment,
-        run=group.run,
-        policy=group.policy,
-        purpose=group.purpose,
-        outcome=group.outcome,
-        flags=group.flags,
         size=len(scores),
         mean=statistics.mean,
         std=statistics.std,
         rewards=tuple(score.reward for score in scores),
         title=(detail.task.prompt.messages[-1].content or "")[:160],
-        created_at=group.created_at,
     )
 
 
@@ -361,6 +355,13 @@ class MemoryViews:
         ]
         return found[: where.limit]
 
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        everything = await self.list_groups(where.model_copy(update={"limit": 10**6}))
+        newer = [one for one in reversed(everything) if one.sequence > (where.after or 0)]
+        found = everything if where.after is None else newer
+        rest = found[where.limit - 1].sequence if len(found) > where.limit else None
+        return FoundGroups(groups=(*found[: where.limit],), next_before=rest, looked_at=len(found), matched=len(found))
+
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
@@ -382,9 +383,8 @@ class MemoryViews:
             CriterionMean(name="voice", mean=0.24, count=9120),
         )
         row = StatisticsRow.model_validate({**place, **who, **counts, **means, "criteria": criteria})
-        other = row.model_copy(
-            update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
-        )
+        changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
+        other = row.model_copy(update=changed)
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
 
 

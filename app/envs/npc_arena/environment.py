@@ -127,7 +127,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         # by digest, so that neighbours are different characters even without shuffling
         casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
         ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
+        self.roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
@@ -181,7 +181,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
-        return self._roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
+        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))
@@ -239,7 +239,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         """The character and scene of a task; None if they are no longer served."""
         reference = NpcArenaReference.model_validate(task.reference)
         rows, scene = self._rows, reference.scene
-        return rows.find_cast(task, scene) if rows.has(task) else self._roster.find_cast(reference.character, scene)
+        return rows.find_cast(task, scene) if rows.has(task) else self.roster.find_cast(reference.character, scene)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         cast = self.find_cast(task)

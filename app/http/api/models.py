@@ -144,10 +144,15 @@ class GroupView(Frozen):
 
 
 class GroupPage(Frozen):
-    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
+    """Newest first, or by `sort`. Pass `next_before` as `before` for the next page; null on the last page. A page may
+    have fewer groups than `limit`, or none, before the last: no request looks at more than some thousands."""
 
     groups: tuple[GroupSummary, ...]
     next_before: int | None
+    looked_at: int = 0
+    """How many groups of an index were looked at for this page."""
+    matched: int = 0
+    """How many of these match. What `sort` sorts, and `skip` goes through."""
 
 
 class GroupReplies(Frozen):

@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import GroupFilter, StatisticsBreakdown
+from app.domain.groups import StatisticsBreakdown
 from app.domain.health_records import RunHealth
-from app.domain.runs import Purpose, Run
-from app.domain.scores import Outcome
+from app.domain.runs import Run
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
+from app.http.api.group_queries import GroupQuery, Limit
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
@@ -23,7 +23,6 @@ from app.service.key_bounds import check_mixture, list_within
 from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
 from app.service.run_registry import RunReport, RunSettings
 
-Limit = Annotated[int, Query(ge=1, le=500)]
 RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
 
 
@@ -59,34 +58,19 @@ def create_records_router(gateway: Gateway) -> APIRouter:
             raise NotFound(f"there is no task {task_id}")
         return TaskView.from_record(record)
 
-    @router.get("/groups", summary="The newest groups, or groups by id once scored", responses=refusals)
+    @router.get("/groups", summary="Groups that a filter finds, or groups by id once scored", responses=refusals)
     async def groups(
         bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
-        env: Annotated[str | None, Query(max_length=100)] = None,
-        run: Annotated[str | None, Query(max_length=100)] = None,
-        outcome: Outcome | None = None,
-        purpose: Purpose | None = None,
-        task_id: TaskId | None = None,
-        before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
-        limit: Limit = 50,
+        wanted: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # noqa: B008  # it never changes
     ) -> GroupPage | GroupReplies:
         if id:
             return await _collect_groups(gateway, id, wait, bounds)
-        where = GroupFilter(
-            environment=env,
-            run=run,
-            environments=bounds.environments,
-            runs=bounds.runs,
-            outcome=outcome,
-            purpose=purpose,
-            task_id=task_id,
-            before=before,
-            limit=limit,
+        found = await gateway.views.find_groups(wanted.build_filter(bounds))
+        return GroupPage(
+            groups=found.groups, next_before=found.next_before, looked_at=found.looked_at, matched=found.matched
         )
-        page = await gateway.views.list_groups(where)
-        return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
 
     @router.get(
         "/groups/{group_id}",

@@ -31,8 +31,6 @@ from app.service.request_models import GroupId
 from app.toolkit.bar_charts import build_bar_chart
 from app.toolkit.display import as_json, cut_excerpt, escape_invisible
 
-_NEAR: Final = 200
-"""Maximum distance, in sequence numbers, of a newer neighbour."""
 _GROUP_ID: Final = TypeAdapter[str](GroupId)
 
 FindRubric = Callable[[GroupDetail], Awaitable[Rubric | None]]
@@ -96,7 +94,7 @@ def create_group_page_router(views: GroupViews, renderer: Renderer, find_rubric:
         why = await find_reason(detail, find_rubric)
         compared = await _compare(detail.group, first, second)
         values = {**_build_values(detail), "why": why, "compared": compared}
-        values |= {"where": where, "at": at, "newer": newer, "older": older}
+        values |= {"words": wanted, "at": at, "newer": newer, "older": older}
         data = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older}
         return renderer.render(request, "group.html", values, data)
 
@@ -194,8 +192,8 @@ def _is_group_id(text: str) -> bool:
 async def _find_neighbours(
     views: GroupViews, where: GroupFilter, at: int
 ) -> tuple[GroupSummary | None, GroupSummary | None]:
-    """The groups right after and right before sequence `at` in the same listing."""
-    older = await views.list_groups(where.model_copy(update={"before": at, "limit": 1}))
-    near = await views.list_groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
-    newer = [summary for summary in near if summary.sequence > at]
-    return (newer[-1] if newer else None), (older[0] if older else None)
+    """The groups right after and right before sequence `at` in the same listing, newest first."""
+    near = where.model_copy(update={"order": None, "limit": 1})
+    newer = await views.find_groups(near.model_copy(update={"after": at}))
+    older = await views.find_groups(near.model_copy(update={"before": at}))
+    return next(iter(newer.groups), None), next(iter(older.groups), None)

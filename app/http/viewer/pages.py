@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import get_args
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from app.domain.groups import StatisticsBreakdown
@@ -13,7 +13,9 @@ from app.domain.run_costs import RunCost
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
-from app.http.viewer.group_filters import OUTCOMES, FilterQuery, FilterWords, Word, build_filter
+from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
+from app.http.viewer.finding_pages import create_finding_router
+from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
@@ -22,7 +24,6 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry
-from app.toolkit.bar_charts import build_bar_chart
 from app.toolkit.display import escape_invisible
 
 _FOLDER = Path(__file__).parent
@@ -43,41 +44,26 @@ def create_viewer_router(
     sign_in: Callable[[Renderer], APIRouter] | None = None,
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
+    characters: CharacterPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` and `runs` there are no pages for
-    them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric` finds what a
-    group was judged by."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs` and `characters` there are
+    no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
+    finds what a group was judged by."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)
+    router.routes.extend(create_finding_router(views, renderer, environments).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+    if characters is not None:
+        router.routes.extend(create_character_pages_router(characters, renderer).routes)
     if runs is not None:
         router.routes.extend(create_run_pages_router(runs, renderer).routes)
     if sign_in is not None:
         router.routes.extend(sign_in(renderer).routes)
-
-    @router.get("/")
-    async def newest(
-        request: Request,
-        bounds: CallerBounds,
-        wanted: FilterQuery,
-        before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
-    ) -> Response:
-        where = build_filter(wanted, before, bounds)
-        page = await views.list_groups(where)
-        shown = {
-            "rows": [(summary, build_bar_chart(summary.rewards), escape_invisible(summary.title)) for summary in page],
-            "where": where,
-            "filtered": bool(where.environment or where.run or where.outcome),
-            "outcomes": OUTCOMES,
-            "environments": environments,
-            "older": page[-1].sequence if len(page) == where.limit else None,
-        }
-        return renderer.render(request, "groups.html", shown, {"groups": page, "next_before": shown["older"]})
 
     @router.get("/view/stats")
     async def statistics(

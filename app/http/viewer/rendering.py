@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFound
-from app.domain.groups import GroupFilter
+from app.http.viewer.group_filters import FilterWords
 from app.http.web.api_keys import COOKIE, find_caller
 from app.toolkit.charts import CHART_TEMPLATES
 from app.toolkit.display import escape_invisible, format_number, format_signed, format_time, scale_heat
@@ -101,6 +101,6 @@ def _format_percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
-def _build_query(where: GroupFilter, **more: object) -> str:
+def _build_query(words: FilterWords, **more: object) -> str:
     """The filter as a query string with its question mark, for links."""
-    return build_link("", **{"environment": where.environment, "run": where.run, "outcome": where.outcome} | more)
+    return build_link("", **{**words.list_given(), **more})

@@ -42,6 +42,9 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /tasks/*
         GET /view/assets/*/*
         GET /view/atropos
+        GET /view/characters
+        GET /view/characters/*
+        GET /view/groups
         GET /view/groups/*
         GET /view/judges
         GET /view/runs
@@ -132,6 +135,9 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /stats
         GET /tasks/*
         GET /view/atropos
+        GET /view/characters
+        GET /view/characters/*
+        GET /view/groups
         GET /view/judges
         GET /view/runs
         GET /view/stats

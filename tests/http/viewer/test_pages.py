@@ -39,6 +39,7 @@ ALL_PAGES = [
     "/",
     "/?environment=rlaif",
     "/?run=nobody",
+    "/view/groups?sort=-mean&min_mean=x&flag=%3Cb%3E",
     "/view/stats",
     "/view/judges",
     "/view/groups/nope",
@@ -227,7 +228,8 @@ def test_traces_of_agents_are_wide(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/", ["groups", "next_before"]),
+        ("/", ["groups", "looked_at", "matched", "next_before"]),
+        ("/view/groups", ["groups", "looked_at", "matched", "next_before"]),
         ("/view/stats", ["cost", "rows", "uncounted"]),
         ("/view/judges", ["judges"]),
         ("/view/atropos", ["queues"]),

@@ -30,8 +30,8 @@ EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WO
 BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
 SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
-SAME_FOR_ALL = {("POST", "/envs/mastermind/step")}
-"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing."""
+SAME_FOR_ALL = {("POST", "/envs/mastermind/step"), ("GET", "/view/characters/{character}")}
+"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing. Sheets are too."""
 ORS_BODIES: dict[str, dict[str, Any]] = {
     "create": {"split": "train", "index": 0},
     "call": {"name": "reply", "input": {"text": "4"}},
@@ -106,7 +106,7 @@ def store_everything(person: Person) -> None:
     person.post(f"{queue}/register-env", ENVIRONMENT)
     person.post(f"{queue}/scored_data", group(2))
     person.names = {
-        "run": run,
+        **{"run": run, "character": "hob_tarrant"},
         "world": world,
         "event": "rope",
         "book": "lore",
@@ -272,7 +272,7 @@ def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
 
 
 LISTS = frozenset(["/", "/judges", "/runs", "/stats", "/worlds"]) | {
-    f"/view/{name}" for name in ("atropos", "judges", "runs", "stats", "worlds")
+    f"/view/{name}" for name in ("atropos", "characters", "groups", "judges", "runs", "stats", "worlds")
 }
 FACTS = (
     "/health",

@@ -1,0 +1,280 @@
+"""Pages of characters: which there are, and one with its sheet, checks, scenes, curves, best and worst replies."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import JsonValue
+
+from app.characters.scenes import Scene
+from app.characters.schema import CharacterSheet
+from app.characters.sheet_sources import SheetFinding
+from app.characters.views import CharacterCard, build_character_cards, build_policy_view
+from app.domain.access import KeyBounds
+from app.domain.errors import GatewayError
+from app.domain.groups import GroupFilter, GroupSummary
+from app.domain.rollups import Rollup, RollupFilter, merge_measures
+from app.domain.suggestions import suggest
+from app.http.viewer.cards import CompletionCard, build_cards
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.run_curves import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
+from app.http.web.api_keys import CallerBounds
+from app.http.web.lazy_routes import LazyRoute
+from app.ports.views import GroupViews
+from app.toolkit.charts import TONES
+from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible
+
+NEWEST: Final = 100
+"""Groups of a character in which its best and worst replies are looked for."""
+SHOWN: Final = 3
+"""Best replies, and worst."""
+VISIBLE_CHARACTERS: Final = 400
+"""Of a field of a sheet, before folding."""
+
+Word = Annotated[str, Query(max_length=100)]
+
+
+@dataclass(frozen=True)
+class CharacterPages:
+    """Data for the pages. `environment` is whose tasks are labelled by character; `check` says what is to be said
+    against the sheets in their files, by character."""
+
+    environment: str
+    list_sheets: Callable[[], Sequence[CharacterSheet]]
+    list_scenes: Callable[[str], Sequence[Scene]]
+    check: Callable[[], Awaitable[Sequence[SheetFinding]]]
+    views: GroupViews
+
+
+@dataclass(frozen=True)
+class CharacterTotals:
+    """What the training groups of a character add up to."""
+
+    groups: int
+    reward: float | None
+    calibrated: float | None
+    gated: float | None
+
+
+@dataclass(frozen=True)
+class CharacterRow:
+    card: CharacterCard
+    scenes: int
+    errors: int
+    warnings: int
+
+
+@dataclass(frozen=True)
+class SheetField:
+    """One field of a sheet, written out. Judges' fields are not shown to the policy."""
+
+    name: str
+    text: Excerpt
+    is_hidden: bool
+
+
+@dataclass(frozen=True)
+class KnownReply:
+    """A reply in the character's name, from one of its newest groups."""
+
+    group: GroupSummary
+    card: CompletionCard
+
+
+@dataclass(frozen=True)
+class CharacterReplies:
+    """`looked_at` groups were looked at."""
+
+    best: tuple[KnownReply, ...]
+    worst: tuple[KnownReply, ...]
+    looked_at: int
+
+
+@dataclass(frozen=True)
+class CharacterCurves:
+    """A curve for each run; `left_out` are runs for which there is no room."""
+
+    names: tuple[str, ...]
+    measured: tuple[MeasuredCurves, ...]
+    charts: tuple[ChartView, ...]
+    left_out: int
+
+
+def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix="/view/characters", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
+
+    @router.get("")
+    async def characters(request: Request) -> Response:
+        sheets, found = pages.list_sheets(), await _check(pages)
+        rows = [_build_row(pages, card, found) for card in build_character_cards(sheets)]
+        return renderer.render(request, "characters.html", {"rows": rows}, {"characters": rows})
+
+    @router.get("/{character}")
+    async def one(request: Request, character: str, bounds: CallerBounds, run: Word = "") -> Response:
+        sheets = {sheet.id: sheet for sheet in pages.list_sheets()}
+        sheet = sheets.get(character)
+        if sheet is None:
+            near = suggest(character[:100], sheets)
+            return renderer.render_missing(
+                request, "character", character, "/view/characters", "Show every character.", near
+            )
+        rollups = await _load_rollups(pages, sheet.id, run.strip() or None, bounds)
+        findings = [one for one in await _check(pages) if _name_sheet(one) == sheet.id]
+        scenes, curves = pages.list_scenes(sheet.id), build_curves(rollups)
+        replies = await find_replies(pages, sheet.id, run.strip() or None, bounds)
+        totals = _add_up(rollups)
+        shown = {
+            "card": build_character_cards([sheet])[0],
+            "fields": build_fields(sheet, with_hidden=bounds.is_open),
+            "findings": findings,
+            "scenes": [(scene, escape_invisible(scene.opening)) for scene in scenes],
+            "curves": curves,
+            "replies": replies,
+            "totals": totals,
+            "run": run.strip(),
+            "environment": pages.environment,
+        }
+        data = {
+            "card": shown["card"],
+            "sheet": sheet if bounds.is_open else build_policy_view(sheet),
+            "findings": findings,
+            "scenes": scenes if bounds.is_open else [scene.id for scene in scenes],
+            "curves": curves.measured,
+            "replies": replies,
+            "totals": totals,
+        }
+        return renderer.render(request, "character.html", shown, data)
+
+    return router
+
+
+async def _check(pages: CharacterPages) -> Sequence[SheetFinding]:
+    """Nothing where files cannot be read: the sheets that are served were read from them before."""
+    try:
+        return await pages.check()
+    except (GatewayError, OSError):
+        return ()
+
+
+def _name_sheet(finding: SheetFinding) -> str:
+    """A sheet's file has the name of the character."""
+    return finding.file.rpartition("/")[2].removesuffix(".yaml")
+
+
+def _build_row(pages: CharacterPages, card: CharacterCard, found: Sequence[SheetFinding]) -> CharacterRow:
+    own = [finding.level for finding in found if _name_sheet(finding) == card.id]
+    return CharacterRow(card, len(pages.list_scenes(card.id)), own.count("error"), own.count("warning"))
+
+
+def build_fields(sheet: CharacterSheet, *, with_hidden: bool) -> tuple[SheetField, ...]:
+    """What the policy is shown, then what judges alone are."""
+    told = build_policy_view(sheet)
+    whole: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude_defaults=True)
+    parts = [(name, part, False) for name, part in told.items() if name != "meta"]
+    if with_hidden:
+        parts += [(name, left, True) for name, part in whole.items() if (left := _subtract(part, told.get(name)))]
+    return tuple(
+        SheetField(name.replace("_", " "), cut_excerpt(text, VISIBLE_CHARACTERS), is_hidden)
+        for name, part, is_hidden in parts
+        if (text := _write(part))
+    )
+
+
+def _subtract(whole: JsonValue, shown: JsonValue) -> JsonValue:
+    """What of `whole` is not in `shown`; None for nothing."""
+    if isinstance(whole, dict) and isinstance(shown, dict):
+        parts = {name: _subtract(part, shown.get(name)) for name, part in whole.items()}
+        left: dict[str, JsonValue] = {name: rest for name, rest in parts.items() if rest is not None}
+        return left or None
+    if isinstance(whole, list) and isinstance(shown, list) and len(whole) == len(shown):
+        rests = [_subtract(part, other) for part, other in zip(whole, shown, strict=True)]
+        return [rest for rest in rests if rest is not None] or None
+    return None if whole == shown else whole
+
+
+def _write(value: JsonValue, indent: str = "") -> str:
+    """As lines, such as `role: ferryman`. What is empty is left out."""
+    if isinstance(value, dict):
+        written = [(name.replace("_", " "), _write(part, indent + "  ")) for name, part in value.items()]
+        return "\n".join(
+            f"{indent}{name}:{chr(10) if chr(10) in text or text.startswith(' ') else ' '}{text}"
+            for name, text in written
+            if text
+        )
+    if isinstance(value, list):
+        return "\n".join(f"{indent}– {text.lstrip()}" for part in value if (text := _write(part, indent + "  ")))
+    return "" if value in (None, "", False) else "yes" if value is True else str(value)
+
+
+async def _load_rollups(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> list[Rollup]:
+    found = await pages.views.list_rollups(RollupFilter("label", pages.environment, run, label=character))
+    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
+
+
+def _add_up(rollups: Sequence[Rollup]) -> CharacterTotals | None:
+    if not rollups:
+        return None
+    whole = Rollup(rollups[0].key, merge_measures([rollup.measures for rollup in rollups]))
+    return CharacterTotals(whole.count("groups"), whole.mean("reward"), whole.mean("calibrated"), whole.share("gated"))
+
+
+def build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
+    """Over policy steps, one for each of the runs with the most groups."""
+    by_run: dict[str, list[Rollup]] = {}
+    for rollup in rollups:
+        by_run.setdefault(rollup.key.run or "", []).append(rollup)
+    ordered = sorted(by_run, key=lambda run: -sum(rollup.count("groups") for rollup in by_run[run]))
+    names = ordered[:TONES]
+    found = list(measure_curves([SeriesSource(name or "without a run", by_run[name]) for name in names]))
+    drawn = [draw(rule, measured, ()) for rule, measured in found if not rule.folded]
+    return CharacterCurves(
+        names=tuple(escape_invisible(name) or "without a run" for name in names),
+        measured=tuple(measured for _, measured in found),
+        charts=tuple(view for view in drawn if view is not None),
+        left_out=len(ordered) - len(names),
+    )
+
+
+async def find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:
+    """The best and the worst of the newest groups that have scores."""
+    where = GroupFilter(
+        environment=pages.environment,
+        run=run,
+        environments=bounds.environments,
+        runs=bounds.runs,
+        label=character,
+        outcome="scored",
+        limit=NEWEST,
+    )
+    found = (await pages.views.find_groups(where)).groups
+    places = [(reward, group) for group in found for reward in set(group.rewards) if reward is not None]
+    ordered = sorted(places, key=lambda place: (place[0], place[1].sequence))
+    worst = ordered[: min(SHOWN, len(ordered) // 2)]
+    best = ordered[max(len(worst), len(ordered) - SHOWN) :][::-1]
+    loaded = await asyncio.gather(*(_load_reply(pages, *place) for place in (*best, *worst)))
+    return CharacterReplies(
+        best=tuple(reply for reply in loaded[: len(best)] if reply is not None),
+        worst=tuple(reply for reply in loaded[len(best) :] if reply is not None),
+        looked_at=len(found),
+    )
+
+
+async def _load_reply(pages: CharacterPages, reward: float, group: GroupSummary) -> KnownReply | None:
+    """None where the group is gone by now."""
+    try:
+        detail = await pages.views.get_group(group.group_id)
+    except GatewayError as error:
+        if error.status in {404, 410}:
+            return None
+        raise
+    if detail is None:
+        return None
+    place = next((place for place, score in enumerate(detail.group.scores, 1) if score.reward == reward), None)
+    cards = build_cards(detail.group)
+    card = next((card for card in cards if place in (card.slot, *card.copies)), None)
+    return None if card is None else KnownReply(group, card)
