@@ -220,7 +220,13 @@ ALLOWED = {
     "readings": OF_READINGS | {"pk_run_anchors", "pk_groups"},
     "cells": {"ix_rollups_run", "pk_pins", *OF_READINGS},
     "anchors": {"pk_run_anchors", "pk_groups", "pk_rollouts"},
-    "shadow group": {"ix_groups_run", "ix_health_readings_group", "pk_groups", "pk_rollouts"},
+    "shadow group": {
+        "ix_groups_run",
+        "ix_groups_run_environment",
+        "ix_health_readings_group",
+        "pk_groups",
+        "pk_rollouts",
+    },
     "tokens": {"pk_run_costs", "pk_health_spending"},
     "due notices": {"ix_run_alarms_due"},
 }
