@@ -13,6 +13,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
@@ -23,6 +24,8 @@ from app.settings import PREFIX
 ROOT = Path(__file__).resolve().parents[2]
 PATH = tuple(sys.path[1:])
 """Where the process that programs are forked from finds modules, beside its folder."""
+FILTERS = tuple(warnings.filters)
+"""Before packages are loaded that add their own, as numpy does."""
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -108,6 +111,7 @@ def _run_module(module: str, arguments: Sequence[str], folder: Path, environment
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     sys.path[:] = [str(folder), *PATH]
+    warnings.filters[:] = FILTERS  # type: ignore[index]  # it is a list
     sys.argv[:] = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
