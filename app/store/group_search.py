@@ -40,12 +40,17 @@ class Window:
     conditions: tuple[ColumnElement[bool], ...]
     looked_at: int
     edge: int | None
+    sequences: tuple[int, ...] | None = None
+    """Of these groups, in order; None where they were not read."""
 
 
 def find_sequences(connection: Connection, where: GroupFilter) -> tuple[Window, list[int]]:
     """What is looked at, and the sequences of all that match, in order."""
     window = _open_rare_label(connection, where) or _open_newest(connection, where)
-    wanted = select(groups.c.sequence).where(*window.conditions, *build_narrowings(where)).order_by(*_order(where))
+    narrowings = tuple(build_narrowings(where))
+    if not narrowings and where.order is None and window.sequences is not None:
+        return window, list(window.sequences)
+    wanted = select(groups.c.sequence).where(*window.conditions, *narrowings).order_by(*_order(where))
     return window, list(connection.execute(wanted).scalars())
 
 
@@ -65,10 +70,10 @@ def _open_newest(connection: Connection, where: GroupFilter) -> Window:
     seen = connection.execute(select(groups.c.sequence).where(*conditions).order_by(order).limit(LOOKED_AT))
     sequences = list(seen.scalars())
     if len(sequences) < LOOKED_AT:
-        return Window(conditions, len(sequences), None)
+        return Window(conditions, len(sequences), None, tuple(sequences))
     edge = sequences[-1]
     here = groups.c.sequence <= edge if rising else groups.c.sequence >= edge
-    return Window((*conditions, here), LOOKED_AT, edge)
+    return Window((*conditions, here), LOOKED_AT, edge, tuple(sequences))
 
 
 def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | None:
