@@ -83,9 +83,11 @@ def _train(url: str) -> None:
 
 def _training(gateway: Served) -> dict[str, object]:
     """All that training sees."""
-    shown = ["/stats", "/stats?run=trained", "/view/stats", "/view/stats?env=gsm8k", "/groups?purpose=train"]
+    shown = ["/stats", "/stats?run=trained", "/view/stats", "/view/stats?env=gsm8k"]
     shown += [f"/export?shape={shape}" for shape in ("rollouts", "sft&threshold=0.5", "dpo", "kto")]
     texts: dict[str, object] = {path: httpx.get(f"{gateway.url}{path}").raise_for_status().text for path in shown}
+    page = httpx.get(f"{gateway.url}/groups?purpose=train").raise_for_status().json()
+    texts["groups"] = page["groups"], page["next_before"], page["matched"]  # others were looked at, and left out
     (activity,) = httpx.get(f"{gateway.url}/runs/trained").json()["activity"]
     texts["activity"] = {
         name: value for name, value in activity.items() if name not in ("groups", "scored", "unscored")
