@@ -71,8 +71,8 @@ class SampleArrival:
     name: SampleName
 
     @property
-    def said(self) -> tuple[str, str]:
-        """By what it is known when it comes again."""
+    def retry_key(self) -> tuple[str, str]:
+        """Scope and fingerprint by which a repeat of the sample is recognised."""
         return self.cohort.scope, self.name.fingerprint or self.completion.identity_digest
 
 
@@ -142,7 +142,7 @@ class _Assignments:
         return self._take_place(number, arrival, newest, place)
 
     def _find_known(self, arrival: SampleArrival) -> dict[str, Any] | None:
-        found = self.known.get(arrival.said, [])
+        found = self.known.get(arrival.retry_key, [])
         if arrival.name.fingerprint:
             return found[-1] if found else None
         gone_after = self.now - round(arrival.windows.retry * MICROSECONDS_PER_SECOND)
@@ -174,7 +174,7 @@ class _Assignments:
         row = build_member_row(group.row, member, "held", holder, self.held_until, own)
         self.members.append(row)
         if arrival.name.fingerprint:
-            self.known.setdefault(arrival.said, []).append(row)
+            self.known.setdefault(arrival.retry_key, []).append(row)
         group.places.add(place)
         self.states[group.row["group_id"]] = group.row["state"]
         if own is not None:
@@ -249,11 +249,11 @@ def _load_known_members(
     """Under a fingerprint also members that were answered: the answer may have been lost. Without one those whose
     sender disconnected, since an equal sample is a retry; the newest come last."""
     known: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for scope, fingerprint in {one.said for one in items if one.name.fingerprint}:
+    for scope, fingerprint in {one.retry_key for one in items if one.name.fingerprint}:
         row = connection.execute(_NAMED_MEMBER, {"of": scope, "fingerprint": fingerprint}).mappings().one_or_none()
         if row is not None:
             known[scope, fingerprint] = [dict(row)]
-    unnamed = {one.said for one in items if not one.name.fingerprint}
+    unnamed = {one.retry_key for one in items if not one.name.fingerprint}
     if unnamed:
         asked = {
             "of": sorted({scope for scope, _ in unnamed}),
