@@ -22,9 +22,9 @@ TARGETS: Final[Sequence[tuple[str, str, int, float]]] = (
 _ONE_CALL: Final = "one call, fixed order (RULER's idea)"
 _NOISY: Final = "the same, its number as noisy as one of our criteria"
 _ONE_CALL_EXPLAINED: Final = (
-    "One call: places favour no quality, so a fixed order is as good as a turned one on average. The simulated judge "
-    "writes RULER's one number without noise, in steps of 0.05, and each of our six criteria as a whole number with "
-    "noise. Beside them a number that is as noisy as one of our criteria:"
+    "With one call a fixed order is as good on average as a turned one, since places favour no quality. The simulated "
+    "judge writes RULER's one number without noise, in steps of 0.05. It writes each of our six criteria as a whole "
+    "number with noise. The last column has a number that is as noisy as one of our criteria:"
 )
 _FOLDER: Final = Path(__file__).parent
 
@@ -40,8 +40,8 @@ def write_page(cells: Sequence[Cell], docs: Path) -> None:
         _ONE_CALL_EXPLAINED,
         _build_one_call(found),
         "## At equal tokens",
-        "RULER's idea is asked of one judge, as often as the budget buys. Beside it: the best of the panel's settings "
-        "that costs no more on average; some of them have several judges.",
+        "RULER's idea asks one judge, as often as the budget buys. Beside it stands the best of the panel's settings "
+        "that costs no more on average. Some of these have several judges.",
         _build_budgets(cells),
         *(part for size in sorted({cell.size for cell in cells}) for part in _build_size(cells, size)),
         "## The judges",

@@ -15,6 +15,7 @@ from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
 from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
 from docs.parts.judge_check import check_figures, check_mutations
+from docs.parts.methods import check_picture, methods_picture
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.reasoning_gym import package_families
@@ -59,7 +60,12 @@ PARTS: Mapping[str, Callable[[], str]] = {
     **list_parts(),
 }
 
-FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json, "docs/pictures/rooms.svg": rooms_picture}
+FILES: Mapping[str, Callable[[], str]] = {
+    "docs/openapi.json": openapi_json,
+    "docs/pictures/rooms.svg": rooms_picture,
+    "docs/pictures/methods.svg": methods_picture,
+    "docs/pictures/offline_judge.svg": check_picture,
+}
 """Generated as a whole."""
 
 

@@ -77,7 +77,7 @@ class Settings(Described, BaseSettings):
     408, and its connection is closed."""
     shutdown_seconds: Annotated[int, Field(ge=0, le=3600)] = 20
     """Seconds that requests under way have to be answered after SIGTERM. Raise it to the longest that a trainer's
-    request is held, so that a roll-out or a scale-in breaks none off: 175 for OpenRLHF, 115 for slime."""
+    request is held: 175 for OpenRLHF, 115 for slime. Then a roll-out or a scale-in breaks none off."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
     2, by default. Where several processes serve, each has its part, rounded up, and at least 2 by default."""

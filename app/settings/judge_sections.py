@@ -130,7 +130,7 @@ class JudgeSettings(Frozen):
     tokens_per_minute: Positive | None = None
     """Of prompts and answers together."""
     budget_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """US dollars for as long as the database lives, over all replicas and commands; a call that might exceed it is not
+    """US dollars for as long as the database lives, over all replicas and commands. A call that might exceed it is not
     made, and what it would have scored is `unscored: budget`. Calls that may have been charged though no answer came,
     such as after a timeout, count as what they may cost at most. Needs prices."""
     budget_usd_per_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None

@@ -32,14 +32,14 @@ class EnvironmentSettings(Frozen):
     """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
     default."""
     readings: Annotated[Literal[1, 2, 4] | None, BeforeValidator(_read_digits)] = None
-    """How often a group is read at most in `listwise`, by all judges together and by each at least once: 1 (one order),
-    2 (mirrored orders) or 4 (two more where those leave doubt; the default)."""
+    """How often a group is read at most in `listwise`, by all judges together. Each judge reads it at least once. 1 is
+    one order, 2 is mirrored orders, and 4 adds two more where those leave doubt (the default)."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward; 0.5 by default."""
     calibration_share: Unit | None = None
-    """Share of the tasks whose groups are read once more, beside replies of known level, so that `calibrated` means the
-    same throughout a run; by default 0.01, 0.02 or 0.025 with 1, 2 or 4 readings, which costs about one hundredth
-    more, and 0 for none. No reward depends on it."""
+    """Share of the tasks whose groups are read once more beside replies of known level. With it `calibrated` means the
+    same throughout a run. By default it is 0.01, 0.02 or 0.025 with 1, 2 or 4 readings, which costs about one hundredth
+    more. 0 turns it off. No reward depends on it."""
     rubric: Path | None = None
     """A YAML file with the rubric that judges score by in place of the environment's own; `npc_arena` takes one.
     `atropos-envs rubrics write` makes one to start from. It is read at the start."""
@@ -96,8 +96,8 @@ class RagSettings(Frozen):
     """What is asked for the passages of a prompt: `worlds` (the events and lorebooks kept here), `remote`, or the name
     of an entry point in the group `atropos_environments.retrievers`."""
     on_failure: Literal["refuse", "without"] = "refuse"
-    """What happens to tasks when the retriever fails: `refuse` answers 503 `retriever_failed` and hands out nothing,
-    `without` hands them out without passages and says so in their metadata and in the flags of their scores."""
+    """What happens to tasks when the retriever fails. `refuse` answers 503 `retriever_failed` and hands out nothing.
+    `without` hands them out without passages, and says so in their metadata and in the flags of their scores."""
     deadline_seconds: Annotated[float, Field(gt=0, le=60)] = 2.0
     """For one query, every retry included; whatever the retriever is."""
     remote: RemoteSettings = RemoteSettings()
@@ -176,9 +176,9 @@ class SignInSettings(Frozen):
 
 class CompatSettings(Frozen):
     unscored: Literal["error", "neutral_group"] = "error"
-    """What OpenRLHF and slime are told where there is no score. `neutral_group`: if one member of a group has none,
-    every member gets the same number (`unscored_reward`, else 0), so that none has an advantage over the mean of its
-    group. Not for a trainer with a critic, which learns the number. NeMo Gym is told so in any case, as its contract
+    """What OpenRLHF and slime are told where there is no score. With `neutral_group`, every member of a group gets the
+    same number (`unscored_reward`, else 0) if one has no score. So none has an advantage over the mean of its group.
+    Not for a trainer with a critic, which learns the number. NeMo Gym is told so in any case, as its contract
     can mask them."""
     unscored_reward: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] | None = None
     """The number that trainers are told where there is no score and their contract has no word for that (OpenRLHF,
@@ -232,11 +232,11 @@ class PartSettings(Frozen):
     deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""
     late_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
-    """For trainers that send one sample at a time: after a group was judged without some, so long further samples count
-    as the missing ones; then they begin another group."""
+    """For trainers that send one sample at a time. If a group was judged without some samples, those that come within
+    this time count as the missing ones. Later ones begin another group."""
     retry_seconds: Annotated[float, Field(ge=0, le=86_400)] = 600.0
-    """For the same trainers: when whoever sent a sample has left without its answer, so long an equal sample counts as
-    the same one, sent again."""
+    """For the same trainers. If the sender of a sample has left without its answer, an equal sample within this time
+    counts as the same one, sent again."""
 
     @property
     def rules(self) -> PartRules:

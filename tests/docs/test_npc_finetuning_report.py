@@ -1,10 +1,12 @@
 """The report on fine-tuning: every figure has its source, every judgement its mark, every method the same parts."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from app.envs.npc_arena.environment import NpcArena
+from docs.parts.methods import COSTS, add_grades, read_rows
 from tests.support.serving import ROOT
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
@@ -178,3 +180,33 @@ def test_the_catalogue_leads_to_it() -> None:
     catalogue = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     entry = catalogue.split("\n## npc_arena\n")[1].split("\n## ")[0]
     assert "](npc_finetuning_report.md)" in entry
+
+
+def test_the_drawing_holds_every_method_of_the_table_once() -> None:
+    drawn = re.findall(r">([^<]+)</text>", (ROOT / "docs" / "pictures" / "methods.svg").read_text(encoding="utf-8"))
+    assert [name for name in drawn if not re.fullmatch(r"[+-]?\d", name) and name not in COSTS.values()] == [
+        row["method"] for row in sorted(read_rows("Compared", "method"), key=order_in_drawing)
+    ]
+
+
+def order_in_drawing(row: Mapping[str, str]) -> tuple[int, int, str]:
+    columns = list(dict.fromkeys(COSTS.values()))
+    return -add_grades(row), columns.index(COSTS[row["hardware to train"]]), row["method"]
+
+
+def test_what_else_was_measured_is_what_its_pages_say() -> None:
+    docs = {
+        name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("characters.md", "judging_tradeoff.md")
+    }
+    gates = re.findall(r"^\| (\w+), \w+ \| ([\d,]+) \| (\d+) \(", docs["characters.md"], re.MULTILINE)
+    eights = docs["judging_tradeoff.md"].split("\n## Groups of 8:", 1)[1].split("\n## ", 1)[0]
+    four, one = (
+        re.findall(rf"^\| mild \| ours, {way} \| ([\d.]+) ", eights, re.MULTILINE)[0]
+        for way in ("at most 4 readings", "1 reading")
+    )
+    distinct = re.findall(r"distinct_scenes`.* \| ([\d,]+) / ", (ROOT / "benchmarks" / "README.md").read_text("utf-8"))
+    assert [row["figure"] for row in read_rows("Measured with this project", "question")] == [
+        ", ".join(f"{name} {gated} of {count}" for name, count, gated in gates if name != "ships"),
+        *distinct,
+        f"r {four} over {one}",
+    ]

@@ -1,4 +1,4 @@
-"""The commands of docs/train_tutorial.md: a model that begins with nothing, TRL, a live gateway, figures of its store."""
+"""The commands of docs/train_tutorial.md: a model that begins with nothing, TRL, a live gateway, its store."""
 
 import re
 import shlex
