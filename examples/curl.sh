@@ -1,6 +1,7 @@
 #!/bin/sh
-# One step of a trainer with curl alone: lease a task, show it, send two answers (without quotes), print the rewards.
+# One step of a trainer with curl alone: lease a task, send two answers (without quotes).
 # sh examples/curl.sh http://127.0.0.1:8000 gsm8k '#### 4' '#### 5'
+# You will see the task as JSON, and the rewards of both answers: `"rewards":[0.0,0.0]` where neither is right.
 set -eu
 gateway=$1 environment=$2 first=$3 second=$4
 
