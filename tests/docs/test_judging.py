@@ -116,3 +116,10 @@ def test_commands_are_shown() -> None:
         ["runs", "estimate"],
         ["rescore", "--run"],
     ]
+
+
+def test_the_tutorial_quotes_the_check() -> None:
+    tutorial = (ROOT / "docs" / "judge_tutorial.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\| ([^|]+) \| (\d\.\d{3}) \|(?: .* \|)? \**(passed|missed)\** \|$", re.MULTILINE)
+    quoted, checked = row.findall(tutorial), row.findall(PAGE)
+    assert (len(quoted), [one for one in quoted if one not in checked]) == (5, [])
