@@ -10,7 +10,7 @@ from app.domain.digests import canonical_json
 from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import Comparison
 from app.evaluation.report import EvaluationReport
-from app.toolkit.bar_charts import build_histogram
+from app.toolkit.bar_charts import build_reward_histogram
 from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT
 from app.toolkit.display import (
     PALETTE,
@@ -73,7 +73,7 @@ def _build_report_values(report: EvaluationReport) -> dict[str, object]:
     return {
         "report": report,
         "scale": UNIT,
-        "columns": build_histogram(report.histogram),
+        "columns": build_reward_histogram(report.histogram),
         "curve": draw_pass_at_curve(report.passes),
         "tasks": report.tasks[:_TASKS_SHOWN],
         "tasks_left_out": max(0, len(report.tasks) - _TASKS_SHOWN),

@@ -1,7 +1,7 @@
 """Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -67,6 +67,8 @@ class RunPages:
     health: RunHealthService
     views: GroupViews
     clock: Clock = utc_now
+    list_judge_models: Callable[[], Mapping[str, str]] = dict
+    """By the names of the current judges."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "health": health,
             "curves": curves,
             "choice": choice,
-            "choices": [each.name for each in await _list_choices(pages, report.run.name, bounds)],
+            "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
             "signs": number_alarms(health.alarms),
             "breakdowns": _BREAKDOWNS,
         }
@@ -199,9 +201,9 @@ async def _find_others(pages: RunPages, name: str, wanted: Sequence[str], bounds
     return tuple(report.run.name for report in found if report is not None)
 
 
-async def _list_choices(pages: RunPages, name: str, bounds: KeyBounds) -> Sequence[Run]:
-    found = await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, MOST_CHOICES, None)
-    return [run for run in found if run.name != name]
+async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[str]:
+    """Of the runs that the caller may see, in alphabetical order."""
+    return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
 async def _load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
