@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -82,4 +83,19 @@ def _build_report_values(report: EvaluationReport) -> dict[str, object]:
 
 def _build_comparison_values(comparison: Comparison) -> dict[str, object]:
     rows = (comparison.overall, *comparison.passes, *comparison.criteria, *comparison.labels)
-    return {"comparison": comparison, "scale": fit_around_zero(row.difference for row in rows)}
+    scale = fit_around_zero(row.difference for row in rows)
+    return {"comparison": comparison, "scale": scale, "viewer": _link_comparison(comparison)}
+
+
+def _link_comparison(comparison: Comparison) -> str:
+    """The viewer's page of the same two; empty where they are not of one gateway."""
+    one, other = comparison.before, comparison.after
+    if not one.gateway_url or one.gateway_url != other.gateway_url:
+        return ""
+    told = {
+        f"{side}{part}": value
+        for side, setup in (("first", one), ("second", other))
+        for part, value in (("", setup.run), ("_model", setup.model), ("_steps", setup.step))
+        if value is not None
+    }
+    return f"{one.gateway_url}/view/compare?{urlencode({**told, 'environment': one.environment}, errors='replace')}"
