@@ -39,6 +39,16 @@ def stop(message: str, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
+def confirm_cost(usd: float | None) -> bool:
+    """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
+    if not usd:
+        return True
+    if errors.is_terminal and typer.get_text_stream("stdin").isatty():
+        return typer.confirm("Continue?", default=True, err=True)
+    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
+    return False
+
+
 @contextlib.contextmanager
 def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterator[None]:
     """Ends the command with a message where the block fails because of what it was given, or of the world around it.

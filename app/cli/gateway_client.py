@@ -140,12 +140,14 @@ class GatewayClient:
         self,
         groups: Sequence[AnsweredTask],
         run: str | None,
-        policy: Mapping[str, JsonValue],
+        policy: Mapping[str, JsonValue] | None,
         purpose: Purpose = "train",
     ) -> tuple[GroupReply | GroupProblem, ...]:
         """Replies in the order of `groups`."""
         written: list[JsonValue] = [_encode_group(group) for group in groups]
-        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy), "purpose": purpose}
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "purpose": purpose}
+        if policy is not None:
+            body["policy"] = dict(policy)
         return ScoreResponse.model_validate_json(await self._send_request("POST", "/score", body)).groups
 
     async def tell_events(self, world: str, events: Sequence[Event]) -> EventsAdded:

@@ -32,6 +32,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "app.cli.evaluate.command",
             "Compare two evaluations task by task and test the differences for significance.",
         ),
+        "tournament": CommandPlace(
+            "app.cli.tournament.command",
+            "Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.",
+        ),
         "process": CommandPlace(
             "app.cli.process.command",
             "Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.",

@@ -1,5 +1,6 @@
 """Reports as self-contained HTML files without scripts; text that models wrote is escaped."""
 
+import math
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -11,8 +12,9 @@ from app.domain.digests import canonical_json
 from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import Comparison
 from app.evaluation.report import EvaluationReport
+from app.evaluation.tournament import TournamentReport
 from app.toolkit.bar_charts import build_reward_histogram
-from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT
+from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, Scale
 from app.toolkit.display import (
     PALETTE,
     cut_excerpt,
@@ -61,13 +63,38 @@ _jinja.filters.update(
 )
 
 
-def render_html(document: EvaluationReport | Comparison) -> str:
+Document = EvaluationReport | Comparison | TournamentReport
+
+
+def render_html(document: Document) -> str:
     """A whole HTML page without surrogates, for a file in UTF-8."""
-    values = (
-        _build_report_values(document) if isinstance(document, EvaluationReport) else _build_comparison_values(document)
-    )
+    values = _build_values(document)
     style = Markup(PALETTE + CHART_STYLE + (_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
     return _jinja.get_template(f"{document.kind}.html").render(style=style, **values)
+
+
+def _build_values(document: Document) -> dict[str, object]:
+    match document:
+        case EvaluationReport():
+            return _build_report_values(document)
+        case Comparison():
+            return _build_comparison_values(document)
+        case TournamentReport():
+            return _build_tournament_values(document)
+
+
+def _build_tournament_values(report: TournamentReport) -> dict[str, object]:
+    rows = [row for table in (report.standings, *(each.standings for each in report.labels)) for row in table]
+    reach = max(
+        (abs(end) for row in rows for end in (row.strength.low, row.strength.high) if end is not None), default=1.0
+    )
+    return {
+        "report": report,
+        "scale": Scale(-max(1.0, math.ceil(reach)), max(1.0, math.ceil(reach))),
+        "names": [contestant.name for contestant in report.setup.contestants],
+        "duels": report.duels[:_TASKS_SHOWN],
+        "duels_left_out": max(0, len(report.duels) - _TASKS_SHOWN),
+    }
 
 
 def _build_report_values(report: EvaluationReport) -> dict[str, object]:

@@ -18,7 +18,17 @@ from app.evaluation.resampling import MeanEstimate, Resampler
 from app.toolkit.bar_charts import build_difference_histogram, build_reward_histogram
 from app.toolkit.charts import Scale
 from app.toolkit.display import escape_invisible
-from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, scored, unscored
+from tests.support.evaluations import (
+    HOSTILE,
+    duel,
+    evaluation,
+    hostile,
+    hostile_tournament,
+    rewarded,
+    scored,
+    tournament,
+    unscored,
+)
 
 VOID = {"meta", "line", "rect", "polygon", "polyline"}
 KNOWN = {
@@ -76,6 +86,9 @@ class Reader(HTMLParser):
 PAGES: Mapping[str, str] = {
     "hostile report": render_html(build_report(hostile())),
     "hostile comparison": render_html(compare_evaluations(hostile(), hostile())),
+    "hostile tournament": render_html(hostile_tournament()),
+    "tournament of one task": render_html(tournament([duel(0, 0, 1, "one")])),
+    "tournament of nothing": render_html(tournament([duel(0, 0, 1, None, reason="judge_failed")])),
     "report of one attempt at each": render_html(build_report(rewarded({0: (1.0,), 1: (0.0,)}))),
     "comparison of equals": render_html(
         compare_evaluations(rewarded({0: (1.0,)}), rewarded({0: (1.0,)}, threshold=0.5))
@@ -93,7 +106,7 @@ def test_a_page_is_whole_and_needs_nothing_else(page: str) -> None:
     assert not any(word in page for word in ("url(", "@import", "http://", "https://"))
 
 
-@pytest.mark.parametrize("page", [PAGES["hostile report"], PAGES["hostile comparison"]])
+@pytest.mark.parametrize("page", [page for name, page in PAGES.items() if name.startswith("hostile")])
 def test_what_strangers_wrote_is_shown_and_is_text(page: str) -> None:
     read = Reader(page)
     assert any(escape_invisible(HOSTILE) in text for text in read.texts)
