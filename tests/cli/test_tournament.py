@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from app.cli.evaluate.files import write_evaluation
 from app.cli.gateway_client import GatewayClient
 from app.cli.main import cli
-from app.cli.tournament.contestants import RunSelector, load_entrants, plan_duels
+from app.cli.run_selector import RunSelector
+from app.cli.tournament.contestants import load_entrants, plan_duels
 from app.cli.tournament.ledger import DuelsPlanned, TournamentJournalSetup
 from app.cli.tournament.session import TournamentSession
 from app.cli.tournament.summary import build_tournament_summary
@@ -205,7 +206,7 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path, migrated_file: Path) -
             ("t", "u"): "toy is scored by a verifier",
             ("a", "a"): "each contestant takes part once",
             ("a", "a@9"): "a@9 has no stored reply",
-            ("a", "A b"): "is neither a folder of `evaluate` nor a run",
+            ("a", "A b"): "is no run, such as my-run",
         }
         for contestants, words in refused.items():
             with pytest.raises((InvalidRequest, ValueError), match=words):

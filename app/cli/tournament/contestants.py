@@ -7,21 +7,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from app.cli.evaluate.files import REPORT, read_evaluation
 from app.cli.gateway_client import GatewayClient
+from app.cli.run_selector import RunSelector
 from app.cli.tournament.ledger import DuelsPlanned, PlannedDuel, StoredReply
 from app.domain.errors import InvalidRequest
 from app.domain.rubrics import OwnRubric
-from app.domain.runs import StepRange
-from app.domain.values import Name
 from app.evaluation.tournament import Contestant
 
 PAGE: Final = 500
 MOST_GROUPS: Final = 10_000
 """Newest groups of a run among which its replies are looked for."""
-_RUN: Final = TypeAdapter[str](Name)
 
 
 @dataclass(frozen=True)
@@ -40,28 +36,6 @@ class Entrant:
     contestant: Contestant
     run: str
     replies: Mapping[str, TaskReplies]
-
-
-@dataclass(frozen=True)
-class RunSelector:
-    run: str
-    steps: StepRange | None
-
-    @classmethod
-    def parse(cls, text: str) -> "RunSelector":
-        """`my-run`, `my-run@120` or `my-run@100-120`. ValueError for anything else."""
-        run, separator, steps = text.partition("@")
-        try:
-            return cls(_RUN.validate_python(run), StepRange.parse(steps) if separator else None)
-        except ValidationError as error:
-            raise ValueError(
-                f"{text[:100]!r} is neither a folder of `evaluate` nor a run, such as my-run, my-run@120 or "
-                "my-run@100-120"
-            ) from error
-
-    @property
-    def name(self) -> str:
-        return self.run if self.steps is None else f"{self.run}, {self.steps}"
 
 
 async def load_entrants(gateway: GatewayClient, sources: Sequence[str], environment: str | None) -> tuple[Entrant, ...]:

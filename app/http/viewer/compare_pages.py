@@ -14,6 +14,7 @@ from app.domain.groups import GroupFilter, GroupScores, GroupSummary
 from app.domain.rewards import compute_own_reward
 from app.domain.runs import StepRange
 from app.domain.suggestions import suggest
+from app.domain.values import Frozen
 from app.evaluation.charts import build_whisker, fit_around_zero
 from app.evaluation.comparison import Comparison, TaskChange, compare_evaluations, list_changes
 from app.evaluation.resampling import Resampler
@@ -119,6 +120,13 @@ class ComparedCheckpoints:
     next_skip: int | None
 
 
+class ComparePage(Frozen):
+    """The page as data: `compared` is None where two runs were not understood, and `problems` say why."""
+
+    problems: tuple[str, ...]
+    compared: ComparedCheckpoints | None
+
+
 Models = Mapping[str, str]
 """Models of judges, by the judges' names."""
 
@@ -156,7 +164,7 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "skip": skip,
             **_build_charts(found),
         }
-        return renderer.render(request, "compare.html", shown, {"problems": problems, "compared": found})
+        return renderer.render(request, "compare.html", shown, ComparePage(problems=tuple(problems), compared=found))
 
     return router
 

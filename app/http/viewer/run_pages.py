@@ -18,7 +18,7 @@ from app.domain.health_records import RunHealth
 from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
-from app.domain.values import Name, utc_now
+from app.domain.values import Frozen, Name, utc_now
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
@@ -94,6 +94,24 @@ class RunRow:
     environments: tuple[str, ...]
 
 
+class RunListing(Frozen):
+    """The list of runs as data."""
+
+    runs: tuple[RunRow, ...]
+    next_after: str | None
+
+
+class ShownRun(Frozen):
+    """The page of a run as data."""
+
+    report: RunReport
+    progress: RunProgress
+    totals: tuple[RunTotals, ...]
+    """Of all environments together, then of each."""
+    health: RunHealth
+    curves: tuple[MeasuredCurves, ...]
+
+
 @dataclass(frozen=True)
 class CurveChoice:
     """What somebody asks to see. `by` is None for one curve."""
@@ -128,7 +146,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
         rows = await asyncio.gather(*(_load_row(pages, run, bounds) for run in page))
         following = page[-1].name if len(page) == PAGE_SIZE else None
-        data = {"runs": rows, "next_after": following}
+        data = RunListing(runs=tuple(rows), next_after=following)
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
 
     @router.get("/{run}")
@@ -163,7 +181,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "signs": number_alarms(health.alarms),
             "breakdowns": _BREAKDOWNS,
         }
-        data = {"report": report, "progress": progress, "totals": seen, "health": health, "curves": curves.measured}
+        data = ShownRun(report=report, progress=progress, totals=seen, health=health, curves=curves.measured)
         return renderer.render(request, "run.html", shown, data)
 
     return router
