@@ -1,7 +1,7 @@
 """The page that compares two checkpoints: on the tasks of both, who is ahead by how much, then task by task."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Final
 
@@ -34,6 +34,8 @@ from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, pa
 from app.http.viewer.word_diff import WordDiff, compare_words
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
+from app.ports.views import GroupViews
+from app.service.key_bounds import allows_task
 from app.toolkit.bar_charts import build_difference_histogram
 from app.toolkit.charts import Scale
 from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible
@@ -120,6 +122,23 @@ class ComparedCheckpoints:
     next_skip: int | None
 
 
+@dataclass(frozen=True)
+class CompareQuestion:
+    checkpoints: tuple[Checkpoint, Checkpoint]
+    words: CompareWords
+    bounds: KeyBounds
+    skip: int
+
+    @property
+    def where(self) -> GroupFilter:
+        return GroupFilter(
+            environment=self.words.environment.strip() or None,
+            label=self.words.label.strip() or None,
+            environments=self.bounds.environments,
+            runs=self.bounds.runs,
+        )
+
+
 class ComparePage(Frozen):
     """The page as data: `compared` is None where two runs were not understood, and `problems` say why."""
 
@@ -149,13 +168,8 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
                 return renderer.render_missing(request, "run", checkpoint.run, "/view/runs", "Show every run.", near)
         found = None
         if len(chosen) == 2 and not problems:
-            where = GroupFilter(
-                environment=words.environment.strip() or None,
-                label=words.label.strip() or None,
-                environments=bounds.environments,
-                runs=bounds.runs,
-            )
-            found = await compare_checkpoints(pages, (chosen[0], chosen[1]), where, words.judge.strip(), skip)
+            asked = CompareQuestion((chosen[0], chosen[1]), words, bounds, skip)
+            found = await compare_checkpoints(pages, asked)
         shown = {
             "words": words,
             "problems": problems,
@@ -203,12 +217,11 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
     return found, problems
 
 
-async def compare_checkpoints(
-    pages: RunPages, checkpoints: tuple[Checkpoint, Checkpoint], where: GroupFilter, judge: str, skip: int = 0
-) -> ComparedCheckpoints:
-    shared = await find_shared_tasks(pages.views, *checkpoints, where)
+async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> ComparedCheckpoints:
+    checkpoints, skip = asked.checkpoints, asked.skip
+    shared = await find_shared_tasks(pages.views, *checkpoints, asked.where)
     scores = await load_scores(pages.views, shared.list_group_ids())
-    scored_by = _choose_judge(shared, scores, judge, pages.list_judge_models())
+    scored_by = _choose_judge(shared, scores, asked.words.judge.strip(), pages.list_judge_models())
     empty = _build_result(checkpoints, shared, scored_by)
     if scored_by.used is None or not shared.tasks:
         return empty
@@ -219,9 +232,8 @@ async def compare_checkpoints(
     except InvalidRequest:
         return empty
     changes = sorted(list_changes(before, after), key=lambda each: (-abs(each.after - each.before), each.place))
-    loaded = [
-        await _load_pair(pages, change, shared, scores, chosen) for change in changes[skip : skip + SHOWN]
-    ]  # one after another, since each holds texts
+    shelf = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
+    loaded = [await shelf.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
     return ComparedCheckpoints(
         **{each.name: getattr(empty, each.name) for each in fields(empty)}
         | {
@@ -269,39 +281,44 @@ def _build_result(
     )
 
 
-async def _load_pair(
-    pages: RunPages, change: TaskChange, shared: SharedTasks, scores: Mapping[str, GroupScores], judge: str | None
-) -> TaskPair:
-    groups = [side.by_task[change.task_id] for side in (shared.first, shared.second)]
-    first, second = [await _load_best(pages, some, scores, judge) for some in groups]
-    diff = None
-    if first is not None and second is not None:
-        diff = await asyncio.to_thread(compare_words, first.text, second.text)
-    return TaskPair(change, groups[0][0].title, first, second, diff)
+@dataclass(frozen=True)
+class ReplyReader:
+    """Reads the best replies of both checkpoints, by the scores that are compared."""
 
+    views: GroupViews
+    bounds: KeyBounds
+    shared: SharedTasks
+    scores: Mapping[str, GroupScores]
+    judge: str | None
 
-async def _load_best(
-    pages: RunPages, groups: Sequence[GroupSummary], scores: Mapping[str, GroupScores], judge: str | None
-) -> BestReply | None:
-    """None where the group is gone by now, or its text is not kept."""
-    places = [
-        (reward, group, slot)
-        for group in groups
-        for slot, score in enumerate(pick_scores(scores.get(group.group_id), judge))
-        if (reward := compute_own_reward(score)) is not None
-    ]
-    reward, group, slot = max(places, key=lambda place: place[0])
-    try:
-        detail = await pages.views.get_group(group.group_id)
-    except GatewayError as error:
-        if error.status in {404, 410}:
+    async def load_pair(self, change: TaskChange) -> TaskPair:
+        groups = [side.by_task[change.task_id] for side in (self.shared.first, self.shared.second)]
+        first, second = [await self._load_best(some) for some in groups]
+        diff = None
+        if first is not None and second is not None:
+            diff = await asyncio.to_thread(compare_words, first.text, second.text)
+        return TaskPair(change, groups[0][0].title, first, second, diff)
+
+    async def _load_best(self, groups: Sequence[GroupSummary]) -> BestReply | None:
+        """None where the group is gone by now, is of a task that the caller may not see, or its text is not kept."""
+        reward, group, slot = max(self._iter_places(groups), key=lambda place: place[0])
+        try:
+            detail = await self.views.get_group(group.group_id)
+        except GatewayError as error:
+            if error.status in {404, 410}:
+                return None
+            raise
+        if detail is None or slot >= len(detail.group.rollouts) or not allows_task(self.bounds, detail.task):
             return None
-        raise
-    if detail is None or slot >= len(detail.group.rollouts):
-        return None
-    rollout = detail.group.rollouts[slot]
-    kept = rollout.reduced is None or rollout.reduced.text is None
-    return BestReply(group, slot + 1, reward, write_out(rollout.completion)) if kept else None
+        rollout = detail.group.rollouts[slot]
+        kept = rollout.reduced is None or rollout.reduced.text is None
+        return BestReply(group, slot + 1, reward, write_out(rollout.completion)) if kept else None
+
+    def _iter_places(self, groups: Sequence[GroupSummary]) -> Iterator[tuple[float, GroupSummary, int]]:
+        for group in groups:
+            for slot, score in enumerate(pick_scores(self.scores.get(group.group_id), self.judge)):
+                if (reward := compute_own_reward(score)) is not None:
+                    yield reward, group, slot
 
 
 def _build_charts(found: ComparedCheckpoints | None) -> dict[str, object]:
