@@ -1,5 +1,6 @@
 """The default gateway URL of commands, and the keys they send."""
 
+import httpx
 import typer
 from pydantic import SecretStr
 
@@ -17,6 +18,17 @@ def find_gateway_url() -> str:
         raise typer.BadParameter(str(error)) from error
     near = is_loopback(settings.host) or settings.host in _EVERYWHERE
     return f"http://{'127.0.0.1' if near else settings.host}:{settings.port}"
+
+
+def describe_url(url: str) -> str:
+    """The address for a report: without a name and password that stand in it. Empty for what is no web address."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return ""
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        return ""
+    return str(parsed.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
 
 
 def read_policy_key(variable: str | None) -> SecretStr | None:

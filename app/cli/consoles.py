@@ -3,12 +3,14 @@
 import contextlib
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NoReturn
 
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from app.domain.errors import GatewayError
 from app.toolkit.display import escape_invisible
@@ -25,6 +27,23 @@ def output_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
 
 
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """A table on a terminal; plain lines with tabs for whoever reads it from a pipe. Columns that begin with `>` hold
+    numbers. Texts may be untrusted."""
+    names = [column.removeprefix(">") for column in columns]
+    cells = [[" ".join(escape_invisible(cell).split()) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in (names, *cells):
+            typer.echo("\t".join(row))
+        return
+    table = Table(title=title or None)
+    for column, name in zip(columns, names, strict=True):
+        table.add_column(escape(name), justify="right" if column.startswith(">") else "left")
+    for row in cells:
+        table.add_row(*map(escape, row))
+    output_console().print(table)
+
+
 def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 
@@ -37,6 +56,16 @@ def stop(message: str, code: int = 2) -> NoReturn:
     """Ends the command with a message for people on stderr. The message may hold untrusted text from servers."""
     errors.print(escape_invisible(message), style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(code)
+
+
+def confirm_cost(usd: float | None) -> bool:
+    """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
+    if not usd:
+        return True
+    if errors.is_terminal and typer.get_text_stream("stdin").isatty():
+        return typer.confirm("Continue?", default=True, err=True)
+    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
+    return False
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -22,6 +23,7 @@ from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
 from app.domain.suggestions import suggest
 from app.domain.tasks import Completion, Message, Turn
+from app.domain.values import Frozen
 from app.domain.worlds import Event, EventsAdded, RetrievalExplanation
 from app.http.api.label_routes import JudgeAgreement
 from app.http.api.models import (
@@ -38,6 +40,8 @@ from app.service.label_models import ImportReceipt
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
 from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.run_registry import RunReport, RunSettings
+
+PageT = TypeVar("PageT", bound=Frozen)
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 
@@ -91,6 +95,11 @@ class GatewayClient:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
 
+    async def fetch_page(self, path: str, kind: type[PageT], asked: Mapping[str, str] | None = None) -> PageT:
+        """A page of the viewer as data."""
+        query = httpx.QueryParams({**(asked or {}), "format": "json"})
+        return kind.model_validate_json(await self._send_request("GET", f"{path}?{query}"))
+
     async def fetch_run_health(self, name: str) -> RunHealth:
         return RunHealth.model_validate_json(await self._send_request("GET", f"/runs/{name}/health"))
 
@@ -140,12 +149,14 @@ class GatewayClient:
         self,
         groups: Sequence[AnsweredTask],
         run: str | None,
-        policy: Mapping[str, JsonValue],
+        policy: Mapping[str, JsonValue] | None,
         purpose: Purpose = "train",
     ) -> tuple[GroupReply | GroupProblem, ...]:
         """Replies in the order of `groups`."""
         written: list[JsonValue] = [_encode_group(group) for group in groups]
-        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy), "purpose": purpose}
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "purpose": purpose}
+        if policy is not None:
+            body["policy"] = dict(policy)
         return ScoreResponse.model_validate_json(await self._send_request("POST", "/score", body)).groups
 
     async def tell_events(self, world: str, events: Sequence[Event]) -> EventsAdded:

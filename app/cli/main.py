@@ -32,6 +32,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "app.cli.evaluate.command",
             "Compare two evaluations task by task and test the differences for significance.",
         ),
+        "tournament": CommandPlace(
+            "app.cli.tournament.command",
+            "Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.",
+        ),
         "process": CommandPlace(
             "app.cli.process.command",
             "Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.",
@@ -54,7 +58,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
         "labels": CommandPlace("app.cli.label_commands", "Import choices that people made."),
-        "runs": CommandPlace("app.cli.runs", "Say what a run will cost, make and change one, and see how it is."),
+        "runs": CommandPlace(
+            "app.cli.runs", "List, show and compare runs, say what one will cost, make and change one."
+        ),
+        "groups": CommandPlace("app.cli.groups", "Show stored groups."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
         "keys": CommandPlace("app.cli.keys", "Make, list, rotate and revoke keys of the service."),
         "db": CommandPlace("app.cli.database_commands", "Look after the database of the store."),

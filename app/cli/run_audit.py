@@ -27,7 +27,7 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
     """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
 
     Ends with code 1 while an alarm stands."""
-    found = _ask(url, api_key, lambda client: client.fetch_run_health(run))
+    found = ask_gateway(url, api_key, lambda client: client.fetch_run_health(run))
     if as_json:
         print_json(found)
     else:
@@ -38,11 +38,13 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
 
 def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
     """Release a run's alarms, so that it hands out tasks again."""
-    released = _ask(url, api_key, lambda client: client.release_run(run))
+    released = ask_gateway(url, api_key, lambda client: client.release_run(run))
     output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
 
 
-def _ask(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
+def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
+    """The answer of the gateway; without one the command ends and says why."""
+
     async def ask() -> ResultT:
         headers = build_gateway_headers(api_key)
         async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:

@@ -1,4 +1,4 @@
-"""`atropos-envs runs`: what a run will cost, its settings, and its health."""
+"""`atropos-envs runs`: which there are, how two compare, what one will cost, its settings, and its health."""
 
 import asyncio
 import random
@@ -17,6 +17,7 @@ from app.cli.gateway_client import GatewayClient
 from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
 from app.cli.run_audit import health, release
+from app.cli.run_views import compare_runs, list_runs, show_run
 from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Mode
@@ -31,7 +32,9 @@ from app.service.judging import JudgedCompletions, score_completions
 from app.service.run_registry import RunSettings
 from app.settings import Settings, read_settings
 
-runs = typer.Typer(help="Say what a run will cost, make and change one, and see how it is.", no_args_is_help=True)
+runs = typer.Typer(
+    help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True
+)
 
 TASKS_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
@@ -55,13 +58,16 @@ class RunEstimate(Frozen):
     """Null when a judge has no price."""
 
 
+runs.command("list")(list_runs)
+runs.command("show")(show_run)
+runs.command("compare")(compare_runs)
 runs.command()(health)
 runs.command()(release)
 
 
 @runs.callback()
 def callback() -> None:
-    """Say what a run will cost, make and change one, and see how it is."""
+    """List, show and compare runs, say what one will cost, make and change one."""
 
 
 @runs.command()

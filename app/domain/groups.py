@@ -153,6 +153,14 @@ class GroupDetail(Frozen):
     """New scorings of the group, oldest first."""
 
 
+class GroupScores(Frozen):
+    """What the completions of a group were given, without what they say."""
+
+    scores: tuple[Score, ...]
+    scorings: tuple[Scoring, ...] = ()
+    """New scorings of the group without their judgements, oldest first."""
+
+
 class GroupSummary(Frozen):
     """One entry of a listing. `sequence` is the pagination cursor; later groups have larger numbers."""
 
@@ -193,6 +201,8 @@ class GroupFilter(Frozen):
     outcome: Outcome | None = None
     purpose: Purpose | None = None
     task_id: str | None = None
+    task_ids: tuple[str, ...] = ()
+    """Empty for all. A few hundred at most."""
     label: str | None = None
     """The label of the task, such as the character."""
     model: str | None = None

@@ -19,6 +19,15 @@ def combine(gate: float, absolute: float, relative: float, relative_weight: floa
     return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
 
 
+def compute_own_reward(score: Score) -> float | None:
+    """gate x absolute within the cap: what an evaluation would have paid, comparable across groups. None without a
+    reward."""
+    if score.reward is None or score.absolute is None:
+        return score.reward
+    gate, cap = (1.0 if part is None else part for part in (score.gate, score.cap))
+    return combine(gate, score.absolute, 0.0, 0.0, cap)
+
+
 def apply_bounds(rubric: Rubric, verdict: Verdict) -> Mapping[str, float | None]:
     """The scores of one judgement, limited by the defects that it reports."""
     if not verdict.defects:

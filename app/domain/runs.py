@@ -1,9 +1,10 @@
 """Runs and their pins; streams of tasks and leases on them."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from operator import not_
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
@@ -146,6 +147,31 @@ class Policy(Frozen):
 
     model: Annotated[str, Field(max_length=200)]
     step: Step | None = None
+
+
+_STEPS: Final = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
+
+
+class StepRange(Frozen):
+    """Training steps, both ends included."""
+
+    first: Step
+    last: Step
+
+    @classmethod
+    def parse(cls, text: str) -> "StepRange":
+        """`120` or `100-120`. ValueError for anything else."""
+        found = _STEPS.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"{text[:50]!r} is neither a step, such as 120, nor a range, such as 100-120")
+        first = int(found[1])
+        last = first if found[2] is None else int(found[2])
+        if last < first:
+            raise ValueError(f"the range {text.strip()} ends before it begins")
+        return cls(first=first, last=last)
+
+    def __str__(self) -> str:
+        return f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
 
 
 class HandOutPolicy(Frozen):

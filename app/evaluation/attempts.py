@@ -103,10 +103,17 @@ class EvaluationSetup(Frozen):
     """Judges that are only for trying the system."""
     gateway: str = ""
     """The gateway's version."""
+    gateway_url: Annotated[str, Field(pattern=r"^(https?://[^\s\"'<>]+)?$")] = ""
+    """Where the gateway's pages are; empty if nobody said."""
     input_price: Price | None = None
     output_price: Price | None = None
     """US dollars per million tokens of the model."""
     started_at: AwareDatetime
+
+    @property
+    def checkpoint(self) -> str:
+        """The model with its step, if it has one."""
+        return self.model if self.step is None else f"{self.model}, step {self.step}"
 
 
 class Evaluation(Frozen):

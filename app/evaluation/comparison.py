@@ -79,14 +79,13 @@ class Comparison(Frozen):
 def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
     """Compares two evaluations. Raises InvalidRequest if they have no task in common."""
     resampler = resampler or Resampler(before.setup.seed)
-    first = {task.task_id: task for task in group_by_task(before.attempts) if task.reward is not None}
-    second = {task.task_id: task for task in group_by_task(after.attempts) if task.reward is not None}
+    first, second = _index_scored(before), _index_scored(after)
     pairs = [(first[task_id], second[task_id]) for task_id in first if task_id in second]
     if not pairs:
         raise InvalidRequest(_explain_no_overlap(before.setup, after.setup))
     overall = _compute_difference("reward", pairs, lambda task: task.reward, resampler)
     obstacles = _find_obstacles(before, after)
-    changes = sorted((_build_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+    changes = list_changes(before, after)
     return Comparison(
         before=before.setup,
         after=after.setup,
@@ -106,6 +105,17 @@ def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resamp
         gained=tuple(change for change in changes[:MAX_CHANGES] if change.after > change.before),
         lost=tuple(change for change in reversed(changes[-MAX_CHANGES:]) if change.after < change.before),
     )
+
+
+def list_changes(before: Evaluation, after: Evaluation) -> list[TaskChange]:
+    """Of the tasks with a score in both, those that gained most first."""
+    first, second = _index_scored(before), _index_scored(after)
+    pairs = [(task, second[task_id]) for task_id, task in first.items() if task_id in second]
+    return sorted((_build_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+
+
+def _index_scored(evaluation: Evaluation) -> dict[str, TaskAttempts]:
+    return {task.task_id: task for task in group_by_task(evaluation.attempts) if task.reward is not None}
 
 
 Pairs = Sequence[tuple[TaskAttempts, TaskAttempts]]

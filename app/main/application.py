@@ -75,7 +75,7 @@ from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
-from app.service.judge_listing import list_criteria, list_judges
+from app.service.judge_listing import list_criteria, list_judge_models, list_judges
 from app.service.key_admin import KeyAdmin
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
@@ -190,7 +190,8 @@ def create_app(
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     costs = gateway.runs.find_cost
     views, people = gateway.views, served.build_pages()
-    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
+    judge_models = partial(list_judge_models, panels)
+    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now, judge_models)
     _add_routes(
         service,
         create_viewer_router(

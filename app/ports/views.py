@@ -1,5 +1,6 @@
 """Views of what is stored: pages, statistics, exports."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.domain.exports import ExportFilter, StoredGroup
@@ -7,6 +8,7 @@ from app.domain.groups import (
     FoundGroups,
     GroupDetail,
     GroupFilter,
+    GroupScores,
     GroupSummary,
     StatisticsBreakdown,
     StatisticsRow,
@@ -25,6 +27,9 @@ class GroupViews(Protocol):
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         """Gone when it was pruned."""
+
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
+        """Of those of these groups that are stored. A few hundred at most."""
 
     async def get_statistics(
         self,

@@ -34,6 +34,10 @@ def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
     )
 
 
+def list_judge_models(panels: Panels) -> dict[str, str]:
+    return {name: judge.model for name, judge in panels.judges.items()}
+
+
 async def list_criteria(gateway: Gateway, environment: str, run: str | None) -> tuple[str, ...]:
     """The names of the criteria that every task of the environment has in this run, without those that a caller may
     add."""

@@ -123,8 +123,10 @@ def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     outcome = "unscored" if where.reason is not None and where.outcome is None else where.outcome
     if where.task_id is not None:
         yield groups.c.task_id == where.task_id
+    if where.task_ids:
+        yield groups.c.task_id.in_(where.task_ids)
     are_few = outcome in {"pending", "unscored"} or where.purpose == "eval"
-    yield from match_place(where.environment, where.run, are_few=are_few)
+    yield from match_place(where.environment, where.run, are_few=are_few, by_task=bool(where.task_ids))
     # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
     if outcome in {"pending", "unscored"}:
         yield groups.c.outcome == outcome
@@ -141,14 +143,16 @@ def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.sequence > where.after
 
 
-def match_place(environment: str | None, run: str | None, *, are_few: bool) -> Iterator[ColumnElement[bool]]:
-    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, SQLite must
-    not prefer the one of all groups of both: it knows no figures of the store."""
+def match_place(
+    environment: str | None, run: str | None, *, are_few: bool, by_task: bool = False
+) -> Iterator[ColumnElement[bool]]:
+    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, or those of
+    some tasks, SQLite must not prefer the one of all groups of both: it knows no figures of the store."""
     if run is not None:
-        yield groups.c.run == run
+        yield (func.coalesce(groups.c.run, literal_column("''")) if by_task else groups.c.run) == run
     if environment is not None:
         hidden = func.coalesce(groups.c.environment, literal_column("''"))
-        yield (hidden if are_few and run is not None else groups.c.environment) == environment
+        yield (hidden if by_task or (are_few and run is not None) else groups.c.environment) == environment
 
 
 def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:

@@ -1,7 +1,7 @@
 """Read models for pages and dashboards: group listings, group details, reward statistics."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
@@ -12,16 +12,19 @@ from app.domain.groups import (
     FoundGroups,
     GroupDetail,
     GroupFilter,
+    GroupScores,
     GroupSummary,
+    Scoring,
     StatisticsBreakdown,
     StatisticsRow,
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
 from app.domain.rollups import Rollup, RollupFilter, Series
+from app.domain.scores import Score
 from app.ports.views import GroupViews
 from app.store.database import Database
-from app.store.group_rows import GroupHead, load_groups
+from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
 from app.store.group_search import build_conditions, build_narrowings, find_sequences
 from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
@@ -48,6 +51,9 @@ class SqlGroupViews(GroupViews):
         if not filter_storable([group_id]):
             return None
         return await self._database.read(lambda connection: _load_group(connection, group_id))
+
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
+        return await self._database.read(lambda connection: _load_scores(connection, group_ids))
 
     async def get_statistics(
         self,
@@ -136,6 +142,26 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
         judgements=tuple(judged[""]),
         scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
     )
+
+
+def _load_scores(connection: Connection, group_ids: Sequence[str]) -> dict[str, GroupScores]:
+    wanted = groups.c.group_id.in_(filter_storable(group_ids))
+    members = (
+        select(groups.c.group_id, rollouts.c.score, *(rollouts.c[name] for name in CALIBRATED_FIELDS))
+        .join_from(rollouts, groups, rollouts.c.group_sequence == groups.c.sequence)
+        .where(wanted)
+        .order_by(rollouts.c.group_sequence, rollouts.c.position)
+    )
+    given: defaultdict[str, list[Score]] = defaultdict(list)
+    for row in connection.execute(members).mappings():
+        given[row["group_id"]].append(decode_score(row))
+    later: defaultdict[str, list[Scoring]] = defaultdict(list)
+    for scoring in load_scorings(connection, wanted):
+        later[scoring.group_id].append(scoring)
+    return {
+        group_id: GroupScores(scores=tuple(scores), scorings=tuple(later[group_id]))
+        for group_id, scores in given.items()
+    }
 
 
 _ANSWERS: Final = (

@@ -1,19 +1,24 @@
 """Histograms, and the rewards of a group as bars. `app.toolkit.charts` has everything else about charts."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from app.toolkit.display import format_number, scale_heat
 
 
 @dataclass(frozen=True)
 class HistogramColumn:
+    """`label` names the bin below it, `told` says it in words."""
+
     x: int
     y: float
     height: float
     heat: int
     label: str
     count: int
+    told: str
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,55 @@ class HistogramChart:
     each: tuple[HistogramColumn, ...]
 
 
-_TALL, _COLUMN = 120, 26
+@dataclass(frozen=True)
+class HistogramBin:
+    label: str
+    told: str
+    heat: int
 
 
-def build_histogram(histogram: Sequence[int]) -> HistogramChart:
-    """The columns of a histogram: one per tenth, and one for exactly 1."""
-    most = max((*histogram, 1))
+_TALL, _COLUMN, _BETWEEN = 120, 42, 6
+_REWARD_BINS: Final = (
+    *(
+        HistogramBin(f"{n / 10:.1f}–{(n + 1) / 10:.1f}", f"from {n / 10:.1f} to below {(n + 1) / 10:.1f}", n)
+        for n in range(10)
+    ),
+    HistogramBin("1", "exactly 1", 10),
+)
+_DIFFERENCE_ENDS: Final = (-0.5, -0.2, -0.05, 0.05, 0.2, 0.5)
+_DIFFERENCE_BINS: Final = (
+    HistogramBin("≤ −.5", "worse by half a point or more", 0),
+    HistogramBin("−.5 to −.2", "worse by .2 to .5", 2),
+    HistogramBin("−.2 to −.05", "worse by .05 to .2", 4),
+    HistogramBin("± .05", "alike, within .05", 5),
+    HistogramBin(".05 to .2", "better by .05 to .2", 6),
+    HistogramBin(".2 to .5", "better by .2 to .5", 8),
+    HistogramBin("≥ .5", "better by half a point or more", 10),
+)
+
+
+def build_reward_histogram(counts: Sequence[int]) -> HistogramChart:
+    """Counts by tenths of the reward, and one for exactly 1."""
+    return _build_histogram(_REWARD_BINS, counts, _COLUMN)
+
+
+def build_difference_histogram(differences: Sequence[float]) -> HistogramChart:
+    """Differences of rewards, from -1 to 1, in bins that are narrower around 0."""
+    counts = [0] * len(_DIFFERENCE_BINS)
+    for difference in differences:
+        counts[bisect_right(_DIFFERENCE_ENDS, difference)] += 1
+    return _build_histogram(_DIFFERENCE_BINS, counts, 68)
+
+
+def _build_histogram(bins: Sequence[HistogramBin], counts: Sequence[int], column: int) -> HistogramChart:
+    most, total = max((*counts, 1)), max(1, sum(counts))
     found = []
-    for place, count in enumerate(histogram):
+    for place, (of, count) in enumerate(zip(bins, counts, strict=True)):
         height = round(_TALL * count / most, 1)
-        label = "1" if place == 10 else f"{place / 10:.1f}"
-        x = place * (_COLUMN + 5)
-        found.append(HistogramColumn(x, round(_TALL - height, 1), height, place, label, count))
-    return HistogramChart(len(found) * (_COLUMN + 5), _TALL, _COLUMN, tuple(found))
+        told = f"{of.told}: {count:,} of {total:,} ({100 * count / total:.0f} %)"
+        x = place * (column + _BETWEEN)
+        found.append(HistogramColumn(x, round(_TALL - height, 1), height, of.heat, of.label, count, told))
+    return HistogramChart(len(found) * (column + _BETWEEN), _TALL, column, tuple(found))
 
 
 MAX_BARS = 64

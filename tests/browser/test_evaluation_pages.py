@@ -10,7 +10,7 @@ from app.evaluation.comparison import compare_evaluations
 from app.evaluation.pages import render_html
 from app.evaluation.report_builder import build_report
 from tests.support.chromium import violations, watched
-from tests.support.evaluations import hostile, rewarded
+from tests.support.evaluations import hostile, hostile_tournament, rewarded
 
 pytestmark = pytest.mark.browser
 
@@ -24,13 +24,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "plain": render_html(build_report(plain)),
         "comparison": render_html(compare_evaluations(plain, plain)),
         "hostile comparison": render_html(compare_evaluations(hostile(), hostile())),
+        "hostile tournament": render_html(hostile_tournament()),
     }
     for name, page in made.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in made}
 
 
-@pytest.mark.parametrize("name", ["hostile", "plain", "comparison", "hostile comparison"])
+@pytest.mark.parametrize("name", ["hostile", "plain", "comparison", "hostile comparison", "hostile tournament"])
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_a_report_opens_from_disk_and_stays_by_itself(
     browser: Browser, pages: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]

@@ -15,10 +15,20 @@ from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
 from app.evaluation.report_builder import build_report
 from app.evaluation.resampling import MeanEstimate, Resampler
-from app.toolkit.bar_charts import build_histogram
+from app.toolkit.bar_charts import build_difference_histogram, build_reward_histogram
 from app.toolkit.charts import Scale
 from app.toolkit.display import escape_invisible
-from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, scored, unscored
+from tests.support.evaluations import (
+    HOSTILE,
+    duel,
+    evaluation,
+    hostile,
+    hostile_tournament,
+    rewarded,
+    scored,
+    tournament,
+    unscored,
+)
 
 VOID = {"meta", "line", "rect", "polygon", "polyline"}
 KNOWN = {
@@ -76,6 +86,9 @@ class Reader(HTMLParser):
 PAGES: Mapping[str, str] = {
     "hostile report": render_html(build_report(hostile())),
     "hostile comparison": render_html(compare_evaluations(hostile(), hostile())),
+    "hostile tournament": render_html(hostile_tournament()),
+    "tournament of one task": render_html(tournament([duel(0, 0, 1, "one")])),
+    "tournament of nothing": render_html(tournament([duel(0, 0, 1, None, reason="judge_failed")])),
     "report of one attempt at each": render_html(build_report(rewarded({0: (1.0,), 1: (0.0,)}))),
     "comparison of equals": render_html(
         compare_evaluations(rewarded({0: (1.0,)}), rewarded({0: (1.0,)}, threshold=0.5))
@@ -93,7 +106,7 @@ def test_a_page_is_whole_and_needs_nothing_else(page: str) -> None:
     assert not any(word in page for word in ("url(", "@import", "http://", "https://"))
 
 
-@pytest.mark.parametrize("page", [PAGES["hostile report"], PAGES["hostile comparison"]])
+@pytest.mark.parametrize("page", [page for name, page in PAGES.items() if name.startswith("hostile")])
 def test_what_strangers_wrote_is_shown_and_is_text(page: str) -> None:
     read = Reader(page)
     assert any(escape_invisible(HOSTILE) in text for text in read.texts)
@@ -133,12 +146,37 @@ def test_an_interval_is_drawn_where_it_lies() -> None:
 
 
 def test_columns_are_as_high_as_their_counts() -> None:
-    drawn = build_histogram((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4))
-    assert [(one.label, one.height, one.heat) for one in drawn.each if one.count] == [
-        ("0.0", 60.0, 0),
-        ("0.9", 30.0, 9),
-        ("1", 120.0, 10),
+    drawn = build_reward_histogram((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 5))
+    assert [(one.label, one.height, one.heat, one.told) for one in drawn.each if one.count] == [
+        ("0.0–0.1", 48.0, 0, "from 0.0 to below 0.1: 2 of 8 (25 %)"),
+        ("0.9–1.0", 24.0, 9, "from 0.9 to below 1.0: 1 of 8 (12 %)"),
+        ("1", 120.0, 10, "exactly 1: 5 of 8 (62 %)"),
     ]
+
+
+def test_differences_are_counted_in_bins_around_zero() -> None:
+    drawn = build_difference_histogram((-1.0, -0.3, -0.01, 0.0, 0.04, 0.1, 0.7))
+    assert [(one.label, one.count) for one in drawn.each] == [
+        ("≤ −.5", 1),
+        ("−.5 to −.2", 1),
+        ("−.2 to −.05", 0),
+        ("± .05", 3),
+        (".05 to .2", 1),
+        (".2 to .5", 0),
+        ("≥ .5", 1),
+    ]
+
+
+def test_groups_tasks_and_the_viewers_page_are_links_where_the_gateway_is_known() -> None:
+    known = {"gateway_url": "https://envs.example", "run": "eval", "step": 7}
+    base = rewarded({0: (0.0,), 1: (1.0,)})
+    told = base.model_copy(update={"setup": base.setup.model_copy(update=known)})
+    report, comparison = render_html(build_report(told)), render_html(compare_evaluations(told, told))
+    task = base.attempts[0].task_id
+    assert f'href="https://envs.example/view/groups?task_id={task}"' in report
+    assert f"<h1>{base.setup.model}, step 7 " in report
+    assert "https://envs.example/view/compare?first=eval&amp;first_model=" in comparison
+    assert "&amp;second_steps=7&amp;environment=" in comparison
 
 
 def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:

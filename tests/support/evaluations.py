@@ -4,6 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from app.evaluation.attempts import Attempt, Evaluation, EvaluationSetup
+from app.evaluation.tournament import (
+    Contestant,
+    Duel,
+    DuelReading,
+    TournamentReport,
+    TournamentSetup,
+    build_tournament_report,
+)
 
 STARTED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTILE = (
@@ -91,3 +99,34 @@ def hostile() -> Evaluation:
     return evaluation(
         attempts, tasks=8, samples=4, params={HOSTILE: HOSTILE}, sampling={"extra": {"x": HOSTILE}}, **more
     )
+
+
+def duel(place: int, one: int, other: int, better: str | None, **more: object) -> Duel:
+    """Both orders found the same one better; None without an outcome."""
+    sides = ("one", "other") if better is not None else ()
+    readings = tuple(DuelReading.model_validate({"shown_first": side, "better": better}) for side in sides)
+    groups = (f"group_{one:032x}", f"group_{other:032x}")
+    known = {"task_id": task_id(place), "one": one, "other": other, "groups": groups, "readings": readings}
+    return Duel.model_validate({"decided_by": None if better is None else "judge", **known, **more})
+
+
+def tournament(duels: Sequence[Duel], names: Sequence[str] = ("a", "b", "c"), notice: str = "") -> TournamentReport:
+    made = TournamentSetup(
+        judge="stern",
+        judge_model="judge-9",
+        environments=("riddles",),
+        contestants=tuple(Contestant(name=name, source=name, models=(name,)) for name in names),
+        run="tournament-stern",
+        seed=0,
+        tasks=3,
+        started_at=STARTED,
+    )
+    return build_tournament_report(made, duels, notice, STARTED)
+
+
+def hostile_tournament() -> TournamentReport:
+    duels = [
+        *(duel(place, 0, 1, ("one", "other", "tie")[place % 3], label=f"{HOSTILE}{place % 2}") for place in range(9)),
+        duel(9, 1, 2, None, reason=HOSTILE, group_id=HOSTILE),
+    ]
+    return tournament(duels, (HOSTILE, f"{HOSTILE}2", f"{HOSTILE}3"), HOSTILE)

@@ -1,7 +1,7 @@
 """Groups to look at, behind an in-memory `Views`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from fastapi import FastAPI
@@ -13,6 +13,7 @@ from app.domain.groups import (
     Group,
     GroupDetail,
     GroupFilter,
+    GroupScores,
     GroupSummary,
     Rollout,
     Scoring,
@@ -364,6 +365,10 @@ class MemoryViews:
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
+
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
+        known = [detail for group_id in group_ids if (detail := self._details.get(group_id)) is not None]
+        return {each.group.group_id: GroupScores(scores=each.group.scores, scorings=each.scorings) for each in known}
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         return []

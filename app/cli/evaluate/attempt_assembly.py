@@ -33,6 +33,7 @@ def build_evaluation_setup(
     ledger: EvaluationLedger,
     threshold: float,
     prices: PolicyPrices,
+    gateway_url: str = "",
 ) -> EvaluationSetup:
     """What a report says of how it was made."""
     environment, sent = found.environment, wanted.sampling.parameters
@@ -58,6 +59,7 @@ def build_evaluation_setup(
             "criteria": tuple(criterion.name for criterion in environment.criteria),
             "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
             "gateway": found.version,
+            "gateway_url": gateway_url,
             "input_price": prices.input,
             "output_price": prices.output,
             "started_at": ledger.began_at,

@@ -11,7 +11,7 @@ import typer
 from pydantic import JsonValue
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import errors, output_console, stop_on_errors
+from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
 from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
@@ -206,13 +206,7 @@ def _always_go_on(estimate: CostEstimate) -> bool:
 
 
 def _confirm_cost(estimate: CostEstimate) -> bool:
-    """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
-    if not estimate.known_usd:
-        return True
-    if errors.is_terminal and typer.get_text_stream("stdin").isatty():
-        return typer.confirm("Continue?", default=True, err=True)
-    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
-    return False
+    return confirm_cost(estimate.known_usd)
 
 
 def _name_folder(env: str, model: str, step: int | None) -> str:

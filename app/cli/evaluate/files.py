@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.values import Frozen
 from app.evaluation.attempts import Attempt, Evaluation
-from app.evaluation.comparison import Comparison
-from app.evaluation.pages import render_html
+from app.evaluation.pages import Document, render_html
 from app.evaluation.report import EvaluationReport
 from app.inference.token_sequences import TurnTokens
 
@@ -42,7 +41,7 @@ def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
 
 
-def write_document(html: Path | None, json: Path | None, document: EvaluationReport | Comparison) -> None:
+def write_document(html: Path | None, json: Path | None, document: Document) -> None:
     if json is not None:
         _write_file(json, (document.model_dump_json(indent=1), "\n"))
     if html is not None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from app.cli.address import describe_url
 from app.cli.endpoints import Endpoints
 from app.cli.episode_tokens import probe_server
 from app.cli.evaluate.attempt_assembly import build_attempts, build_evaluation_setup
@@ -256,7 +257,9 @@ class EvaluationSession:
         attempts = build_attempts(ledger, found.tasks, found.environment.label)
         whole = len(attempts) == len(found.tasks) * self.wanted.samples
         evaluation = Evaluation(
-            setup=build_evaluation_setup(self.wanted, found, ledger, self.threshold, self.prices),
+            setup=build_evaluation_setup(
+                self.wanted, found, ledger, self.threshold, self.prices, describe_url(self.ends.gateway)
+            ),
             attempts=attempts,
             judging_usd=sum_judging_usd(list(ledger.items.values())),
             finished_at=find_finish_time(self.ends.out) if whole else None,

@@ -13,7 +13,7 @@ from app.toolkit.display import escape_invisible
 
 def build_summary(report: EvaluationReport) -> RenderableType:
     setup, counts = report.setup, report.counts
-    table = Table(title=f"{escape(setup.environment)}, {setup.split}: {escape(setup.model)}")
+    table = Table(title=f"{escape(setup.environment)}, {setup.split}: {escape(setup.checkpoint)}")
     for column in ("", "value", "95 % interval", "tasks"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
     table.add_row("mean reward", *_format_cells(report.mean))
@@ -33,7 +33,9 @@ def build_summary(report: EvaluationReport) -> RenderableType:
 
 
 def build_comparison_summary(comparison: Comparison) -> RenderableType:
-    table = Table(title=f"{escape(comparison.before.model)} → {escape(comparison.after.model)}: {comparison.verdict}")
+    table = Table(
+        title=f"{escape(comparison.before.checkpoint)} → {escape(comparison.after.checkpoint)}: {comparison.verdict}"
+    )
     for column in ("", "before", "after", "difference", "95 % interval", "p"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
     table.add_row("mean reward", *_format_before_and_after(comparison.overall, comparison.overall.p))

@@ -130,11 +130,12 @@ async def _compare(group: Group, first: int | None, second: int | None) -> Compa
     count = len(group.rollouts)
     if first is None or second is None or first == second or max(first, second) > count:
         return None
-    one, other = (_write_out(group.rollouts[slot - 1].completion) for slot in (first, second))
+    one, other = (write_out(group.rollouts[slot - 1].completion) for slot in (first, second))
     return ComparedCompletions(first, second, await asyncio.to_thread(compare_words, one, other))
 
 
-def _write_out(completion: Completion) -> str:
+def write_out(completion: Completion) -> str:
+    """Its text, or its messages one below the other."""
     if completion.text is not None:
         return completion.text
     return "\n\n".join(_write_message(message) for message in completion.messages or ())
@@ -152,6 +153,7 @@ def _build_values(detail: GroupDetail) -> dict[str, object]:
     return {
         "group": group,
         "key": detail.task.key,
+        "task_label": detail.task.label,
         "asked": _build_asked(detail),
         "statistics": compute_statistics(scores),
         "chart": build_bar_chart([score.reward for score in scores]),

@@ -14,6 +14,7 @@ from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
+from app.http.viewer.compare_pages import create_compare_router
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
@@ -62,6 +63,7 @@ def create_viewer_router(
         router.routes.extend(create_character_pages_router(characters, renderer).routes)
     if runs is not None:
         router.routes.extend(create_run_pages_router(runs, renderer).routes)
+        router.routes.extend(create_compare_router(runs, renderer).routes)
     if sign_in is not None:
         router.routes.extend(sign_in(renderer).routes)
 

@@ -1,7 +1,7 @@
 """Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -18,7 +18,7 @@ from app.domain.health_records import RunHealth
 from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
-from app.domain.values import Name, utc_now
+from app.domain.values import Frozen, Name, utc_now
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
@@ -67,6 +67,8 @@ class RunPages:
     health: RunHealthService
     views: GroupViews
     clock: Clock = utc_now
+    list_judge_models: Callable[[], Mapping[str, str]] = dict
+    """By the names of the current judges."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,24 @@ class RunRow:
     progress: RunProgress
     totals: RunTotals
     environments: tuple[str, ...]
+
+
+class RunListing(Frozen):
+    """The list of runs as data."""
+
+    runs: tuple[RunRow, ...]
+    next_after: str | None
+
+
+class ShownRun(Frozen):
+    """The page of a run as data."""
+
+    report: RunReport
+    progress: RunProgress
+    totals: tuple[RunTotals, ...]
+    """Of all environments together, then of each."""
+    health: RunHealth
+    curves: tuple[MeasuredCurves, ...]
 
 
 @dataclass(frozen=True)
@@ -126,7 +146,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
         rows = await asyncio.gather(*(_load_row(pages, run, bounds) for run in page))
         following = page[-1].name if len(page) == PAGE_SIZE else None
-        data = {"runs": rows, "next_after": following}
+        data = RunListing(runs=tuple(rows), next_after=following)
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
 
     @router.get("/{run}")
@@ -157,11 +177,11 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "health": health,
             "curves": curves,
             "choice": choice,
-            "choices": [each.name for each in await _list_choices(pages, report.run.name, bounds)],
+            "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
             "signs": number_alarms(health.alarms),
             "breakdowns": _BREAKDOWNS,
         }
-        data = {"report": report, "progress": progress, "totals": seen, "health": health, "curves": curves.measured}
+        data = ShownRun(report=report, progress=progress, totals=seen, health=health, curves=curves.measured)
         return renderer.render(request, "run.html", shown, data)
 
     return router
@@ -199,9 +219,9 @@ async def _find_others(pages: RunPages, name: str, wanted: Sequence[str], bounds
     return tuple(report.run.name for report in found if report is not None)
 
 
-async def _list_choices(pages: RunPages, name: str, bounds: KeyBounds) -> Sequence[Run]:
-    found = await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, MOST_CHOICES, None)
-    return [run for run in found if run.name != name]
+async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[str]:
+    """Of the runs that the caller may see, in alphabetical order."""
+    return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
 async def _load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:

@@ -177,6 +177,7 @@ def store_everything(person: Person) -> None:
         "GET /export/summary": {"run": run},
         "GET /groups": {"id": judged["group_id"]},
         "GET /judges/*/agreement": {"run": run},
+        "GET /view/compare": {"first": run, "second_steps": "1", "judge": "own"},
         "DELETE /labels/*": {"labeller": person.name},
         **{place: {"run": run} for place in RUN_QUERIES},
     }

@@ -1,0 +1,118 @@
+"""`atropos-envs tournament`: options and entry point."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from app.cli.address import build_gateway_headers, find_gateway_url
+from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
+from app.cli.endpoints import GATEWAY_SECONDS
+from app.cli.gateway_client import GatewayClient
+from app.cli.policy_options import CONNECTIONS, COST_AND_CHECKS, GatewayKey, GatewayUrl
+from app.cli.process.plan import check_run_name
+from app.cli.tournament.ledger import TournamentJournalSetup
+from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
+from app.cli.tournament.summary import build_tournament_summary
+
+
+def tournament(
+    contestants: Annotated[
+        list[str],
+        typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120. Two or more."),
+    ],
+    judge: Annotated[str, typer.Option(help="Judge, of another model than those that scored the runs.")],
+    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
+    run: Annotated[
+        str, typer.Option(help="Run name to store the pairs under.", show_default="tournament-<judge>")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Output folder.", show_default="tournaments/<judge>-<contestants>"),
+    ] = None,
+    same_model: Annotated[
+        bool,
+        typer.Option(
+            "--same-model",
+            help="Allow a judge of a model that scored or wrote these replies.",
+            rich_help_panel=COST_AND_CHECKS,
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=COST_AND_CHECKS)
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=COST_AND_CHECKS)
+    ] = False,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, help="Duels to judge concurrently.", rich_help_panel=CONNECTIONS)
+    ] = 8,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing gateway.", rich_help_panel=CONNECTIONS)
+    ] = 600.0,
+    url: GatewayUrl = "",
+    api_key: GatewayKey = "",
+) -> None:
+    """Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.
+
+    What it costs is said first. To resume, repeat the command with the same --out."""
+    url = url or find_gateway_url()
+    place = out or Path("tournaments") / name_folder(judge, contestants)
+    with stop_on_errors(also=httpx.InvalidURL):
+        if len(contestants) < 2:
+            raise ValueError("a tournament needs two contestants or more")
+        session = TournamentSession(
+            wanted=TournamentJournalSetup(
+                contestants=tuple(contestants),
+                judge=judge,
+                environment=env,
+                tasks=tasks,
+                seed=seed,
+                run=check_run_name(run or f"tournament-{judge}"[:64]),
+            ),
+            out=place,
+            allows_same_model=same_model,
+            concurrency=concurrency,
+            patience_seconds=patience,
+            gateway_url=url,
+            console=errors,
+            go_on=_always_go_on if yes else confirm_cost,
+        )
+        outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
+        if outcome.report is not None:
+            output_console().print(build_tournament_summary(outcome.report))
+    _report_outcome(outcome, place)
+
+
+async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: bool) -> TournamentOutcome:
+    headers = build_gateway_headers(api_key)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=GATEWAY_SECONDS) as client:
+        gateway = GatewayClient(client)
+        return await (session.dry_run(gateway) if dry_run else session.hold(gateway))
+
+
+def _report_outcome(outcome: TournamentOutcome, place: Path) -> None:
+    if outcome.report is None:
+        if outcome.stopped:
+            raise typer.Exit(2)
+        return
+    files = f"{place / REPORT}.html"
+    if outcome.stopped:
+        told = f"stopped; run the same command again to resume. Report so far: {files}"
+        errors.print(told, highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(130)
+    errors.print(files, highlight=False, markup=False, soft_wrap=True)
+
+
+def name_folder(judge: str, contestants: list[str]) -> str:
+    words = [judge, *(Path(contestant).name for contestant in contestants)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("-.")[:120] or "tournament"
+
+
+def _always_go_on(usd: float | None) -> bool:
+    return True

@@ -1,0 +1,83 @@
+"""Terminal tables of a tournament."""
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from app.evaluation.resampling import MeanEstimate
+from app.evaluation.tournament import PairRow, StandingRow, TournamentReport
+from app.toolkit.display import escape_invisible
+
+
+def build_tournament_summary(report: TournamentReport) -> RenderableType:
+    """The notice is the first line."""
+    parts: list[RenderableType] = [_say(report.notice)] if report.notice else []
+    parts.append(_tabulate_standings(report.standings, f"judged by {report.setup.judge}: {report.tasks:,} tasks"))
+    parts.append(_tabulate_pairs(report.pairs))
+    parts += [
+        _tabulate_standings(each.standings, f"{escape_invisible(each.label)}: {each.tasks:,} tasks")
+        for each in report.labels
+    ]
+    position = report.position
+    parts.append(
+        _say(
+            f"{report.decided:,} of {report.planned:,} duels have an outcome, {report.by_gate:,} by a gate, "
+            f"{report.same:,} of equal replies; {report.calls:,} calls, "
+            f"{'an unknown price' if report.usd is None else f'{report.usd:.4f} US dollars'}"
+        )
+    )
+    parts.append(
+        _say(
+            f"of {position.readings:,} readings the first shown won {position.first:,}, the second {position.second:,}"
+            f"; in {position.contradicted:,} of {position.duels:,} duels the orders had different winners"
+        )
+    )
+    parts += [_say(f"{row.duels:,} without an outcome: {row.reason}") for row in report.undecided]
+    parts += [_say(f"{caution.code}: {caution.text}") for caution in report.cautions]
+    return Group(*parts)
+
+
+def _tabulate_standings(rows: tuple[StandingRow, ...], title: str) -> Table:
+    table = Table(title=escape(title))
+    for column in ("checkpoint", "strength", "95 %", "wins", "95 % ", "won", "tied", "lost"):
+        table.add_column(column, justify="left" if column in ("checkpoint", "95 %", "95 % ") else "right")
+    for row in rows:
+        share = row.share
+        table.add_row(
+            escape(escape_invisible(row.name)),
+            _format(row.strength.value, "+.2f"),
+            _format_interval(row.strength, "+.2f"),
+            _format(share.value, ".1%"),
+            _format_interval(share, ".1%"),
+            *(str(count) for count in (row.won, row.tied, row.lost)),
+        )
+    return table
+
+
+def _tabulate_pairs(rows: tuple[PairRow, ...]) -> Table:
+    table = Table(title="head to head")
+    for column in ("one", "other", "won", "tied", "lost", "difference", "95 %", ""):
+        table.add_column(column, justify="right" if column in ("won", "tied", "lost", "difference") else "left")
+    for row in rows:
+        table.add_row(
+            *(escape(escape_invisible(name)) for name in (row.one, row.other)),
+            *(str(count) for count in (row.won, row.tied, row.lost)),
+            _format(row.difference.value, "+.2f"),
+            _format_interval(row.difference, "+.2f"),
+            row.verdict,
+        )
+    return table
+
+
+def _say(words: str) -> Text:
+    return Text(escape_invisible(words))
+
+
+def _format(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _format_interval(estimate: MeanEstimate, form: str) -> str:
+    low, high = estimate.low, estimate.high
+    return "–" if low is None or high is None else f"{format(low, form)} to {format(high, form)}"

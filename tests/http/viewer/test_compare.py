@@ -1,0 +1,163 @@
+"""Two checkpoints on the same tasks, over the whole service: figures, judges, bounds, and what a model wrote."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.domain.runs import StepRange
+from app.http.viewer.compare_pages import CompareWords, parse_checkpoints
+from tests.support.outline import Outline
+from tests.support.playground import World, gateway, panels
+
+EVIL = "</pre><script>alert(1)</script>"
+Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+
+    async def act() -> None:
+        world = World()
+        async with gateway(world, path, panels(world.judge)) as client:
+            await scene(client)
+
+    asyncio.run(act())
+
+
+async def answer(
+    client: httpx.AsyncClient, run: str, step: int, said: Sequence[Sequence[str]], environment: str = "toy"
+) -> list[str]:
+    """What a run says at a step to the first tasks. Returns the groups."""
+    asked = {"run": run, "batch_size": 4, "cursor": 0, "split": "train"}
+    tasks = (await client.post(f"/envs/{environment}/next-batch", json=asked)).json()["tasks"]
+    order = sorted(tasks, key=lambda task: task["metadata"]["number"])
+    groups = [
+        {"task_id": task["task_id"], "completions": [{"text": text} for text in texts]}
+        for task, texts in zip(order, said, strict=False)
+    ]
+    body = {"run": run, "policy": {"model": "m", "step": step}, "groups": groups}
+    replies = (await client.post("/score", json=body)).raise_for_status().json()["groups"]
+    return [reply["group_id"] for reply in replies]
+
+
+async def look(client: httpx.AsyncClient, path: str) -> Outline:
+    response = await client.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    outline = Outline(response.text)
+    assert outline.open == []
+    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
+    return outline
+
+
+FIRST = (("0.1", "0.3"), ("0.5", "0.5"), ("0.9", "0.7"), ("0.2",))
+SECOND = (("0.6", "0.8"), ("0.5",), ("0.6", "0.6"), ("0.9", EVIL))
+
+
+def test_two_runs_are_compared_task_by_task(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await answer(client, "a", 1, FIRST)
+        await answer(client, "b", 7, SECOND)
+        path = "/view/compare?first=a&second=b"
+        found = (await client.get(f"{path}&format=json")).json()["compared"]
+        figures = found["comparison"]
+        assert (found["names"], found["looked_at"], found["tasks"], found["scored_by"]["used"]) == (
+            ["a", "b"],
+            [4, 4],
+            4,
+            [],
+        )
+        assert (figures["improved"], figures["declined"], figures["tasks"]) == (2, 1, 4)
+        assert figures["overall"]["difference"]["value"] == pytest.approx((0.5 + 0.0 - 0.2 + 0.25) / 4)
+        assert [round(pair["change"]["after"] - pair["change"]["before"], 3) for pair in found["pairs"]] == [
+            0.5,
+            0.25,
+            -0.2,
+            0.0,
+        ]
+        best = found["pairs"][0]
+        assert (best["first"]["text"], best["second"]["text"], best["second"]["slot"]) == ("0.3", "0.8", 2)
+        assert {piece["kind"] for piece in best["diff"]["pieces"]} == {"both", "first", "second"}
+        page = await look(client, path)
+        assert "Second ahead 2 First ahead 1 Alike 1" in page.words()
+        assert {f"/view/groups/{best['second']['group']['group_id']}#completion-2"} <= set(page.links())
+        assert page.elements.count("script") == 1
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_two_steps_of_one_run_are_compared(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await answer(client, "a", 10, FIRST)
+        await answer(client, "a", 250, SECOND)
+        found = (
+            await client.get("/view/compare?first=a&first_steps=10&second_steps=200-300&label=hard&format=json")
+        ).json()["compared"]
+        assert (found["names"], found["comparison"]["tasks"]) == (["a, step 10", "a, steps 200 to 300"], 2)
+        nothing = (await client.get("/view/compare?first=a&first_steps=11&second_steps=12&format=json")).json()
+        assert (nothing["compared"]["tasks"], nothing["compared"]["comparison"]) == (0, None)
+        assert "no task in common" in (await look(client, "/view/compare?first=a&first_steps=11")).words()
+        assert "/view/compare?first=a" in (await look(client, "/view/runs/a")).links()
+        group = (await client.get("/groups?run=a&limit=1")).json()["groups"][0]["group_id"]
+        links = (await look(client, f"/view/groups/{group}")).links()
+        assert [link for link in links if "first_steps=250" in link] != []
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_the_runs_own_judge_is_used_only_when_somebody_says_so(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        groups = [
+            *await answer(client, "a", 1, (("0.1", "0.2"),), "arena"),
+            *await answer(client, "b", 1, (("0.8", "0.9"),), "arena"),
+        ]
+        path = "/view/compare?first=a&second=b"
+        undecided = (await client.get(f"{path}&format=json")).json()["compared"]
+        assert (undecided["tasks"], undecided["scored_by"], undecided["comparison"]) == (
+            1,
+            {"own": ["critic"], "others": [], "used": None},
+            None,
+        )
+        assert "all the same" in (await look(client, path)).words()
+        own = (await client.get(f"{path}&judge=own&format=json")).json()["compared"]
+        assert (own["notice"].startswith("Scored by critic, by which these groups were scored"), own["tasks"]) == (
+            True,
+            1,
+        )
+        assert "Scored by critic, by which" in (await look(client, f"{path}&judge=own")).words()
+        for group in groups:
+            (await client.post(f"/groups/{group}/rescore", json={"judges": ["contrarian"]})).raise_for_status()
+        # Its model has the same name: another name alone is no other judge.
+        same = (await client.get(f"{path}&format=json")).json()["compared"]
+        assert same["scored_by"]["others"] == []
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_runs_that_are_not_there_are_said(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await answer(client, "a", 1, FIRST)
+        missing = await client.get("/view/compare?first=a&second=nobody")
+        same = await look(client, "/view/compare?first=a&second=a")
+        wrong = await look(client, "/view/compare?first=a&first_steps=ten&second_steps=1")
+        empty = await look(client, "/view/compare")
+        assert (missing.status_code, "nobody" in missing.text) == (404, True)
+        assert "Both sides are the same" in same.words()
+        assert "'ten' is neither a step" in wrong.words()
+        assert "Choose two runs, or two steps of one" in empty.words()
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_steps_are_read() -> None:
+    chosen, problems = parse_checkpoints(CompareWords(first="a", first_steps="3", second_steps="4-9", second_model="m"))
+    assert ([str(each.steps) for each in chosen], chosen[1].name, problems) == (
+        ["step 3", "steps 4 to 9"],
+        "a, m, steps 4 to 9",
+        [],
+    )
+    with pytest.raises(ValueError, match="ends before it begins"):
+        StepRange.parse("9-4")
