@@ -52,7 +52,7 @@ class ChatPolicyServer(PolicyServer):
     def model(self) -> str:
         return self._model
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._connection.aclose()
 
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:

@@ -39,6 +39,7 @@ from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
 from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
+from app.http.compat.play.routes import create_play_router
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
@@ -64,6 +65,7 @@ from app.main.components import (
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
+from app.main.policies import build_play_service
 from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
@@ -167,6 +169,8 @@ def create_app(
     examples = Examples()
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
+    served = ServedCharacters(gateway, settings)
+    playing = build_play_service(settings, gateway.worlds, served.list_cards, store.play, clock or utc_now)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
@@ -174,7 +178,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, tracer
+            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, playing, tracer
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
@@ -182,7 +186,6 @@ def create_app(
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
-    served = ServedCharacters(gateway, settings)
     pages = WorldPages(gateway.worlds, served.list_cards)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
@@ -200,6 +203,7 @@ def create_app(
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
+    _add_routes(service, create_play_router(playing, gateway.worlds))
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)

@@ -20,6 +20,7 @@ from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
+from app.service.play.play_service import PlayService
 from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
 from app.settings import Settings
 from app.store.store import Store
@@ -56,6 +57,7 @@ class ServiceLifespan:
     examples: Examples
     atropos: AtroposQueue
     refresh_metrics: Callable[[], None]
+    playing: PlayService
     tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
@@ -82,7 +84,7 @@ class ServiceLifespan:
         await self.gateway.rescorer.close()
         await self.workers.close()
         await self.programs.close()
-        await asyncio.gather(*(one.close() for one in held))
+        await asyncio.gather(*(one.close() for one in held), *(one.close() for one in self.playing.policies.values()))
         await self.store.close()
         if self.tracer is not None:
             await asyncio.to_thread(self.tracer.close)
@@ -111,7 +113,7 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            pruning = self._prune(), self._reduce()
+            pruning = self._prune(), self._reduce(), self.playing.prune_for_ever()
             await asyncio.gather(self._take_up(trying, configured), *lasting, *pruning, self._share_metrics())
         finally:
             trying.cancel()

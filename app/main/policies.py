@@ -1,11 +1,19 @@
 """Servers of models that the settings name: their keys, and the policies that people talk to."""
 
+from collections.abc import Callable, Sequence
+
 from pydantic import SecretStr
 
+from app.characters.views import CharacterCard
 from app.inference.connection import Connection
 from app.inference.credentials import Credentials, KeyFile, clean_key
 from app.inference.endpoint import Endpoint
 from app.inference.policy_server import ChatPolicyServer
+from app.judges.panel import JudgePanel
+from app.ports.playing import PlayStore
+from app.ports.runtime import Clock
+from app.service.play.play_service import PlayService
+from app.service.world_service import WorldService
 from app.settings import PolicySettings, ServerSettings, Settings
 
 
@@ -33,6 +41,25 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
         return clean_key(key)
     except ValueError as error:
         raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
+
+
+def build_play_service(
+    settings: Settings,
+    worlds: WorldService,
+    list_cards: Callable[[], Sequence[CharacterCard]],
+    store: PlayStore,
+    clock: Clock,
+) -> PlayService:
+    """A panel without judges runs the gates alone."""
+    return PlayService(
+        policies=build_policies(settings),
+        worlds=worlds,
+        list_cards=list_cards,
+        gates=JudgePanel((), 0.0),
+        store=store,
+        clock=clock,
+        keep_days=settings.retention.play_days,
+    )
 
 
 def build_policies(settings: Settings) -> dict[str, ChatPolicyServer]:

@@ -39,6 +39,8 @@ class PolicyServer(Protocol):
     async def open(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
         """Returns with the first event of the reply. Unavailable, InvalidRequest with the server's words."""
 
+    async def close(self) -> None: ...
+
 
 class PlayStore(Protocol):
     """Turns are found by their players alone."""

@@ -80,6 +80,12 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /rollouts/*/labels
     """,
     "play": """
+        DELETE /play/v1/turns
+        DELETE /play/v1/turns/*
+        GET /play/v1/models
+        GET /play/v1/turns/*
+        POST /play/v1/chat/completions
+        POST /play/v1/turns/*/better
         DELETE /worlds/*
         DELETE /worlds/*/events/*
         POST /worlds/*/context
@@ -123,6 +129,12 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/assets/*/*
     """,
     "handler": """
+        DELETE /play/v1/turns
+        DELETE /play/v1/turns/*
+        GET /play/v1/models
+        GET /play/v1/turns/*
+        POST /play/v1/chat/completions
+        POST /play/v1/turns/*/better
         DELETE /labels/*
         GET /
         GET /envs/*/next-batch
