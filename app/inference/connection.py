@@ -48,6 +48,10 @@ class Connection:
         """NoReply when none came, or too large a one."""
         return await (await self._open()).get(path)
 
+    async def prepare(self) -> None:
+        """What the first request would wait for. NoReply for a URL that is none."""
+        await self._open()
+
     async def _open(self) -> RequestSender:
         if self._sender is None:
             build = await asyncio.to_thread(_import_client)

@@ -52,7 +52,13 @@ class ChatPolicyServer(PolicyServer):
     def model(self) -> str:
         return self._model
 
+    async def open(self) -> None:
+        """The client is imported beside the start, so that nobody who talks waits for it."""
+        self._opening = asyncio.create_task(self._connection.prepare())
+
     async def close(self) -> None:
+        self._opening.cancel()
+        await asyncio.gather(self._opening, return_exceptions=True)
         await self._connection.aclose()
 
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
@@ -72,7 +78,7 @@ class ChatPolicyServer(PolicyServer):
             raise self._fail("did not return a chat completion")
         return cast(Chunk, answer)
 
-    async def open(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
+    async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
         await self._line.acquire()
         stream: PolicyReplyStream | None = None
         try:

@@ -170,7 +170,7 @@ def create_app(
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     served = ServedCharacters(gateway, settings)
-    playing = build_play_service(settings, gateway.worlds, served.list_cards, store.play, clock or utc_now)
+    playing = build_play_service(settings, gateway.worlds, served.list_names, store.play, clock or utc_now)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,

@@ -63,7 +63,8 @@ class ServiceLifespan:
     @contextlib.asynccontextmanager
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
         judges = self.gateway.panels.judges.values()
-        held = [one for one in (*judges, self.retriever) if isinstance(one, ManagedResource)]
+        policies = self.playing.policies.values()
+        held = [one for one in (*judges, self.retriever, *policies) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
         await self.gateway.assembler.open()
         if judged_offline := list_judged_offline(self.gateway):
@@ -84,7 +85,7 @@ class ServiceLifespan:
         await self.gateway.rescorer.close()
         await self.workers.close()
         await self.programs.close()
-        await asyncio.gather(*(one.close() for one in held), *(one.close() for one in self.playing.policies.values()))
+        await asyncio.gather(*(one.close() for one in held))
         await self.store.close()
         if self.tracer is not None:
             await asyncio.to_thread(self.tracer.close)

@@ -1,10 +1,9 @@
 """Servers of models that the settings name: their keys, and the policies that people talk to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from pydantic import SecretStr
 
-from app.characters.views import CharacterCard
 from app.inference.connection import Connection
 from app.inference.credentials import Credentials, KeyFile, clean_key
 from app.inference.endpoint import Endpoint
@@ -46,7 +45,7 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
 def build_play_service(
     settings: Settings,
     worlds: WorldService,
-    list_cards: Callable[[], Sequence[CharacterCard]],
+    list_names: Callable[[], Mapping[str, str]],
     store: PlayStore,
     clock: Clock,
 ) -> PlayService:
@@ -54,7 +53,7 @@ def build_play_service(
     return PlayService(
         policies=build_policies(settings),
         worlds=worlds,
-        list_cards=list_cards,
+        list_names=list_names,
         gates=JudgePanel((), 0.0),
         store=store,
         clock=clock,

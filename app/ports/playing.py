@@ -36,10 +36,8 @@ class PolicyServer(Protocol):
         """A chat completion. `continues`: the last message is the beginning of the reply. Unavailable, InvalidRequest
         with the server's words."""
 
-    async def open(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
+    async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
         """Returns with the first event of the reply. Unavailable, InvalidRequest with the server's words."""
-
-    async def close(self) -> None: ...
 
 
 class PlayStore(Protocol):

@@ -11,7 +11,6 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from app.characters.views import CharacterCard
 from app.domain.digests import digest
 from app.domain.errors import NotFound
 from app.domain.playing import PlayReply, PlayTurn
@@ -59,21 +58,22 @@ class SpokenReply:
 
 
 class PlayService:
-    """`gates` is a panel without judges. `keep_days`: how long turns are kept."""
+    """`list_names` gives what served characters are called, by id. `gates` is a panel without judges. Turns are removed
+    after `keep_days`."""
 
     def __init__(
         self,
         *,
         policies: Mapping[str, PolicyServer],
         worlds: WorldService,
-        list_cards: Callable[[], Sequence[CharacterCard]],
+        list_names: Callable[[], Mapping[str, str]],
         gates: Panel,
         store: PlayStore,
         clock: Clock,
         keep_days: float,
     ) -> None:
         self.policies = policies
-        self.list_cards = list_cards
+        self.list_names = list_names
         self._worlds = worlds
         self._gates = gates
         self._store = store
@@ -82,10 +82,10 @@ class PlayService:
         self._salt: bytes | None = None
 
     def list_models(self, worlds: Sequence[str]) -> list[str]:
-        return list_model_names([card.id for card in self.list_cards()], [*self.policies], worlds)
+        return list_model_names([*self.list_names()], [*self.policies], worlds)
 
     def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
-        return read_model(name, fields, [*self.policies], [card.id for card in self.list_cards()])
+        return read_model(name, fields, [*self.policies], [*self.list_names()])
 
     async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""

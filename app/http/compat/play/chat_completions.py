@@ -55,7 +55,7 @@ class ChatCompletions:
         began = asyncio.get_running_loop().time()
         writer = ReplyWriter(exchange.name)
         if request.stream:
-            stream = await _stop_with_client(client, policy.open(exchange.body, continues=continues))
+            stream = await _stop_with_client(client, policy.stream(exchange.body, continues=continues))
             events = self._write_events(exchange, writer, stream, began)
             return StreamingResponse(
                 events, media_type="text/event-stream", headers={**exchange.headers, **_EVENT_STREAM}
@@ -70,8 +70,8 @@ class ChatCompletions:
     async def _read(self, request: ChatRequest, client: Request) -> Exchange:
         caller = find_caller(client.scope)
         bounds = find_bounds(caller)
-        fields, cards = request.play, self._service.list_cards()
-        names = {name.casefold(): card.id for card in cards for name in (card.id, card.name)}
+        fields = request.play
+        names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
         try:
             read = read_conversation(request, names)
         except ValidationError as error:

@@ -3,6 +3,7 @@
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,7 +47,7 @@ class ReplyWriter:
         listed = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
         for choice in listed:
             self._note(choice)
-        chunk = self._rename(event, "chat.completion.chunk", [*listed])
+        chunk = self._rename(event, "chat.completion.chunk", listed)
         if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
             texts = [self._split_text(choice) for choice in listed]
             self.held.append(self._rename(event, "chat.completion.chunk", [rest for _, rest in texts]))
@@ -100,7 +101,7 @@ class ReplyWriter:
             "finish_reason": choice["finish_reason"],
         }
 
-    def _rename(self, event: Chunk, kind: str, choices: list[JsonValue]) -> Chunk:
-        kept = {name: event[name] for name in _KEPT if name in event}
+    def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
+        kept: Chunk = {name: event[name] for name in _KEPT if name in event}
         head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
-        return {**head, "choices": choices, **kept}
+        return {**head, "choices": [*choices], **kept}
