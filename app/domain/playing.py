@@ -18,6 +18,8 @@ class PlayReply(Frozen):
     flags: tuple[str, ...] = ()
     """What the gates noticed."""
     seconds: FiniteNumber | None = None
+    as_of: datetime | None = None
+    """Game time of what was retrieved into its prompt."""
     better: bool = False
     """Its player called it the best of this turn."""
     created_at: datetime

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
+from app.characters.scenes import Scene
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -79,6 +80,7 @@ from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria, list_judges
 from app.service.key_admin import KeyAdmin
+from app.service.play.play_turns import PlayTurns
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -170,7 +172,15 @@ def create_app(
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     served = ServedCharacters(gateway, settings)
-    playing = build_play_service(settings, gateway.worlds, served.list_names, store.play, clock or utc_now)
+    playing = build_play_service(settings, gateway.worlds, served.list_names, clock or utc_now)
+    turns = PlayTurns(
+        store=store.play,
+        playing=playing,
+        labels=gateway.labelling,
+        keep_scene=lambda character, scene: _keep_scene(gateway, examples, served, character, scene),
+        clock=clock or utc_now,
+        keep_days=settings.retention.play_days,
+    )
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
@@ -178,7 +188,18 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, playing, tracer
+            settings,
+            gateway,
+            store,
+            workers,
+            jails,
+            retriever,
+            examples,
+            atropos,
+            observer.refresh,
+            turns,
+            tuple(playing.policies.values()),
+            tracer,
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
@@ -203,7 +224,7 @@ def create_app(
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
-    _add_routes(service, create_play_router(playing, gateway.worlds))
+    _add_routes(service, create_play_router(playing, turns, gateway.worlds))
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
@@ -316,3 +337,10 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
     await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
     await examples.prepare(gateway)
+
+
+async def _keep_scene(
+    gateway: Gateway, examples: Examples, served: ServedCharacters, character: str, scene: Scene
+) -> None:
+    await asyncio.to_thread(served.keep_scene, character, scene)
+    await _reload_characters(gateway, examples)

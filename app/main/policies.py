@@ -9,7 +9,6 @@ from app.inference.credentials import Credentials, KeyFile, clean_key
 from app.inference.endpoint import Endpoint
 from app.inference.policy_server import ChatPolicyServer
 from app.judges.panel import JudgePanel
-from app.ports.playing import PlayStore
 from app.ports.runtime import Clock
 from app.service.play.play_service import PlayService
 from app.service.world_service import WorldService
@@ -43,22 +42,11 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
 
 
 def build_play_service(
-    settings: Settings,
-    worlds: WorldService,
-    list_names: Callable[[], Mapping[str, str]],
-    store: PlayStore,
-    clock: Clock,
+    settings: Settings, worlds: WorldService, list_names: Callable[[], Mapping[str, str]], clock: Clock
 ) -> PlayService:
     """A panel without judges runs the gates alone."""
-    return PlayService(
-        policies=build_policies(settings),
-        worlds=worlds,
-        list_names=list_names,
-        gates=JudgePanel((), 0.0),
-        store=store,
-        clock=clock,
-        keep_days=settings.retention.play_days,
-    )
+    policies = build_policies(settings)
+    return PlayService(policies=policies, worlds=worlds, list_names=list_names, gates=JudgePanel((), 0.0), clock=clock)
 
 
 def build_policies(settings: Settings) -> dict[str, ChatPolicyServer]:

@@ -94,6 +94,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         PUT /worlds/*/events/*
     """,
     "author": """
+        POST /play/v1/turns/*/keep
         DELETE /worlds/*/lorebooks/*
         POST /characters/reload
         POST /envs/*/try

@@ -19,6 +19,7 @@ from app.http.compat.play.replies import DONE, ReplyWriter, describe_error, writ
 from app.http.web.api_keys import find_caller
 from app.ports.playing import ChatBody, ReplyStream
 from app.service.play.play_service import PlayService, PreparedTurn, SpokenReply, read_choice
+from app.service.play.play_turns import PlayTurns
 from app.service.play.played_models import PlayedModel
 from app.service.world_requests import Moment
 
@@ -45,8 +46,9 @@ class Exchange:
 
 
 class ChatCompletions:
-    def __init__(self, service: PlayService) -> None:
+    def __init__(self, service: PlayService, turns: PlayTurns) -> None:
         self._service = service
+        self._turns = turns
 
     async def answer(self, request: ChatRequest, client: Request) -> Response:
         exchange = await self._read(request, client)
@@ -83,7 +85,7 @@ class ChatCompletions:
             bounds.require_world(played.world, "model")
         if read.speaker is not None:
             played = PlayedModel(read.speaker, played.policy, played.world, played.as_of, played.as_of_text)
-        player = await self._service.compute_player("" if caller is None else caller.name, request.user)
+        player = await self._turns.compute_player("" if caller is None else caller.name, request.user)
         turn = None if read.wish not in {"turn", "continue"} else await self._prepare(played, read, request)
         messages = request.raw_messages if turn is None else turn.messages
         if read.beginning is not None:
@@ -127,10 +129,8 @@ class ChatCompletions:
         beginning = exchange.read.beginning or ""
         whole = [SpokenReply(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
         said = [one for one in whole if one.text.strip()]
-        checked = [
-            self._service.make_reply(exchange.played.policy, one, await self._service.check(turn, one)) for one in said
-        ]
-        kept = await self._service.keep(turn, exchange.player, checked) if exchange.stores and checked else None
+        checked = [await self._service.make_reply(turn, one) for one in said]
+        kept = await self._turns.add(turn, exchange.player, checked) if exchange.stores and checked else None
         return {
             **told,
             "character": turn.played.character,

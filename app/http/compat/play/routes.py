@@ -7,8 +7,10 @@ POST /play/v1/chat/completions
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 from starlette.responses import Response
 
+from app.characters.scenes import Scene
 from app.domain.playing import PlayTurn
 from app.domain.values import Frozen
 from app.http.compat.play.chat_completions import ChatCompletions
@@ -18,6 +20,7 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService
+from app.service.play.play_turns import KeptAs, PlayTurns
 from app.service.play.played_models import MOST_LISTED
 from app.service.world_service import WorldService
 
@@ -39,15 +42,27 @@ class PlayModels(Frozen):
 class BetterReply(Frozen):
     reply: str
     """Id of the reply that is better than the others of its turn."""
+    consent: bool = False
+    """Whether the choice may be used for training: it is a label then, and exported."""
+
+
+class KeptMoment(Frozen):
+    kept_as: KeptAs = Field(default="scene", alias="as")
+    reply: str | None = None
+    """Id of the reply; an example needs one."""
+
+
+class KeptScene(Frozen):
+    scene: Scene
 
 
 class RemovedTurns(Frozen):
     removed: int
 
 
-def create_play_router(service: PlayService, worlds: WorldService) -> APIRouter:
+def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldService) -> APIRouter:
     router = APIRouter(prefix="/play/v1", tags=["play"], route_class=JsonRoute)
-    completions = ChatCompletions(service)
+    completions = ChatCompletions(service, turns)
 
     @router.get("/models", summary="Characters with each policy, and in each world", responses=_document(401))
     async def models(bounds: CallerBounds) -> PlayModels:
@@ -67,30 +82,38 @@ def create_play_router(service: PlayService, worlds: WorldService) -> APIRouter:
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
     async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
-        return await service.get_turn(await find_player(service, client, user), turn_id)
+        return await turns.get(await find_player(turns, client, user), turn_id)
 
     @router.post(
         "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 422)
     )
     async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
-        player = await find_player(service, client, user)
-        await service.mark_better(player, turn_id, said.reply)
-        return await service.get_turn(player, turn_id)
+        player = await find_player(turns, client, user)
+        return await turns.mark_better(player, turn_id, said.reply, consent=said.consent)
+
+    @router.post(
+        "/turns/{turn_id}/keep",
+        summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
+        responses=_document(401, 404, 409, 422),
+    )
+    async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
+        player = await find_player(turns, client, user)
+        return KeptScene(scene=await turns.keep(player, turn_id, said.kept_as, said.reply))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
     async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await service.remove(await find_player(service, client, user), turn_id))
+        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user), turn_id))
 
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
     async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await service.remove(await find_player(service, client, user)))
+        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user)))
 
     return router
 
 
-async def find_player(service: PlayService, client: Request, user: str = "") -> str:
+async def find_player(turns: PlayTurns, client: Request, user: str = "") -> str:
     caller = find_caller(client.scope)
-    return await service.compute_player("" if caller is None else caller.name, user)
+    return await turns.compute_player("" if caller is None else caller.name, user)
 
 
 def _document(*statuses: int) -> dict[int | str, dict[str, object]]:
