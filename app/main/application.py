@@ -46,6 +46,7 @@ from app.http.compat.slime import create_slime_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
+from app.http.viewer.talk_pages import TalkPages
 from app.http.viewer.world_pages import WorldPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
@@ -177,6 +178,7 @@ def create_app(
         store=store.play,
         playing=playing,
         labels=gateway.labelling,
+        panels=panels,
         keep_scene=lambda character, scene: _keep_scene(gateway, examples, served, character, scene),
         clock=clock or utc_now,
         keep_days=settings.retention.play_days,
@@ -218,7 +220,17 @@ def create_app(
     _add_routes(
         service,
         create_viewer_router(
-            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people
+            views,
+            names,
+            roster,
+            atropos.explain_runs,
+            pages,
+            costs,
+            sign_in,
+            runs,
+            gateway.rubrics.find,
+            people,
+            TalkPages(playing, turns, gateway.worlds),
         ),
     )
     _add_environment_routes(service, gateway)

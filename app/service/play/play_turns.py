@@ -15,8 +15,14 @@ from app.domain.digests import digest
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.labels import ImportedChoice, ImportedLabel, ImportRequest
 from app.domain.playing import PlayReply, PlayTurn
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.ports.judges import Panels
 from app.ports.playing import PlayStore
 from app.ports.runtime import Clock
+from app.ports.sandbox import NoPrograms, NoWorkers
+from app.service.judging import score_completions
 from app.service.labelling import LabelService
 from app.service.play.play_service import PlayService, PreparedTurn
 from app.service.play.played_models import PlayedModel
@@ -40,6 +46,7 @@ class PlayTurns:
         store: PlayStore,
         playing: PlayService,
         labels: LabelService,
+        panels: Panels,
         keep_scene: KeepScene,
         clock: Clock,
         keep_days: float,
@@ -47,6 +54,7 @@ class PlayTurns:
         self._store = store
         self._playing = playing
         self._labels = labels
+        self._panels = panels
         self._keep_scene = keep_scene
         self._clock = clock
         self._keep_days = keep_days
@@ -114,6 +122,25 @@ class PlayTurns:
         await self._keep_scene(turn.character, scene)
         return scene
 
+    async def judge(self, player: str, turn_id: str) -> tuple[Score, ...]:
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored."""
+        turn = await self.get(player, turn_id)
+        if not turn.replies:
+            return ()
+        task = (await self.prepare(turn, turn.replies[-1].as_of)).task
+        environment, options = task.made.environment, ScoringOptions()
+        judged = await score_completions(
+            environment,
+            task.placed.task,
+            [Completion(text=one.text) for one in turn.replies],
+            options,
+            self._panels.build_panel(environment.name, options),
+            NoWorkers(),
+            NoPrograms(),
+            what="play",
+        )
+        return judged.scores
+
     async def remove(self, player: str, turn_id: str | None = None) -> int:
         return await self._store.remove(player, turn_id)
 
@@ -159,7 +186,7 @@ def build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> 
     events = [passage for passage in turn.passages if passage.kind == "event"]
     return Scene(
         id=f"kept-{turn_id.removeprefix('turn_')[:16]}",
-        kind="recent_event" if moment.event is not None or events else "conversation",
+        kind="conversation" if moment.event is None else "recent_event",
         split="train",
         history=tuple(said),
         player=opening,

@@ -45,7 +45,7 @@ class ChatRequest(BaseModel):
     __pydantic_extra__: dict[str, FiniteJson]
 
     model: Annotated[str, Field(max_length=300)] = ""
-    messages: Annotated[tuple[ClientMessage, ...], Field(min_length=1, max_length=5000)]
+    messages: Annotated[tuple[ClientMessage, ...], Field(max_length=5000)]
     stream: bool | None = False
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     store: bool | None = None

@@ -53,7 +53,7 @@ def read_conversation(request: ChatRequest, names: Mapping[str, str]) -> ClientC
     """`names` are ids of characters by what they are called, in lower case. InvalidRequest for messages in which nobody
     says anything, and for a group's member who is not served."""
     messages = [one for one in request.messages if one.content.strip()]
-    if not messages:
+    if not messages and request.play.event is None:
         raise InvalidRequest("nobody says anything", field="messages")
     if request.play.kind == "raw":
         return ClientConversation("raw")
@@ -85,15 +85,15 @@ def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing
         return "turn"
     if any(map(_IMPERSONATE.match, texts)):
         return "impersonate"
-    last = messages[-1].content.strip()
+    last = messages[-1].content.strip() if messages else ""
     if not request.stream and (request.wants_json or _HELPER.search(last[:2000])):
         return "helper"
     unknown = [text for text in texts if not _GROUP.match(text)]
     if unknown and not request.stream:
         return "quiet"
-    if not any(not one.is_system for one in messages):
+    if messages and all(one.is_system for one in messages):
         return "quiet" if not request.stream else "turn"
-    return "continue" if messages[-1].role == "assistant" and request.play.event is None else "turn"
+    return "continue" if request.play.event is None and messages[-1].role == "assistant" else "turn"
 
 
 def _read_turn(

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from app.characters.scenes import Scene
 from app.domain.playing import PlayTurn
+from app.domain.scores import Score
 from app.domain.values import Frozen
 from app.http.compat.play.chat_completions import ChatCompletions
 from app.http.compat.play.chat_request import ChatRequest
@@ -54,6 +55,10 @@ class KeptMoment(Frozen):
 
 class KeptScene(Frozen):
     scene: Scene
+
+
+class JudgedReplies(Frozen):
+    scores: tuple[Score, ...]
 
 
 class RemovedTurns(Frozen):
@@ -99,6 +104,11 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
         player = await find_player(turns, client, user)
         return KeptScene(scene=await turns.keep(player, turn_id, said.kept_as, said.reply))
+
+    @router.post("/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 404))
+    async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
+        """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
+        return JudgedReplies(scores=await turns.judge(await find_player(turns, client, user), turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
     async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
