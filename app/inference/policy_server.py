@@ -43,6 +43,7 @@ class ChatPolicyServer(PolicyServer):
         self._extra = extra_body
         self._continue = continue_body
         self._line = asyncio.Semaphore(max_concurrency)
+        self._opening: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -57,8 +58,9 @@ class ChatPolicyServer(PolicyServer):
         self._opening = asyncio.create_task(self._connection.prepare())
 
     async def close(self) -> None:
-        self._opening.cancel()
-        await asyncio.gather(self._opening, return_exceptions=True)
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         await self._connection.aclose()
 
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
