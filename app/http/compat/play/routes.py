@@ -79,7 +79,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @router.post(
         "/chat/completions",
         summary="Talk to a character with the prompt of training",
-        responses=_document(400, 401, 404, 422),
+        responses=_document(400, 401, 404, 408, 413, 415),
         response_model=None,
     )
     async def complete(request: ChatRequest, client: Request) -> Response:
@@ -89,9 +89,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
         return await turns.get(await find_player(turns, client, user), turn_id)
 
-    @router.post(
-        "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 422)
-    )
+    @router.post("/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404))
     async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
         player = await find_player(turns, client, user)
         return await turns.mark_better(player, turn_id, said.reply, consent=said.consent)
@@ -99,7 +97,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @router.post(
         "/turns/{turn_id}/keep",
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
-        responses=_document(401, 404, 409, 422),
+        responses=_document(401, 404, 409),
     )
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
         player = await find_player(turns, client, user)
@@ -127,4 +125,4 @@ async def find_player(turns: PlayTurns, client: Request, user: str = "") -> str:
 
 
 def _document(*statuses: int) -> dict[int | str, dict[str, object]]:
-    return document_problems(*statuses, 503)
+    return document_problems(*{*statuses, 422, 503})
