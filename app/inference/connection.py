@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from pydantic import JsonValue
 
-from app.inference.endpoint import Endpoint, ServerReply
+from app.inference.endpoint import Endpoint, OpenReply, ServerReply
 
 CHAT_PATH: Final = "/chat/completions"
 
@@ -19,6 +19,8 @@ class RequestSender(Protocol):
     async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply: ...
 
     async def get(self, path: str) -> ServerReply: ...
+
+    async def open(self, path: str, body: Mapping[str, JsonValue]) -> OpenReply: ...
 
     async def close(self) -> None: ...
 
@@ -38,9 +40,17 @@ class Connection:
         """NoReply when none came, or too large a one."""
         return await (await self._open()).post(path, body)
 
+    async def open(self, body: Mapping[str, JsonValue], path: str = CHAT_PATH) -> OpenReply:
+        """Returns when the reply begins. NoReply when none came."""
+        return await (await self._open()).open(path, body)
+
     async def get(self, path: str) -> ServerReply:
         """NoReply when none came, or too large a one."""
         return await (await self._open()).get(path)
+
+    async def prepare(self) -> None:
+        """What the first request would wait for. NoReply for a URL that is none."""
+        await self._open()
 
     async def _open(self) -> RequestSender:
         if self._sender is None:

@@ -1,6 +1,6 @@
 """One OpenAI-compatible server, and what it answers."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -33,6 +33,16 @@ class ServerReply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+@dataclass(frozen=True)
+class OpenReply:
+    """A reply whose body is still to come. Whoever closes it before the end breaks off the server's work."""
+
+    status: int
+    body: AsyncIterator[bytes]
+    """NoReply when it breaks off."""
+    close: Callable[[], Awaitable[None]]
 
 
 class NoReply(Exception):

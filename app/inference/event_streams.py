@@ -1,9 +1,11 @@
 """Chat completions that were sent as a stream of events, put together again."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from app.inference.endpoint import NoReply
 
 _TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 _NAME_FIELDS: Final = ("model", "system_fingerprint")
@@ -90,3 +92,44 @@ def _extract_text(value: object) -> str:
         texts = (part.get("text") for part in value if isinstance(part, dict))
         return "".join(text for text in texts if isinstance(text, str))
     return value if isinstance(value, str) else ""
+
+
+async def iterate_events(body: AsyncIterator[bytes]) -> AsyncIterator[dict[str, object]]:
+    """The events of a stream, as they come, up to `[DONE]`. A whole chat completion, of a server that cannot stream, is
+    one event. NoReply where the stream ends before its end was told."""
+    waiting, plain = b"", None
+    ended = finished = False
+    async for part in body:
+        waiting += part
+        if plain is None and waiting.strip():
+            plain = waiting.lstrip().startswith(b"{")
+        if plain:
+            continue
+        *lines, waiting = waiting.split(b"\n")
+        for data in (line[5:].strip() for line in lines if line.startswith(b"data:")):
+            if data == b"[DONE]":
+                ended = True
+                break
+            event = _parse_event(data.decode("utf-8", "replace"))
+            if event is not None:
+                finished = finished or _is_finished(event)
+                yield event
+        if ended:
+            return
+    if plain and (whole := _parse_event(waiting.decode("utf-8", "replace"))) is not None:
+        yield _as_chunk(whole)
+    elif not finished:
+        raise NoReply("broken", "the stream ended before the reply")
+
+
+def _is_finished(event: Mapping[str, object]) -> bool:
+    choices = event.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in listed)
+
+
+def _as_chunk(completion: dict[str, object]) -> dict[str, object]:
+    choices = completion.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    changed = [{**choice, "delta": choice.get("message")} for choice in listed if isinstance(choice, dict)]
+    return {**completion, "choices": [{k: v for k, v in choice.items() if k != "message"} for choice in changed]}

@@ -5,7 +5,7 @@ environment, keeps cookies, follows redirects, repeats calls and reads replies o
 nothing through but method, URL and body. Headers come from the endpoint alone, and the package never sees a key.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -14,7 +14,7 @@ import openai
 import yarl
 from pydantic import JsonValue
 
-from app.inference.endpoint import Endpoint, NoReply, ServerReply
+from app.inference.endpoint import Endpoint, NoReply, OpenReply, ServerReply
 from app.ports.tracing import build_trace_headers
 
 CONNECT_SECONDS: Final = 10.0
@@ -22,6 +22,8 @@ _NO_KEY: Final = "none"
 """What the package is told in place of a key. Without one it looks into the environment."""
 _AZURE_KEY_HEADER: Final = "api-key"
 _USER_AGENT: Final = f"atropos-environments openai/{openai.__version__}"
+_RAW_RESPONSE: Final = "x-stainless-raw-response"
+"""A header by which the package leaves a body unread. It is not sent."""
 _TRANSFER_HEADERS: Final = frozenset(("content-encoding", "content-length", "transfer-encoding"))
 """Headers of what went over the wire. They do not describe the body that the transport hands on."""
 
@@ -42,11 +44,20 @@ class OpenaiClient:
 
     async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply:
         """NoReply when none came, or too large a one."""
-        return await _exchange(lambda: self._client.post(path, body=body, cast_to=httpx2.Response))
+        return _as_reply(await _exchange(lambda: self._client.post(path, body=body, cast_to=httpx2.Response)))
+
+    async def open(self, path: str, body: Mapping[str, JsonValue]) -> OpenReply:
+        """Returns when the reply begins. NoReply when none came."""
+        response = await _exchange(
+            lambda: self._client.post(
+                path, body=body, cast_to=httpx2.Response, options={"headers": {_RAW_RESPONSE: "stream"}}
+            )
+        )
+        return OpenReply(response.status_code, response.aiter_bytes(), response.aclose)
 
     async def get(self, path: str) -> ServerReply:
         """NoReply when none came, or too large a one."""
-        return await _exchange(lambda: self._client.get(path, cast_to=httpx2.Response))
+        return _as_reply(await _exchange(lambda: self._client.get(path, cast_to=httpx2.Response)))
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -59,18 +70,22 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            async with self._open_session().request(
+            response = await self._open_session().request(
                 request.method,
                 yarl.URL(str(request.url), encoded=True),
                 data=request.content or None,
                 headers=self._build_headers(),
                 allow_redirects=False,
-            ) as response:
-                body = await self._read_body(response)
-                kept = [(name, value) for name, value in response.headers.items() if _is_kept(name)]
-                return httpx2.Response(response.status, headers=kept, content=body, request=request)
+            )
         except aiohttp.ClientConnectorError:
             raise NoReply("unreachable", "nothing accepts connections there") from None
+        kept = [(name, value) for name, value in response.headers.items() if _is_kept(name)]
+        if request.headers.get(_RAW_RESPONSE) == "stream":
+            body = ReplyStream(response, self._endpoint.largest_reply)
+            return httpx2.Response(response.status, headers=kept, stream=body, request=request)
+        async with response:
+            content = await self._read_body(response)
+        return httpx2.Response(response.status, headers=kept, content=content, request=request)
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -102,6 +117,28 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         return self._session
 
 
+class ReplyStream(httpx2.AsyncByteStream):
+    """A body as it arrives. Closing it early closes the connection, which tells the server that nobody listens."""
+
+    def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:
+        self._response = response
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for part in self._response.content.iter_any():
+                size += len(part)
+                if size > self._most:
+                    raise NoReply("too_large", f"more than {self._most} bytes")
+                yield part
+        except aiohttp.ClientError as error:
+            raise NoReply("broken", type(error).__name__) from None
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
 def _build_client(endpoint: Endpoint, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key=_NO_KEY, base_url=endpoint.base, max_retries=0, timeout=None, http_client=http)
 
@@ -130,15 +167,18 @@ def _require_url(base_url: str) -> None:
         raise NoReply("unreachable", "its URL does not begin with http:// or https:// and a host")
 
 
-async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> ServerReply:
+async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     try:
-        response = await send()
+        return await send()
     except NoReply:
         raise
     except openai.APIStatusError as error:
-        response = error.response
+        return error.response
     except Exception as error:
         raise NoReply("broken", type(error).__name__) from None
+
+
+def _as_reply(response: httpx2.Response) -> ServerReply:
     return ServerReply(response.status_code, response.headers, response.content)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from app.domain.access import compute_key_digest, generate_key
 from app.domain.budgets import BudgetConfig
 from app.domain.model_names import find_same_model
@@ -15,7 +13,6 @@ from app.domain.runs import ScoringOptions
 from app.http.web.api_keys import KeyRing
 from app.http.web.browser_protection import is_loopback
 from app.inference.chat_template import ChatTemplate
-from app.inference.credentials import KeyFile, clean_key
 from app.judges.budget import TokenPrices
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.judge_factory import build_chat_judges, build_reward_judges
@@ -23,6 +20,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.reward_models import RewardModelConfig
 from app.judges.rubric_files import load_rubric
 from app.main.discovery import load_retriever
+from app.main.policies import read_server_key
 from app.ports.health import AlarmSink
 from app.ports.judges import JudgeCache, Panels, ReadingPace
 from app.ports.retrieval import Retriever
@@ -38,8 +36,7 @@ log = logging.getLogger(__name__)
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
     """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
-    key = _read_judge_key(settings, name, judge)
-    _require_azure_route(name, judge)
+    key = read_server_key(settings, f"judges.{name}", judge)
     prices = TokenPrices(
         judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
     )
@@ -71,33 +68,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         breaker_failures=judge.breaker_failures,
         breaker_seconds=judge.breaker_seconds,
     )
-
-
-def _read_judge_key(settings: Settings, name: str, judge: JudgeSettings) -> SecretStr | KeyFile | None:
-    if judge.api_key_env is not None and judge.api_key_file is not None:
-        raise ValueError(f"judges.{name} has both api_key_env and api_key_file")
-    if judge.api_key_file is not None:
-        try:
-            return KeyFile(judge.api_key_file)
-        except OSError as error:
-            words = error.strerror or type(error).__name__
-        except ValueError as error:
-            words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
-        raise ValueError(f"judges.{name}.api_key_file names {judge.api_key_file}, which cannot be used: {words}")
-    if judge.api_key_env is None:
-        return None
-    key = settings.read_secret(judge.api_key_env)
-    if key is None:
-        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
-    try:
-        return clean_key(key)
-    except ValueError as error:
-        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which {error}") from None
-
-
-def _require_azure_route(name: str, judge: JudgeSettings) -> None:
-    if judge.api_version is not None and judge.base_url.rstrip("/").endswith("/openai/v1"):
-        raise ValueError(f"judges.{name}.api_version must not be set where base_url ends in /openai/v1")
 
 
 def build_any_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig | RewardModelConfig:

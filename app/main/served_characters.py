@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from app.characters.kept_scenes import keep_scene
 from app.characters.loading import list_yaml_files, read_own_scenes, read_scenes
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
 from app.characters.sheet_sources import SheetFinding
 from app.characters.views import CharacterCard, build_character_cards
+from app.domain.errors import Conflict
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
 from app.http.viewer.character_pages import CharacterPages
@@ -37,6 +39,10 @@ class ServedCharacters:
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())
 
+    def list_names(self) -> dict[str, str]:
+        """By id. Cards would digest every sheet, which takes longer than the rest of a reply's way."""
+        return {sheet.id: sheet.identity.name for sheet in self.list_sheets()}
+
     def list_sheets(self) -> tuple[CharacterSheet, ...]:
         arena = self._find_arena()
         return () if arena is None else arena.sheets
@@ -47,6 +53,15 @@ class ServedCharacters:
         splits: tuple[Split, ...] = () if arena is None else get_args(Split)
         casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
         return tuple(cast.scene for cast in casts if cast.sheet.id == character)
+
+    def keep_scene(self, character: str, scene: Scene) -> None:
+        """Adds it to the files of the folder that the settings name. Blocking. Conflict where none is named, or where
+        it cannot be written."""
+        folder = self.settings.character_sheets
+        sheet = next((sheet for sheet in self.list_sheets() if sheet.id == character), None)
+        if folder is None or sheet is None:
+            raise Conflict("scenes are kept in the folder that the setting `character_sheets` names, and none is named")
+        keep_scene(folder, sheet, scene)
 
     async def check(self) -> Sequence[SheetFinding]:
         """What `atropos-envs sheets check` says of the folder, again once a file of it has changed. GatewayError,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from app.characters.casting import Staging
@@ -13,7 +14,7 @@ from app.domain.worlds import Event, EventId, EventsAdded, RetrievalExplanation,
 from app.ports.environment import Drafted
 from app.ports.retrieval import EventStore, LorebookStore, suggest_world
 from app.service.catalogue import Catalogue
-from app.service.draft_building import DraftBuilder
+from app.service.draft_building import DraftBuilder, PlacedDraft
 from app.service.retrieval import RetrievalService
 from app.service.world_requests import (
     BranchRequest,
@@ -23,6 +24,14 @@ from app.service.world_requests import (
     Moment,
     RetrievalQuestion,
 )
+
+
+@dataclass(frozen=True)
+class PlacedMoment:
+    """The task of a moment, with and without what was retrieved."""
+
+    made: Drafted
+    placed: PlacedDraft
 
 
 class WorldService:
@@ -141,19 +150,23 @@ class WorldService:
         """The exact prompt and passages that a task of this moment would have; nothing is stored. NotFound without the
         world; InvalidRequest naming the field of the moment, such as `character` when it has no sheet;
         RetrieverFailed; EnvironmentUnavailable when no sheets are loaded."""
-        made = self._build_draft(world, moment)
-        try:
-            placed = await self._drafting.place_context(made, "moment")
-        except InvalidRequest as error:
-            raise (
-                await _build_unusable_world_error(world, self._events) if error.field == "moment.world" else error
-            ) from error
+        placed = (await self.place_moment(world, moment)).placed
         context = placed.context
         return GameContext(
             messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
         )
 
-    def _build_draft(self, world: str, moment: Moment) -> Drafted:
+    async def place_moment(self, world: str | None, moment: Moment) -> PlacedMoment:
+        """The task of this moment; without a world nothing is retrieved. Raises as `build_context`."""
+        made = self._build_draft(world, moment)
+        try:
+            return PlacedMoment(made, await self._drafting.place_context(made, "moment"))
+        except InvalidRequest as error:
+            if error.field != "moment.world" or world is None:
+                raise
+            raise await _build_unusable_world_error(world, self._events) from error
+
+    def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
         said = [
             {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
             for line in moment.conversation

@@ -18,7 +18,6 @@ from pydantic_settings import SettingsError as UnreadableSource
 from app.domain.sources import DatasetSources
 from app.domain.values import Described, Name
 from app.settings.judge_sections import JudgeSettings as JudgeSettings
-from app.settings.judge_sections import Positive
 from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
 from app.settings.mistakes import PREFIX as PREFIX
 from app.settings.mistakes import SettingsError as SettingsError
@@ -36,6 +35,9 @@ from app.settings.sections import RemoteSettings as RemoteSettings
 from app.settings.sections import RetentionSettings as RetentionSettings
 from app.settings.sections import SignInSettings as SignInSettings
 from app.settings.sections import TracingSettings as TracingSettings
+from app.settings.server_sections import PolicySettings as PolicySettings
+from app.settings.server_sections import Positive
+from app.settings.server_sections import ServerSettings as ServerSettings
 
 MOST_PROCESSES = 64
 
@@ -102,6 +104,8 @@ class Settings(Described, BaseSettings):
     replicas too early. Environments whose data is still being read then answer 503, each for itself alone."""
     judges: dict[Name, JudgeSettings] = {}
     """Judge models by name."""
+    policies: dict[Name, PolicySettings] = {}
+    """Models that people talk to, by name: at `/view/talk` and `/play/v1`. See `docs/talk.md`."""
     judging_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """The longest that judges may take over one group, from its first question: readings, doubt, fallbacks, retries and
     waiting for limits together. What is not there by then is `unscored: judge_failed`."""
@@ -189,7 +193,8 @@ def read_settings() -> Settings:
     if named and not Path(named).is_file():
         raise SettingsError(f"{PREFIX}SETTINGS names {named}, which is not a file")
     settings = _read_sources()
-    keys = {judge.api_key_env for judge in settings.judges.values()} | {
+    servers: list[ServerSettings] = [*settings.judges.values(), *settings.policies.values()]
+    keys = {server.api_key_env for server in servers} | {
         settings.rag.remote.api_key_env,
         settings.health.webhook_secret_env,
     }

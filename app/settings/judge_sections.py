@@ -1,21 +1,15 @@
 """Settings of judges."""
 
-import re
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from app.domain.values import Frozen, Name
+from app.domain.values import Name
 from app.judges.configuration import OWN_PARAMETERS
+from app.settings.server_sections import Positive, ServerSettings
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 JudgeFormat = Literal["schema", "object", "off"]
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_OWN_HEADERS: Final = frozenset(
-    ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
-)
 RewardRoute = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
 
 
@@ -37,32 +31,15 @@ def _check_extra_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return body
 
 
-def _check_extra_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a header")
-        if name.casefold() in _OWN_HEADERS:
-            raise ValueError(f"{name!r} is set by the service")
-        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-            raise ValueError(f"the value of {name!r} is empty, or has characters that no header can hold")
-    if len({name.casefold() for name in headers}) < len(headers):
-        raise ValueError("two names differ in their case alone")
-    return headers
-
-
 _CHAT_ONLY = frozenset(
     ("temperature", "max_output_tokens", "token_parameter", "json_mode", "expected_scores", "fallback")
 )
 _REWARD_ONLY = frozenset(("route", "chat_template", "reward_center", "reward_scale"))
 
 
-class JudgeSettings(Frozen):
+class JudgeSettings(ServerSettings):
     kind: Literal["chat", "reward_model"] = "chat"
     """`chat` reads a group by the rubric. `reward_model` gives one number for a conversation, by `route`."""
-    base_url: str
-    """Of an OpenAI-compatible API, ending in `/v1` for most servers. Of a reward model's server: without a path."""
-    model: str
-    """As that API names it."""
     route: RewardRoute | None = None
     """How a reward model is asked: `vllm_classify` (`POST /classify`), `vllm_pooling` (`/pooling`), `sglang_classify`
     (`/classify`), `tei_predict` (`/predict`) or `openrlhf` (`/get_reward`)."""
@@ -73,17 +50,6 @@ class JudgeSettings(Frozen):
     """The reward that is worth an absolute score of 0.5, where reward models judge alone."""
     reward_scale: Positive = 1.0
     """A reply that is better by so much is worth 0.73 there."""
-    api_key_env: str | None = None
-    """The variable that holds the key; none for servers that need no key."""
-    api_key_file: Path | None = None
-    """The file that holds the key, such as a mounted secret, in place of `api_key_env`. It is read again when it
-    changes."""
-    extra_headers: Annotated[dict[str, SecretStr], AfterValidator(_check_extra_headers)] = {}
-    """Further headers of each request. Their values are never shown."""
-    api_version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")] | None = None
-    """Of Azure OpenAI, such as `2024-10-21`: `base_url` is then the resource, such as
-    `https://name.openai.azure.com`, and `model` the deployment. None for every other server, and for Azure's own
-    `/openai/v1`."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
     several readings, one after the other: `judging_seconds` bounds them together."""

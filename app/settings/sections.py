@@ -14,7 +14,7 @@ from app.domain.parts import PartRules, RetryWindows
 from app.domain.retention import RunPattern
 from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
-from app.settings.judge_sections import Positive
+from app.settings.server_sections import Positive
 
 
 def _read_digits(value: object) -> object:
@@ -149,6 +149,8 @@ class RetentionSettings(Frozen):
     """Only groups of these runs, or of all that begin `so*`; all by default."""
     purposes: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("train",)
     """Only groups of these purposes: `train`, `eval`."""
+    play_days: Positive = 30.0
+    """What people said to characters, and the replies, are removed after so many days."""
     keep: KeepSettings = KeepSettings()
     """What stays of scored training groups after a time, each part `full` (all of it), `sample` (in a share of the
     groups) or `digest` (a digest and a size alone). Runs may choose for themselves (`PUT /runs/{run}`). See

@@ -16,6 +16,7 @@ from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
 from app.ports.keys import QuotaStore
 from app.ports.labelling import LabelQueue, LabelStore
+from app.ports.playing import PlayStore
 from app.ports.retention import RetentionStore
 from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
@@ -49,6 +50,7 @@ from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
 from app.store.outcome_store import SqlOutcomeStore
 from app.store.pending_group_store import SqlPendingGroupStore
+from app.store.play_store import SqlPlayStore
 from app.store.quota_store import SqlQuotaStore
 from app.store.retention_store import SqlRetentionStore
 from app.store.rollups import SqlStatisticsStore, write_rollups
@@ -121,6 +123,7 @@ class Store:
         self.keys = SqlApiKeyStore(database)
         self.quotas: QuotaStore = SqlQuotaStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
+        self.play: PlayStore = SqlPlayStore(database)
         self.retention: RetentionStore = SqlRetentionStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 

@@ -14,6 +14,7 @@ import app.store.judge_tables
 import app.store.label_tables
 import app.store.lease_tables
 import app.store.part_tables
+import app.store.play_tables
 import app.store.retention_tables
 import app.store.rollup_tables
 import app.store.sheet_tables

@@ -25,6 +25,8 @@ EXAMPLES: Mapping[str, object] = {
     "judges.<name>.api_key_env": "JUDGE_API_KEY",
     "judges.<name>.input_price_per_million": 0.4,
     "judges.<name>.output_price_per_million": 1.6,
+    "policies.<name>.base_url": "http://127.0.0.1:8002/v1",
+    "policies.<name>.model": "the-policy",
     "nemo_gym_ports.<name>.port": 8101,
     "nemo_gym_ports.<name>.environment": "npc_arena",
     "nemo_gym_ports.<name>.group_size": 8,
@@ -38,6 +40,7 @@ EXAMPLES: Mapping[str, object] = {
 
 NAMES = {
     "judges": ("careful",),
+    "policies": ("policy-42",),
     "nemo_gym_ports": ("arena",),
     "ors_ports": ("sums",),
     "environments": ("npc_arena",),

@@ -20,6 +20,7 @@ from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
+from app.http.viewer.talk_pages import TalkPages, create_talk_router
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
@@ -46,11 +47,12 @@ def create_viewer_router(
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
     characters: CharacterPages | None = None,
+    talk: TalkPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs` and `characters` there are
-    no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
-    finds what a group was judged by."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `characters` and `talk`
+    there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys,
+    `find_rubric` finds what a group was judged by."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -61,6 +63,8 @@ def create_viewer_router(
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
     if characters is not None:
         router.routes.extend(create_character_pages_router(characters, renderer).routes)
+    if talk is not None:
+        router.routes.extend(create_talk_router(talk, renderer).routes)
     if runs is not None:
         router.routes.extend(create_run_pages_router(runs, renderer).routes)
         router.routes.extend(create_compare_router(runs, renderer).routes)

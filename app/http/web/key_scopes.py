@@ -81,6 +81,16 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /rollouts/*/labels
     """,
     "play": """
+        DELETE /play/v1/turns
+        DELETE /play/v1/turns/*
+        GET /play/v1/models
+        GET /play/v1/turns/*
+        GET /view/talk
+        POST /play/v1/chat/completions
+        POST /play/v1/turns/*/better
+        POST /view/talk
+        POST /view/talk/better
+        POST /view/talk/remove
         DELETE /worlds/*
         DELETE /worlds/*/events/*
         POST /worlds/*/context
@@ -89,6 +99,10 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         PUT /worlds/*/events/*
     """,
     "author": """
+        POST /play/v1/turns/*/judge
+        POST /play/v1/turns/*/keep
+        POST /view/talk/judge
+        POST /view/talk/keep
         DELETE /worlds/*/lorebooks/*
         POST /characters/reload
         POST /envs/*/try
@@ -124,6 +138,16 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/assets/*/*
     """,
     "handler": """
+        DELETE /play/v1/turns
+        DELETE /play/v1/turns/*
+        GET /play/v1/models
+        GET /play/v1/turns/*
+        GET /view/talk
+        POST /play/v1/chat/completions
+        POST /play/v1/turns/*/better
+        POST /view/talk
+        POST /view/talk/better
+        POST /view/talk/remove
         DELETE /labels/*
         GET /
         GET /envs/*/next-batch

@@ -1,5 +1,6 @@
 """Every error as `application/problem+json` (RFC 9457)."""
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -46,6 +47,8 @@ CODES = {
     503: "unavailable",
 }
 
+PLAY = "/play/"
+"""Below it are clients of chat completions."""
 _NO_ROUTE = "No such path. `GET /envs` lists the environments, `/docs` lists the routes."
 _PAGE = Template((Path(__file__).parent / "static" / "problem.html").read_text(encoding="utf-8"))
 
@@ -125,7 +128,17 @@ def build_problem_response(
     )
     if _prefers_page(scope):
         return _build_page(scope, problem, headers)
+    if problem.instance.startswith(PLAY):
+        return ProblemResponse(_write_for_chat_clients(problem), status_code=status, headers=headers)
     return ProblemResponse(problem.model_dump_json(), status_code=status, headers=headers)
+
+
+def _write_for_chat_clients(problem: Problem) -> str:
+    """With the one member that they read. Of a type at which none of them speaks of credits."""
+    kind = "invalid_request_error" if problem.status < 500 else "server_error"
+    param = problem.errors[0].field if problem.errors else None
+    error = {"message": problem.detail, "type": kind, "code": problem.code, "param": param}
+    return json.dumps({**problem.model_dump(mode="json"), "error": error})
 
 
 def _prefers_page(scope: Scope) -> bool:
@@ -212,8 +225,8 @@ def _find_enclosing(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[
 
 def _translate_message(message: str) -> str:
     """Translates Pydantic's message from Python's terms to JSON's."""
-    for python, json in _JSON_WORDS.items():
-        message = message.replace(python, json)
+    for python, wire in _JSON_WORDS.items():
+        message = message.replace(python, wire)
     return make_printable(message.removeprefix("Value error, "))
 
 

@@ -1,0 +1,39 @@
+"""What people said to characters, and what policies answered. It is kept apart from training, for a while."""
+
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from app.domain.values import FiniteNumber, Frozen
+
+
+class PlayReply(Frozen):
+    """One answer to a turn. `model` is the policy's model, as its server names it."""
+
+    reply_id: str
+    policy: str
+    model: str
+    text: str
+    finish_reason: str | None = None
+    flags: tuple[str, ...] = ()
+    """What the gates noticed."""
+    seconds: FiniteNumber | None = None
+    as_of: datetime | None = None
+    """Game time of what was retrieved into its prompt."""
+    better: bool = False
+    """Its player called it the best of this turn."""
+    created_at: datetime
+
+
+class PlayTurn(Frozen):
+    """A moment of a game that somebody put before policies, and their answers: asking again adds one. `moment` is what
+    `POST /worlds/{world}/context` takes."""
+
+    turn_id: str
+    player: str
+    """A keyed hash of whose key it was, and of the `user` that the client named."""
+    character: str
+    world: str | None
+    moment: dict[str, JsonValue]
+    created_at: datetime
+    replies: tuple[PlayReply, ...] = ()

@@ -1,0 +1,78 @@
+"use strict";
+
+// Replies appear while they are written. Without this script the form is sent, and the page comes with whole replies.
+// What is not to be kept goes that way too: it stands in no page that could be opened again.
+const form = document.getElementById("say");
+const live = document.querySelector(".live");
+
+const readEvents = async function* (body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    waiting += value;
+    const events = waiting.split("\n\n");
+    waiting = events.pop();
+    for (const event of events) if (event.startsWith("data: {")) yield JSON.parse(event.slice(6));
+  }
+};
+
+const addCard = (policy) => {
+  const card = document.createElement("article");
+  card.className = "card";
+  const head = document.createElement("h3");
+  head.textContent = policy;
+  const text = document.createElement("pre");
+  text.className = "text prose";
+  text.dir = "auto";
+  card.append(head, text);
+  live.append(card);
+  return text;
+};
+
+// The turn that holds the reply; nothing where there was none, and the card says why.
+const streamReply = async (policy, request) => {
+  const shown = addCard(policy);
+  const answer = await fetch(form.dataset.completions, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...request, stream: true, play: { ...request.play, policy } }),
+  });
+  if (!answer.ok) {
+    shown.textContent = (await answer.json()).error.message;
+    return null;
+  }
+  let turn = null;
+  for await (const event of readEvents(answer.body)) {
+    if (event.error) shown.textContent += `\n${event.error.message}`;
+    shown.textContent += event.choices?.[0]?.delta?.content ?? "";
+    turn = event.play?.turn ?? turn;
+  }
+  return turn;
+};
+
+form?.addEventListener("submit", async (submitted) => {
+  const sent = new FormData(form);
+  const policies = sent.getAll("policy");
+  const [line, happens] = [sent.get("line").trim(), sent.get("event").trim()];
+  if (sent.get("store") === "false" || !policies.length || !line === !happens) return;
+  submitted.preventDefault();
+  const messages = JSON.parse(sent.get("conversation"));
+  if (messages.length && messages.at(-1).role === "user" && sent.get("go_on")) {
+    messages.push({ role: "assistant", content: sent.get("go_on") });
+  }
+  if (line) messages.push({ role: "user", content: line });
+  const play = { character: sent.get("character"), kind: "turn" };
+  if (sent.get("world")) play.world = sent.get("world");
+  if (sent.get("as_of")) play.as_of = `${sent.get("as_of")}Z`;
+  if (sent.get("player_name").trim()) play.player_name = sent.get("player_name").trim();
+  if (happens) play.event = happens;
+  live.replaceChildren();
+  live.hidden = false;
+  const turns = await Promise.all(policies.map((policy) => streamReply(policy, { model: "", messages, play })));
+  const turn = turns.find(Boolean);
+  if (!turn || turns.includes(null)) return;
+  const query = new URLSearchParams([["turn", turn], ...policies.map((policy) => ["policy", policy])]);
+  location.assign(`${form.action}?${query}`);
+});

@@ -1,0 +1,214 @@
+"""The page on which people talk to characters, and what they may do with what was said."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.responses import RedirectResponse
+
+from app.domain.access import KeyBounds
+from app.domain.errors import GatewayError
+from app.domain.playing import PlayReply, PlayTurn
+from app.domain.scores import Score
+from app.http.viewer.cards import build_lines
+from app.http.viewer.rendering import Renderer, build_link, wants_json
+from app.http.viewer.talk_forms import Sent, TalkForm, read_body, read_form
+from app.http.viewer.talk_views import TalkState, add_prompt, build_state, build_unkept, show_opening, write_messages
+from app.http.web.api_keys import CallerBounds, find_caller
+from app.http.web.lazy_routes import LazyRoute
+from app.service.key_bounds import list_worlds_within
+from app.service.play.play_service import PlayService, PreparedTurn
+from app.service.play.play_turns import PlayTurns
+from app.service.world_service import WorldService
+from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
+
+MOST_WORLDS: Final = 500
+MOST_TURNS: Final = 20
+"""Of the player's newest."""
+_NOTICES: Final[Mapping[str, str]] = {
+    "better": "This reply is marked as the better one.",
+    "keep": "The scene is kept, and served from now on.",
+    "remove": "The turn is removed.",
+}
+Word = Annotated[str, Query(max_length=100)]
+Words = Annotated[list[str] | None, Query(max_length=4)]
+
+
+@dataclass(frozen=True)
+class TalkPages:
+    """Data for the page."""
+
+    playing: PlayService
+    turns: PlayTurns
+    worlds: WorldService
+
+
+@dataclass(frozen=True)
+class TalkDesk:
+    """Answers the page's requests."""
+
+    pages: TalkPages
+    renderer: Renderer
+
+    async def begin(
+        self,
+        request: Request,
+        bounds: CallerBounds,
+        turn: Word = "",
+        character: Word = "",
+        world: Word = "",
+        as_of: Word = "",
+        policy: Words = None,
+        notice: Word = "",
+    ) -> Response:
+        if turn:
+            return await self._show(request, bounds, turn, tuple(policy or ()), _NOTICES.get(notice, ""))
+        form = TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
+        return await self._render(request, bounds, TalkState(form, notice=_NOTICES.get(notice, "")))
+
+    async def say(self, request: Request, bounds: CallerBounds) -> Response:
+        form = TalkForm()
+        try:
+            form = read_form(read_body(await request.body()))
+            return await self._answer(request, bounds, form)
+        except GatewayError as error:
+            told = f"{error.field}: {error.detail}" if error.field else error.detail
+            said = build_lines(write_messages(form.conversation), SHOWN_AT_ALL)
+            state = TalkState(form, said=said, problems=(escape_invisible(told),))
+            return await self._render(request, bounds, state, status=error.status)
+
+    async def mark_better(self, request: Request) -> Response:
+        player, sent = await self._read(request)
+        turn_id, reply = _pick(sent, "turn"), _pick(sent, "reply")
+        await self.pages.turns.mark_better(player, turn_id, reply, consent="consent" in sent)
+        return _lead_back(request, "better", turn_id)
+
+    async def keep(self, request: Request) -> Response:
+        player, sent = await self._read(request)
+        turn_id, as_example = _pick(sent, "turn"), _pick(sent, "as") == "example"
+        await self.pages.turns.keep(
+            player, turn_id, "example" if as_example else "scene", _pick(sent, "reply") if as_example else None
+        )
+        return _lead_back(request, "keep", turn_id)
+
+    async def remove(self, request: Request) -> Response:
+        player, sent = await self._read(request)
+        await self.pages.turns.remove(player, _pick(sent, "turn"))
+        return _lead_back(request, "remove")
+
+    async def judge(self, request: Request, bounds: CallerBounds) -> Response:
+        player, sent = await self._read(request)
+        scores = await self.pages.turns.judge(player, _pick(sent, "turn"))
+        return await self._show(request, bounds, _pick(sent, "turn"), scores=scores)
+
+    async def _read(self, request: Request) -> tuple[str, Sent]:
+        return await self._find_player(request), read_body(await request.body())
+
+    async def _find_player(self, request: Request) -> str:
+        caller = find_caller(request.scope)
+        return await self.pages.turns.compute_player("" if caller is None else caller.name)
+
+    async def _answer(self, request: Request, bounds: KeyBounds, form: TalkForm) -> Response:
+        playing, turns = self.pages.playing, self.pages.turns
+        if form.world:
+            bounds.require_world(form.world, "world")
+        fields = form.build_fields()
+        asked = [playing.read_model(f"{form.character}@{policy}", fields) for policy in form.policies or ("",)]
+        moment = form.build_moment(fields)
+        prepared = await playing.prepare(asked[0], moment)
+        replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
+        if not form.keeps or not replies:
+            state = replace(add_prompt(build_unkept(form, moment, replies), prepared), problems=problems)
+            return await self._render(request, bounds, state, status=200 if replies else 503)
+        player = await self._find_player(request)
+        turn_id = await turns.add(prepared, player, replies)
+        if not problems and not wants_json(request):
+            return RedirectResponse(build_link(_find_place(request), turn=turn_id, policy=form.policies), 303)
+        found = await turns.get(player, turn_id)
+        state = add_prompt(build_state(found, form.policies), prepared)
+        return await self._render(request, bounds, replace(state, problems=problems), found)
+
+    async def _show(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        turn_id: str,
+        policies: tuple[str, ...] = (),
+        notice: str = "",
+        scores: Sequence[Score] = (),
+    ) -> Response:
+        turns = self.pages.turns
+        found = await turns.get(await self._find_player(request), turn_id)
+        if found.world is not None:
+            bounds.require_world(found.world)
+        state = replace(build_state(found, policies, scores), notice=notice)
+        try:
+            prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
+            state = add_prompt(state, prepared)
+        except GatewayError as error:  # the character or the world may be gone
+            state = replace(state, problems=(escape_invisible(error.detail),))
+        return await self._render(request, bounds, state, found)
+
+    async def _render(
+        self, request: Request, bounds: KeyBounds, state: TalkState, turn: PlayTurn | None = None, status: int = 200
+    ) -> Response:
+        playing = self.pages.playing
+        listed = await list_worlds_within(self.pages.worlds, bounds, MOST_WORLDS)
+        newest = await self.pages.turns.list_newest(await self._find_player(request), MOST_TURNS)
+        shown = {
+            "state": state,
+            "characters": [(key, escape_invisible(name)) for key, name in playing.list_names().items()],
+            "worlds": [world.name for world in listed],
+            "policies": [(name, escape_invisible(one.model)) for name, one in playing.policies.items()],
+            "newest": [(one, show_opening(one)) for one in newest],
+        }
+        data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}
+        return self.renderer.render(request, "talk.html", shown, data, status)
+
+
+def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix="/view/talk", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
+    desk = TalkDesk(pages, renderer)
+    router.add_api_route("", desk.begin, methods=["GET"])
+    for path, answer in (
+        ("", desk.say),
+        ("/better", desk.mark_better),
+        ("/keep", desk.keep),
+        ("/remove", desk.remove),
+        ("/judge", desk.judge),
+    ):
+        router.add_api_route(path, answer, methods=["POST"])
+    return router
+
+
+def _pick(sent: Sent, name: str) -> str:
+    return next(iter(sent.get(name, ())), "")
+
+
+def _lead_back(request: Request, notice: str, turn_id: str = "") -> Response:
+    return RedirectResponse(build_link(_find_place(request), turn=turn_id, notice=notice), 303)
+
+
+def _find_place(request: Request) -> str:
+    return f"{str(request.scope.get('root_path', '')).rstrip('/')}/view/talk"
+
+
+async def _ask_all(
+    playing: PlayService, asked: Sequence[PreparedTurn]
+) -> tuple[tuple[PlayReply, ...], tuple[str, ...]]:
+    """One reply from each policy, and why others gave none."""
+
+    async def ask(turn: PreparedTurn) -> PlayReply:
+        return await playing.make_reply(turn, await playing.ask(turn, {}))
+
+    made = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+    for one in made:
+        if isinstance(one, BaseException) and not isinstance(one, GatewayError):
+            raise one
+    replies = tuple(one for one in made if isinstance(one, PlayReply))
+    return replies, tuple(escape_invisible(one.detail) for one in made if isinstance(one, GatewayError))

@@ -1,0 +1,1 @@
+"""Talking to the characters that policies play."""

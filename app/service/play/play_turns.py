@@ -1,0 +1,203 @@
+"""What becomes of turns that were kept: alternates, the better one, scenes, and their end."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from app.characters.casting import format_game_time
+from app.characters.scenes import Scene, SceneEvent, SceneLine
+from app.domain.digests import digest
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.labels import ImportedChoice, ImportedLabel, ImportRequest
+from app.domain.playing import PlayReply, PlayTurn
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.ports.judges import Panels
+from app.ports.playing import PlayStore
+from app.ports.runtime import Clock
+from app.ports.sandbox import NoPrograms, NoWorkers
+from app.service.judging import score_completions
+from app.service.labelling import LabelService
+from app.service.play.play_service import PlayService, PreparedTurn
+from app.service.play.played_models import PlayedModel
+from app.service.world_requests import Moment
+
+log = logging.getLogger(__name__)
+
+PRUNE_SECONDS: Final = 3600.0
+KeptAs = Literal["scene", "example"]
+"""`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
+KeepScene = Callable[[str, Scene], Awaitable[None]]
+"""Adds a scene of a character to those that are served. Conflict where scenes cannot be written."""
+
+
+class PlayTurns:
+    """Turns are removed after `keep_days`."""
+
+    def __init__(
+        self,
+        *,
+        store: PlayStore,
+        playing: PlayService,
+        labels: LabelService,
+        panels: Panels,
+        keep_scene: KeepScene,
+        clock: Clock,
+        keep_days: float,
+    ) -> None:
+        self._store = store
+        self._playing = playing
+        self._labels = labels
+        self._panels = panels
+        self._keep_scene = keep_scene
+        self._clock = clock
+        self._keep_days = keep_days
+        self._salt: bytes | None = None
+
+    async def compute_player(self, caller: str, user: str = "") -> str:
+        """A keyed hash: nobody finds the name of whoever plays without the store's salt."""
+        if self._salt is None:
+            self._salt = await self._store.load_salt()
+        return hashlib.blake2b(f"{caller}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+
+    async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
+        """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn."""
+        moment = turn.moment.model_dump(mode="json", exclude_defaults=True)
+        identity = digest([player, turn.played.world, moment])
+        made = PlayTurn(
+            turn_id=f"turn_{identity[:32]}",
+            player=player,
+            character=turn.played.character,
+            world=turn.played.world,
+            moment=moment,
+            created_at=self._clock(),
+        )
+        await self._store.add(made, replies)
+        return made.turn_id
+
+    async def get(self, player: str, turn_id: str) -> PlayTurn:
+        """NotFound, also for another player's."""
+        found = await self._store.get(player, turn_id)
+        if found is None:
+            raise NotFound(f"there is no turn {turn_id[:80]!r}: it may have been removed, or is another player's")
+        return found
+
+    async def prepare(self, turn: PlayTurn, as_of: datetime | None = None) -> PreparedTurn:
+        """The same moment again, with what is retrieved at that game time."""
+        moment = Moment.model_validate(turn.moment)
+        if as_of is not None:
+            moment = moment.model_copy(update={"as_of": as_of})
+        policy = turn.replies[-1].policy if turn.replies else ""
+        played = PlayedModel(turn.character, policy, turn.world, moment.as_of)
+        return await self._playing.prepare(played, moment)
+
+    async def mark_better(self, player: str, turn_id: str, reply_id: str, *, consent: bool = False) -> PlayTurn:
+        """With `consent` the choice is a label too, which exports have. NotFound for a turn without this reply."""
+        if not await self._store.mark_better(player, turn_id, reply_id):
+            raise NotFound(f"there is no reply {reply_id[:80]!r} in a turn {turn_id[:80]!r} of yours")
+        turn = await self.get(player, turn_id)
+        if consent:
+            await self._label(turn)
+        return turn
+
+    async def keep(self, player: str, turn_id: str, kept_as: KeptAs, reply_id: str | None = None) -> Scene:
+        """Keeps the moment as a scene of its character. NotFound; InvalidRequest for a moment that makes no scene;
+        Conflict where scenes cannot be written."""
+        turn = await self.get(player, turn_id)
+        reply = next((one for one in turn.replies if one.reply_id == reply_id), None)
+        if reply is None and (reply_id is not None or kept_as == "example"):
+            raise NotFound(f"the turn has no reply {(reply_id or '')[:80]!r}")
+        prepared = await self.prepare(turn, turn.replies[-1].as_of if turn.replies else None)
+        try:
+            scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise InvalidRequest(f"this makes no scene: {told['msg']}", field="turn") from None
+        await self._keep_scene(turn.character, scene)
+        return scene
+
+    async def judge(self, player: str, turn_id: str) -> tuple[Score, ...]:
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored."""
+        turn = await self.get(player, turn_id)
+        if not turn.replies:
+            return ()
+        task = (await self.prepare(turn, turn.replies[-1].as_of)).task
+        environment, options = task.made.environment, ScoringOptions()
+        judged = await score_completions(
+            environment,
+            task.placed.task,
+            [Completion(text=one.text) for one in turn.replies],
+            options,
+            self._panels.build_panel(environment.name, options),
+            NoWorkers(),
+            NoPrograms(),
+            what="play",
+        )
+        return judged.scores
+
+    async def remove(self, player: str, turn_id: str | None = None) -> int:
+        return await self._store.remove(player, turn_id)
+
+    async def list_newest(self, player: str, limit: int) -> Sequence[PlayTurn]:
+        return await self._store.list_turns(player, limit)
+
+    async def prune_for_ever(self) -> None:
+        while True:
+            try:
+                if removed := await self._store.prune(self._clock() - timedelta(days=self._keep_days)):
+                    log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
+            except Exception:
+                log.exception("old turns of play could not be removed; this is tried again")
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _label(self, turn: PlayTurn) -> None:
+        chosen = next(one for one in turn.replies if one.better)
+        others = {one.text: one for one in turn.replies if one.text != chosen.text}
+        if not others:
+            raise InvalidRequest("there is no other reply than which this one is better", field="reply")
+        prepared = await self.prepare(turn, chosen.as_of)
+        choice = ImportedChoice(
+            prompt=prepared.task.placed.task.messages,
+            chosen=chosen.text,
+            rejected=tuple(others),
+            chat=turn.turn_id,
+            source="play",
+            chosen_model=f"{chosen.policy}: {chosen.model}",
+            rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
+        )
+        await self._labels.import_choices(
+            ImportRequest(labeller=turn.player, choices=(ImportedLabel(kind="pair", choice=choice),))
+        )
+
+
+def build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
+    """Everything that the prompt told of events stands in the scene itself, so that it needs no world."""
+    moment = turn.moment
+    said = [
+        SceneLine(speaker="player" if line.role == "user" else "npc", text=line.content) for line in moment.conversation
+    ]
+    opening = None if moment.event is not None else said.pop().text
+    events = [passage for passage in turn.passages if passage.kind == "event"]
+    return Scene(
+        id=f"kept-{turn_id.removeprefix('turn_')[:16]}",
+        kind="conversation" if moment.event is None else "recent_event",
+        split="train",
+        history=tuple(said),
+        player=opening,
+        event=moment.event,
+        visible=tuple(
+            SceneEvent(
+                id=f"e{number}",
+                time="recently" if passage.time is None else format_game_time(passage.time),
+                text=" ".join(passage.text.split()),
+            )
+            for number, passage in enumerate(events, 1)
+        ),
+        exemplar=None if example is None else example.text,
+    )
