@@ -41,6 +41,7 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
+from app.http.viewer.home_pages import HomePages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -77,6 +78,7 @@ from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria, list_judges
 from app.service.key_admin import KeyAdmin
+from app.service.overview import list_environments
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -191,10 +193,18 @@ def create_app(
     costs = gateway.runs.find_cost
     views, people = gateway.views, served.build_pages()
     runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
+    home = HomePages(
+        views,
+        roster,
+        partial(list_environments, gateway.catalogue, panels),
+        lambda: gateway.catalogue.isolation,
+        free,
+        runs,
+    )
     _add_routes(
         service,
         create_viewer_router(
-            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people
+            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people, home
         ),
     )
     _add_environment_routes(service, gateway)

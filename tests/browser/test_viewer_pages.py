@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 GROUP = "/view/groups/group_{:032x}"
 GROUPS = tuple(GROUP.format(number) for number in (1, 2, 4, 5, 6, 7))
-PAGES = ["/", "/?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
+PAGES = ["/", "/view/groups?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_page_loads_without_a_complaint(visit: tuple[Page, Watch], origin: str
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1920])
-@pytest.mark.parametrize("path", ["/", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"])
+@pytest.mark.parametrize("path", ["/", "/view/groups", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"])
 def test_nothing_is_wider_than_the_window(
     browser: Browser, origin: str, path: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
@@ -165,7 +165,7 @@ def test_arrow_keys_walk_through_the_listing(visit: tuple[Page, Watch], origin: 
 
 def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch], origin: str) -> None:
     page, watch = visit
-    page.goto(origin + "/")
+    page.goto(origin + "/view/groups")
     outcome = page.locator("select[name=outcome]")
     page.locator("select[name=environment]").select_option("rlaif")
     outcome.select_option("unscored")

@@ -1,4 +1,4 @@
-"""Pages for people: the newest groups, statistics, judges, queues; and what the other pages are put together from."""
+"""Pages for people: statistics, judges, queues; and what the other pages are put together from."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -17,6 +17,7 @@ from app.http.viewer.character_pages import CharacterPages, create_character_pag
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
+from app.http.viewer.home_pages import HomePages, create_home_router
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
@@ -45,15 +46,17 @@ def create_viewer_router(
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
     characters: CharacterPages | None = None,
+    home: HomePages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
     `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs` and `characters` there are
     no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
-    finds what a group was judged by."""
+    finds what a group was judged by, `home` is what the first page shows."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)
+    router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(create_finding_router(views, renderer, environments).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
     if worlds is not None:

@@ -16,6 +16,7 @@ from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.health_records import RunHealth
 from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
+from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Name, utc_now
@@ -90,6 +91,8 @@ class RunRow:
     progress: RunProgress
     totals: RunTotals
     environments: tuple[str, ...]
+    budget: BudgetForecast | None
+    """What judging it may still cost."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
-        rows = await asyncio.gather(*(_load_row(pages, run, bounds) for run in page))
+        rows = await asyncio.gather(*(load_row(pages, run, bounds) for run in page))
         following = page[-1].name if len(page) == PAGE_SIZE else None
         data = {"runs": rows, "next_after": following}
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
@@ -204,11 +207,12 @@ async def _list_choices(pages: RunPages, name: str, bounds: KeyBounds) -> Sequen
     return [run for run in found if run.name != name]
 
 
-async def _load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
+async def load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
     report = await pages.runs.get_report(run.name)
     totals = await _load_totals(pages, run.name, bounds)
     environments = tuple(each.environment for each in totals[1:])
-    return RunRow(run, await _load_progress(pages, report, bounds), totals[0], environments)
+    progress = await _load_progress(pages, report, bounds)
+    return RunRow(run, progress, totals[0], environments, report.judging.budget)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:

@@ -58,7 +58,7 @@ def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path:
 
 
 def test_the_newest_group_comes_first(client: TestClient) -> None:
-    outline = page(client.get("/"))
+    outline = page(client.get("/view/groups"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
     assert groups == [path_of(number) for number in (7, 6, 5, 4, 3, 2, 1)]
 
@@ -228,7 +228,7 @@ def test_traces_of_agents_are_wide(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/", ["groups", "looked_at", "matched", "next_before"]),
+        ("/", ["environments", "groups", "judges", "runs", "warnings"]),
         ("/view/groups", ["groups", "looked_at", "matched", "next_before"]),
         ("/view/stats", ["cost", "rows", "uncounted"]),
         ("/view/judges", ["judges"]),
@@ -291,7 +291,7 @@ def test_neighbours_are_those_of_the_listing(
 def test_links_keep_the_filter(client: TestClient) -> None:
     outline = page(client.get(f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored"))
     assert f"{path_of(6)}?environment=npc_arena&outcome=scored&at=6" in outline.links()
-    assert "/?environment=npc_arena&outcome=scored" in outline.links()
+    assert "/view/groups?environment=npc_arena&outcome=scored" in outline.links()
 
 
 @pytest.mark.parametrize(
