@@ -13,6 +13,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
+from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
     MemoryViews,
@@ -345,6 +346,23 @@ def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> N
         response = client.get(path)
         assert (response.status_code, "immutable" in response.headers["cache-control"]) == (200, True)
     assert client.get("/view/assets/x/pages.py").status_code == 404
+    assert client.get("/view/assets/latest/viewer.css").headers["cache-control"] == "no-cache"
+
+
+def test_a_page_that_is_not_there_names_the_nearest_one() -> None:
+    app = FastAPI()
+    app.router.routes.extend(create_viewer_router(MemoryViews([])).routes)
+    install_problems(app)
+    client = TestClient(app)
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    shown, data = client.get("/view/group<i>s", headers=browser), client.get("/view/goups")
+    assert (shown.status_code, data.status_code, data.json()["detail"]) == (
+        404,
+        404,
+        "There is no page 'goups' under /view; did you mean 'groups'?",
+    )
+    outline = page(shown, status=404)
+    assert ("i" in outline.elements, "/view/groups" in outline.links()) == (False, True)
 
 
 def test_every_class_of_a_colour_scale_has_a_rule(client: TestClient) -> None:
