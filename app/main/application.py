@@ -15,7 +15,7 @@ from app.http.api.catalogue_routes import create_catalogue_router, describe_envi
 from app.http.api.character_routes import create_characters_router
 from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
-from app.http.api.export_routes import create_export_router
+from app.http.api.export_routes import build_label_rows, create_export_router
 from app.http.api.health_routes import create_health_router
 from app.http.api.key_routes import create_key_router, create_quota_router
 from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
@@ -41,6 +41,7 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
+from app.http.viewer.export_pages import ExportPages
 from app.http.viewer.home_pages import HomePages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
@@ -193,6 +194,7 @@ def create_app(
     costs = gateway.runs.find_cost
     views, people = gateway.views, served.build_pages()
     runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
+    copies = ExportPages(gateway.exports, views, partial(build_label_rows, gateway), {OFFLINE})
     home = HomePages(
         views,
         roster,
@@ -204,7 +206,18 @@ def create_app(
     _add_routes(
         service,
         create_viewer_router(
-            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people, home
+            views,
+            names,
+            roster,
+            atropos.explain_runs,
+            pages,
+            costs,
+            sign_in,
+            runs,
+            gateway.rubrics.find,
+            people,
+            home,
+            copies,
         ),
     )
     _add_environment_routes(service, gateway)

@@ -45,7 +45,9 @@ def test_a_page_loads_without_a_complaint(visit: tuple[Page, Watch], origin: str
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1920])
-@pytest.mark.parametrize("path", ["/", "/view/groups", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"])
+@pytest.mark.parametrize(
+    "path", ["/", "/view/groups", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"]
+)
 def test_nothing_is_wider_than_the_window(
     browser: Browser, origin: str, path: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:

@@ -44,6 +44,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/atropos
         GET /view/characters
         GET /view/characters/*
+        GET /view/export
         GET /view/groups
         GET /view/groups/*
         GET /view/judges
@@ -137,6 +138,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/atropos
         GET /view/characters
         GET /view/characters/*
+        GET /view/export
         GET /view/groups
         GET /view/judges
         GET /view/runs
