@@ -165,6 +165,44 @@ def test_arrow_keys_walk_through_the_listing(visit: tuple[Page, Watch], origin: 
     page.wait_for_url(f"{origin}{GROUP.format(4)}?at=4")
 
 
+def test_keys_go_to_the_filter_through_rows_and_explain_themselves(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + "/view/groups")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator("tbody tr:nth-child(2) a.title")).to_be_focused()
+    page.keyboard.press("k")
+    expect(page.locator("tbody tr:nth-child(1) a.title")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type("j?")
+    expect(page.locator("input[name=run]")).to_have_value("j?")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    untroubled(page, watch, origin)
+
+
+def test_ids_links_texts_and_commands_are_copied(browser: Browser, origin: str) -> None:
+    with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
+        page, watch = watched(context)
+        page.goto(origin + GROUP.format(2))
+        group, copied = GROUP.format(2).rpartition("/")[2], []
+        for name in ("Copy id", "Copy link", "Copy curl", "Copy text"):
+            page.get_by_role("button", name=name).first.click()
+            expect(page.get_by_role("status")).to_have_text("Copied")
+            copied.append(page.evaluate("navigator.clipboard.readText()"))
+        assert copied == [
+            group,
+            origin + GROUP.format(2),
+            f"curl -fsS '{origin}/groups/{group}'",
+            page.locator(".card .answer pre").first.inner_text(),
+        ]
+        untroubled(page, watch, origin)
+
+
 def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch], origin: str) -> None:
     page, watch = visit
     page.goto(origin + "/view/groups")
