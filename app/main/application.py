@@ -43,6 +43,7 @@ from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.export_pages import ExportPages
 from app.http.viewer.home_pages import HomePages
+from app.http.viewer.label_pages import LabelPages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -195,6 +196,7 @@ def create_app(
     views, people = gateway.views, served.build_pages()
     runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
     copies = ExportPages(gateway.exports, views, partial(build_label_rows, gateway), {OFFLINE})
+    labels = LabelPages(gateway.labelling, gateway.bounds, roster, clock or utc_now)
     home = HomePages(
         views,
         roster,
@@ -218,6 +220,7 @@ def create_app(
             people,
             home,
             copies,
+            labels,
         ),
     )
     _add_environment_routes(service, gateway)

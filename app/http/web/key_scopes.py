@@ -75,10 +75,12 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     """,
     "label": """
         DELETE /labels/*
+        GET /view/label
         POST /groups/*/labels
         POST /labels/next
         POST /labels/skip
         POST /rollouts/*/labels
+        POST /view/label
     """,
     "play": """
         DELETE /worlds/*
@@ -141,6 +143,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/export
         GET /view/groups
         GET /view/judges
+        GET /view/label
         GET /view/runs
         GET /view/stats
         GET /view/worlds
@@ -152,6 +155,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         POST /labels/skip
         POST /next-batch
         POST /score
+        POST /view/label
     """,
     "run": """
         GET /runs/*
