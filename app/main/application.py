@@ -15,7 +15,7 @@ from app.http.api.catalogue_routes import create_catalogue_router, describe_envi
 from app.http.api.character_routes import create_characters_router
 from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
-from app.http.api.export_routes import build_label_rows, create_export_router
+from app.http.api.export_routes import create_export_router
 from app.http.api.health_routes import create_health_router
 from app.http.api.key_routes import create_key_router, create_quota_router
 from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
@@ -41,13 +41,7 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
-from app.http.viewer.export_pages import ExportPages
-from app.http.viewer.home_pages import HomePages
-from app.http.viewer.label_pages import LabelPages
-from app.http.viewer.pages import create_viewer_router
-from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
-from app.http.viewer.world_pages import WorldPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.direct_routes import index_direct_routes
@@ -69,6 +63,7 @@ from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
+from app.main.viewer import ViewerParts, create_viewer
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
@@ -78,9 +73,8 @@ from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
-from app.service.judge_listing import list_criteria, list_judges
+from app.service.judge_listing import list_criteria
 from app.service.key_admin import KeyAdmin
-from app.service.overview import list_environments
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -182,47 +176,16 @@ def create_app(
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
-    roster = partial(list_judges, gateway.catalogue, panels)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
     served = ServedCharacters(gateway, settings)
-    pages = WorldPages(gateway.worlds, served.list_cards)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
-    costs = gateway.runs.find_cost
-    views, people = gateway.views, served.build_pages()
-    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
-    copies = ExportPages(gateway.exports, views, partial(build_label_rows, gateway), {OFFLINE})
-    labels = LabelPages(gateway.labelling, gateway.bounds, roster, clock or utc_now)
-    home = HomePages(
-        views,
-        roster,
-        partial(list_environments, gateway.catalogue, panels),
-        lambda: gateway.catalogue.isolation,
-        free,
-        runs,
-    )
-    _add_routes(
-        service,
-        create_viewer_router(
-            views,
-            names,
-            roster,
-            atropos.explain_runs,
-            pages,
-            costs,
-            sign_in,
-            runs,
-            gateway.rubrics.find,
-            people,
-            home,
-            copies,
-            labels,
-        ),
-    )
+    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free)
+    _add_routes(service, create_viewer(parts))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)

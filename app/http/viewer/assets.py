@@ -23,18 +23,18 @@ class Assets:
 
 def load_assets(folder: Path) -> Assets:
     files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
-    version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    current = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
     router = APIRouter(include_in_schema=False)
 
-    @router.get("/view/assets/{asked}/{name}")
-    async def asset(asked: str, name: str) -> Response:
+    @router.get("/view/assets/{version}/{name}")
+    async def asset(version: str, name: str) -> Response:
         """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
         if name not in files:
             raise NotFound("no such file")
-        kept = _FOREVER if asked == version else _FOR_NOW
+        kept = _FOREVER if version == current else _FOR_NOW
         return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=kept)
 
-    return Assets(router, version)
+    return Assets(router, current)
 
 
 def _read(path: Path) -> bytes:
