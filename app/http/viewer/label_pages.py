@@ -138,7 +138,10 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         if not form.get("lease") and form.act == "send":
             item = await pages.labelling.show_group(form.get("group"))
             return await shown.render(request, bounds, form, item, answer)
-        given = await pages.labelling.next_item(wanted)
+        try:
+            given = await pages.labelling.next_item(wanted)
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
         return await shown.render(request, bounds, form, given.item, answer, reason=given.reason)
 
     return router

@@ -33,7 +33,8 @@ def read_fields(page: Outline) -> dict[str, str]:
 
 
 async def count_labels(client: httpx.AsyncClient) -> Mapping[str, int]:
-    return (await client.get("/judges/judge/agreement")).json()["labels"]
+    counts: dict[str, int] = (await client.get("/judges/judge/agreement")).json()["labels"]
+    return counts
 
 
 def test_a_pair_is_labelled_skipped_and_taken_back(tmp_path: Path, migrated_file: Path) -> None:
