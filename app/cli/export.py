@@ -13,8 +13,9 @@ from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import AsJson, errors, print_json, stop, stop_on_errors
 from app.cli.data_files import infer_format, use_partial_file
 from app.cli.gateway_client import describe_refusal
-from app.domain.exports import ExportRequest, ExportShape, ExportSummary, LeftOut
+from app.domain.exports import LEFT_OUT_MEANINGS, ExportRequest, ExportShape, ExportSummary, LeftOut
 from app.domain.runs import Purpose
+from app.domain.scores import Outcome, Reason
 from app.http.api.export_routes import NEWEST_GROUP
 
 READ_SECONDS = 120.0
@@ -22,18 +23,7 @@ READ_SECONDS = 120.0
 
 SUMMARY_SECONDS = 600.0
 
-EXPLANATIONS: Mapping[LeftOut, str] = {
-    "offline_judge": "scored by a judge that is not for training (--offline-judge includes them)",
-    "other_judge": "in groups that this judge did not score",
-    "unscored": "without a score",
-    "pending": "still being scored",
-    "undecided": "on whose order the judges contradict each other",
-    "below_threshold": "below the threshold",
-    "not_best": "not among the best of their group",
-    "no_pair": "without a partner for a pair",
-    "duplicate": "equal to another row",
-    "no_answer": "that failed, or whose judge is asked in no words",
-}
+_HINTS: Mapping[LeftOut, str] = {"offline_judge": " (--offline-judge includes them)"}
 
 FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 """Accepted formats of times."""
@@ -53,6 +43,19 @@ def export(
         datetime | None, typer.Option(formats=FORMATS, help="Only groups scored before this time; UTC by default.")
     ] = None,
     purpose: Annotated[Purpose, typer.Option(help="Training rollouts or evaluations.")] = "train",
+    task_id: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only groups with this outcome.")] = None,
+    reason: Annotated[
+        Reason | None, typer.Option(help="Only groups with a completion unscored for this reason.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only groups of this policy model.")] = None,
+    flag: Annotated[str | None, typer.Option(help="Only groups with this flag.")] = None,
+    min_step: Annotated[int | None, typer.Option(help="First policy step.")] = None,
+    max_step: Annotated[int | None, typer.Option(help="Last policy step.")] = None,
+    min_mean: Annotated[float | None, typer.Option(help="Least mean reward of a group.")] = None,
+    max_mean: Annotated[float | None, typer.Option(help="Largest mean reward of a group.")] = None,
+    min_std: Annotated[float | None, typer.Option(help="Least spread of a group's rewards.")] = None,
+    max_std: Annotated[float | None, typer.Option(help="Largest spread of a group's rewards.")] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -108,7 +111,9 @@ class ExportReport(ExportSummary):
 
 
 def _describe_left_out(summary: ExportSummary) -> str:
-    reasons = [f"{count:,} {EXPLANATIONS[reason]}" for reason, count in summary.left_out.items()]
+    reasons = [
+        f"{count:,} {LEFT_OUT_MEANINGS[reason]}{_HINTS.get(reason, '')}" for reason, count in summary.left_out.items()
+    ]
     return f"\nleft out: {'; '.join(reasons)}" if reasons else ""
 
 

@@ -1,16 +1,19 @@
 """Export requests: which groups are exported as training data, and in which shape."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Judgement
 from app.domain.runs import Purpose
+from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Unit
 
 ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
 ExportFormat = Literal["jsonl", "parquet"]
+FiniteQuery = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ExportFilter(Frozen):
@@ -31,6 +34,28 @@ class ExportFilter(Frozen):
     """Groups scored before this time."""
     purpose: Purpose = "train"
     """`eval` exports evaluation groups instead of training groups."""
+    task_id: Annotated[str | None, Field(max_length=100)] = None
+    """Only groups of this task."""
+    outcome: Outcome | None = None
+    """Only groups that are scored, pending or unscored."""
+    reason: Reason | None = None
+    """Only groups with a completion that has no score for this reason."""
+    model: Annotated[str | None, Field(max_length=200)] = None
+    """Only groups of this policy model."""
+    flag: Annotated[str | None, Field(max_length=200)] = None
+    """Only groups with this flag, on the group or on a completion."""
+    min_step: Annotated[int | None, Field(ge=-(2**53), le=2**53)] = None
+    """Only groups of this policy step or later."""
+    max_step: Annotated[int | None, Field(ge=-(2**53), le=2**53)] = None
+    """Only groups of this policy step or earlier."""
+    min_mean: FiniteQuery | None = None
+    """Only groups whose mean reward is at least this."""
+    max_mean: FiniteQuery | None = None
+    """Only groups whose mean reward is at most this."""
+    min_std: FiniteQuery | None = None
+    """Only groups whose rewards have at least this standard deviation."""
+    max_std: FiniteQuery | None = None
+    """Only groups whose rewards have at most this standard deviation."""
 
 
 class ExportRequest(ExportFilter):
@@ -92,6 +117,22 @@ LeftOut = Literal[
     "no_answer",
     "reduced",
 ]
+
+
+LEFT_OUT_MEANINGS: Final[Mapping[LeftOut, str]] = {
+    "offline_judge": "scored by a judge that is not for training",
+    "other_judge": "in groups that this judge did not score",
+    "unscored": "without a score",
+    "pending": "still being scored",
+    "undecided": "on whose order the judges contradict each other",
+    "below_threshold": "below the threshold",
+    "not_best": "not among the best of their group",
+    "no_pair": "without a partner for a pair",
+    "duplicate": "equal to another row",
+    "no_answer": "that failed, or whose judge is asked in no words",
+    "reduced": "of which a part that the row needs is not kept any more",
+}
+"""Completions (of `judgements`: readings) …"""
 
 
 class ExportSummary(Frozen):

@@ -117,11 +117,11 @@ class _Row:
 
 
 def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreement:
-    ordered = [item for item in items if any(_order_pairs(label, item.record) for label in item.record.labels)]
+    ordered = [item for item in items if any(list_ordered_pairs(label, item.record) for label in item.record.labels)]
     hits, ties, shared, on_shared = [], [], [], []
     for item in ordered:
         for label in item.record.labels:
-            for better, worse, tied in _order_pairs(label, item.record):
+            for better, worse, tied in list_ordered_pairs(label, item.record):
                 gap = item.record.rewards[better] - item.record.rewards[worse]
                 ties.append((item.share, tied, abs(gap) <= _SAME))
                 if not tied:
@@ -145,7 +145,7 @@ def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreemen
     )
 
 
-def _order_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
+def list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
     """Better, worse, and whether the person found them equal; of replies that have a reward."""
     tiers = [tuple(one for one in tier if one in record.rewards) for tier in label.order]
     decided = [
@@ -158,7 +158,7 @@ def _order_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, s
 def _compare_people(record: LabelledGroupRecord) -> Iterator[tuple[float, float]]:
     """For each pair that two people decided: whether they agree, and the judge's mean against both."""
     decided = [
-        {frozenset((better, worse)): better for better, worse, tied in _order_pairs(label, record) if not tied}
+        {frozenset((better, worse)): better for better, worse, tied in list_ordered_pairs(label, record) if not tied}
         for label in record.labels
     ]
     for one, other in combinations(decided, 2):

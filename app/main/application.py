@@ -43,11 +43,8 @@ from app.http.compat.ors.server import OrsServer
 from app.http.compat.play.routes import create_play_router
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
-from app.http.viewer.pages import create_viewer_router
-from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
 from app.http.viewer.talk_pages import TalkPages
-from app.http.viewer.world_pages import WorldPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.direct_routes import index_direct_routes
@@ -70,6 +67,7 @@ from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.policies import build_play_service
 from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
+from app.main.viewer import ViewerParts, create_viewer
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
@@ -79,7 +77,7 @@ from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
-from app.service.judge_listing import list_criteria, list_judge_models, list_judges
+from app.service.judge_listing import list_criteria
 from app.service.key_admin import KeyAdmin
 from app.service.play.play_turns import PlayTurns
 from app.service.retrieval import RetrievalPolicy
@@ -205,35 +203,16 @@ def create_app(
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
-    roster = partial(list_judges, gateway.catalogue, panels)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
-    pages = WorldPages(gateway.worlds, served.list_cards)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
-    costs = gateway.runs.find_cost
-    views, people = gateway.views, served.build_pages()
-    judge_models = partial(list_judge_models, panels)
-    runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now, judge_models)
-    _add_routes(
-        service,
-        create_viewer_router(
-            views,
-            names,
-            roster,
-            atropos.explain_runs,
-            pages,
-            costs,
-            sign_in,
-            runs,
-            gateway.rubrics.find,
-            people,
-            TalkPages(playing, turns, gateway.worlds),
-        ),
-    )
+    talk = TalkPages(playing, turns, gateway.worlds)
+    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, talk)
+    _add_routes(service, create_viewer(parts))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)

@@ -133,6 +133,17 @@ class LabelEvidence(Frozen):
     draws: dict[Arm, ArmCounts]
 
 
+class LabelProgress(Frozen):
+    """How far the labelling of one or all environments, of one or all runs, has come."""
+
+    labelled: int
+    """Items with a label, second labels included."""
+    skipped: int
+    left: int
+    """Groups that the labeller who asks may still get."""
+    groups: int
+
+
 class ImportReceipt(Frozen):
     added: int
     known: int

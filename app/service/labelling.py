@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from uuid import uuid4
 
 from app.domain.digests import digest
@@ -36,6 +37,7 @@ from app.service.label_models import (
     ItemRubric,
     LabelEvidence,
     LabelItem,
+    LabelProgress,
     LabelReceipt,
     NextItem,
     ShownReply,
@@ -192,14 +194,32 @@ class LabelService:
             left.remove(stratum)
         return None
 
+    async def show_group(self, group_id: str) -> LabelItem:
+        """A group that the labeller chose, as blind as an item of the queue; nobody holds it."""
+        group = await self._require_group(group_id)
+        return await self._build_item(group, "", self._clock())
+
+    async def count_progress(self, request: ItemRequest) -> LabelProgress:
+        environments = self.list_environments(request.environment)
+        strata = await self._queue.list_strata(environments, request.run, request.labeller)
+        arms = await self._queue.count_arms(environments, request.run)
+        return LabelProgress(
+            labelled=sum(arm.labelled for arm in arms.values()),
+            skipped=sum(arm.skipped for arm in arms.values()),
+            left=sum(stratum.left for stratum in strata),
+            groups=sum(stratum.population for stratum in strata),
+        )
+
     async def _show(self, lease: LabelLease) -> LabelItem:
-        group = await self._require_group(lease.group_id)
+        return await self._build_item(await self._require_group(lease.group_id), lease.lease_id, lease.expires_at)
+
+    async def _build_item(self, group: Group, lease_id: str, expires_at: datetime) -> LabelItem:
         record = (await self._shelf.get([group.task_id]))[group.task_id]
         rubric = await self._find_rubric(group)
-        replies = sorted(group.rollouts, key=lambda one: digest([lease.lease_id, one.rollout_id]))
+        replies = sorted(group.rollouts, key=lambda one: digest([lease_id, one.rollout_id]))
         return LabelItem(
-            lease_id=lease.lease_id,
-            expires_at=lease.expires_at,
+            lease_id=lease_id,
+            expires_at=expires_at,
             group_id=group.group_id,
             environment=group.environment,
             language=_find_language(record),

@@ -7,10 +7,11 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
 from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
+from app.domain.groups import GroupFilter
 from app.ports.views import ExportStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
-from app.store.group_search import match_place
+from app.store.group_search import build_narrowings, match_place
 from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
@@ -19,6 +20,7 @@ from app.store.task_store import load_tasks
 NEAR: Final = 2048
 """Groups that are looked through for some of the wanted times, before these are looked up."""
 FEW_TASKS: Final = 100
+_NARROWING: Final = ("reason", "model", "flag", "min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std")
 FEW_GROUPS: Final = 500
 """Of one label, of these few tasks."""
 
@@ -32,7 +34,7 @@ class SqlExportStore(ExportStore):
         return await self._database.read(lambda connection: connection.execute(newest).scalar() or 0)
 
     async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        named = [name for name in (where.env, where.run) if name is not None]
+        named = [name for name in (where.env, where.run, where.task_id) if name is not None]
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
         return await self._database.read(
@@ -70,6 +72,11 @@ def _build_conditions(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
     if where.purpose == "eval":
         yield groups.c.purpose == literal_column("'eval'")
     yield from match_place(where.env, where.run, are_few=where.purpose == "eval")
+    if where.task_id is not None:
+        yield groups.c.task_id == where.task_id
+    if where.outcome is not None:
+        yield groups.c.outcome == where.outcome
+    yield from build_narrowings(GroupFilter(**{name: getattr(where, name) for name in _NARROWING}))
 
 
 def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:

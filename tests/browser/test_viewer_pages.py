@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 GROUP = "/view/groups/group_{:032x}"
 GROUPS = tuple(GROUP.format(number) for number in (1, 2, 4, 5, 6, 7))
-PAGES = ["/", "/?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
+PAGES = ["/", "/view/groups?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,9 @@ def test_a_page_loads_without_a_complaint(visit: tuple[Page, Watch], origin: str
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1920])
-@pytest.mark.parametrize("path", ["/", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"])
+@pytest.mark.parametrize(
+    "path", ["/", "/view/groups", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"]
+)
 def test_nothing_is_wider_than_the_window(
     browser: Browser, origin: str, path: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
@@ -163,9 +165,47 @@ def test_arrow_keys_walk_through_the_listing(visit: tuple[Page, Watch], origin: 
     page.wait_for_url(f"{origin}{GROUP.format(4)}?at=4")
 
 
+def test_keys_go_to_the_filter_through_rows_and_explain_themselves(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + "/view/groups")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator("tbody tr:nth-child(2) a.title")).to_be_focused()
+    page.keyboard.press("k")
+    expect(page.locator("tbody tr:nth-child(1) a.title")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type("j?")
+    expect(page.locator("input[name=run]")).to_have_value("j?")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    untroubled(page, watch, origin)
+
+
+def test_ids_links_texts_and_commands_are_copied(browser: Browser, origin: str) -> None:
+    with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
+        page, watch = watched(context)
+        page.goto(origin + GROUP.format(2))
+        group, copied = GROUP.format(2).rpartition("/")[2], []
+        for name in ("Copy id", "Copy link", "Copy curl", "Copy text"):
+            page.get_by_role("button", name=name).first.click()
+            expect(page.get_by_role("status")).to_have_text("Copied")
+            copied.append(page.evaluate("navigator.clipboard.readText()"))
+        assert copied == [
+            group,
+            origin + GROUP.format(2),
+            f"curl -fsS '{origin}/groups/{group}'",
+            page.locator(".card .answer pre").first.inner_text(),
+        ]
+        untroubled(page, watch, origin)
+
+
 def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch], origin: str) -> None:
     page, watch = visit
-    page.goto(origin + "/")
+    page.goto(origin + "/view/groups")
     outcome = page.locator("select[name=outcome]")
     page.locator("select[name=environment]").select_option("rlaif")
     outcome.select_option("unscored")

@@ -7,6 +7,8 @@ import pytest
 
 from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import Group
+from app.domain.runs import Policy
+from app.domain.scores import Score
 from app.ports.store import GroupToStore
 from app.store import export_store
 from app.store.store import Store
@@ -65,6 +67,34 @@ def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: l
     async def scenario(store: Store) -> list[str]:
         await stored(store)
         return await ids(store, where)
+
+    assert using(store_url, scenario) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"task_id": "task_1"}, ["labelled"]),
+        ({"task_id": "\x00"}, []),
+        ({"outcome": "unscored"}, ["lost"]),
+        ({"reason": "budget"}, ["lost"]),
+        ({"model": "m \x00 é"}, ["flagged"]),
+        ({"flag": "late"}, ["flagged"]),
+        ({"flag": "lat"}, []),
+        ({"min_step": 4, "max_step": 4}, ["flagged"]),
+        ({"min_mean": 0.6}, ["flagged"]),
+        ({"max_mean": 0.5, "min_std": 0.1, "max_std": 0.8, "run": "run"}, ["plain", "labelled", "later", "npc"]),
+    ],
+)
+def test_it_takes_the_filters_of_the_listing(
+    store_url: str, where: dict[str, str | int | float], expected: list[str]
+) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await stored(store)
+        policy = Policy(model="m \x00 é", step=4)
+        flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
+        await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
+        return await ids(store, ExportFilter.model_validate(where))
 
     assert using(store_url, scenario) == expected
 

@@ -48,7 +48,7 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         last = await gateway.exports.get_newest_group_sequence()
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         pieces = (
-            stream_labels(_read_labels(wanted), wanted.format)
+            stream_labels(build_label_rows(gateway, wanted), wanted.format)
             if wanted.shape == "labels"
             else stream_export(gateway.exports, wanted, last, not_for_training)
         )
@@ -70,14 +70,11 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
         if wanted.shape == "labels":
-            return await summarise_labels(_read_labels(wanted))
+            return await summarise_labels(build_label_rows(gateway, wanted))
         last = wanted.newest_group
         if last is None:
             last = await gateway.exports.get_newest_group_sequence()
         return await summarise_export(gateway.exports, wanted, last, not_for_training)
-
-    def _read_labels(wanted: ExportRequest) -> LabelRows:
-        return LabelRows(gateway.labels, gateway.groups, gateway.task_cache, wanted)
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
@@ -88,3 +85,7 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
             await gateway.runs.require(wanted.run, field="query.run")
 
     return router
+
+
+def build_label_rows(gateway: Gateway, wanted: ExportRequest) -> LabelRows:
+    return LabelRows(gateway.labels, gateway.groups, gateway.task_cache, wanted)

@@ -12,6 +12,7 @@ from app.toolkit.display import PALETTE
 
 _TYPES = {".css": "text/css", ".js": "text/javascript"}
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_FOR_NOW = {"Cache-Control": "no-cache"}
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,18 @@ class Assets:
 
 def load_assets(folder: Path) -> Assets:
     files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
-    version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    current = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
     router = APIRouter(include_in_schema=False)
 
     @router.get("/view/assets/{version}/{name}")
     async def asset(version: str, name: str) -> Response:
+        """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
         if name not in files:
             raise NotFound("no such file")
-        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=_FOREVER)
+        kept = _FOREVER if version == current else _FOR_NOW
+        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=kept)
 
-    return Assets(router, version)
+    return Assets(router, current)
 
 
 def _read(path: Path) -> bytes:

@@ -50,10 +50,9 @@ class ColumnHead:
 
 
 def create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
-    """The same page at `/` and `/view/groups`. `environments` are choices; without them it is a text field."""
+    """`environments` are choices; without them it is a text field."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
-    @router.get("/")
     @router.get("/view/groups")
     async def find(
         request: Request,

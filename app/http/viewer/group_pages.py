@@ -88,7 +88,7 @@ def create_group_page_router(views: GroupViews, renderer: Renderer, find_rubric:
     ) -> Response:
         detail = await views.get_group(group_id) if _is_group_id(group_id) else None
         if detail is None:
-            return renderer.render_missing(request, "group", group_id, "/", "Show the newest groups.")
+            return renderer.render_missing(request, "group", group_id, "/view/groups", "Show the newest groups.")
         where = build_filter(wanted, None, bounds)
         newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
         why = await find_reason(detail, find_rubric)

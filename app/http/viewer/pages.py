@@ -1,4 +1,4 @@
-"""Pages for people: the newest groups, statistics, judges, queues; and what the other pages are put together from."""
+"""Pages for people: statistics, judges, queues; and what the other pages are put together from."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -15,9 +15,12 @@ from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
 from app.http.viewer.compare_pages import create_compare_router
+from app.http.viewer.export_pages import ExportPages, create_export_page_router
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
+from app.http.viewer.home_pages import HomePages, create_home_router
+from app.http.viewer.label_pages import LabelPages, create_label_page_router
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.viewer.talk_pages import TalkPages, create_talk_router
@@ -47,18 +50,26 @@ def create_viewer_router(
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
     characters: CharacterPages | None = None,
+    home: HomePages | None = None,
+    exports: ExportPages | None = None,
+    labels: LabelPages | None = None,
     talk: TalkPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `characters` and `talk`
-    there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys,
-    `find_rubric` finds what a group was judged by."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `exports`, `labels`,
+    `characters` and `talk` there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the
+    page for keys, `find_rubric` finds what a group was judged by, `home` is what the first page shows."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)
+    router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(create_finding_router(views, renderer, environments).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
+    if exports is not None:
+        router.routes.extend(create_export_page_router(exports, renderer).routes)
+    if labels is not None:
+        router.routes.extend(create_label_page_router(labels, renderer).routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
     if characters is not None:

@@ -16,6 +16,7 @@ from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.health_records import RunHealth
 from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
+from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Frozen, Name, utc_now
@@ -92,6 +93,8 @@ class RunRow:
     progress: RunProgress
     totals: RunTotals
     environments: tuple[str, ...]
+    budget: BudgetForecast | None
+    """What judging it may still cost."""
 
 
 class RunListing(Frozen):
@@ -144,7 +147,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
-        rows = await asyncio.gather(*(_load_row(pages, run, bounds) for run in page))
+        rows = await asyncio.gather(*(load_row(pages, run, bounds) for run in page))
         following = page[-1].name if len(page) == PAGE_SIZE else None
         data = RunListing(runs=tuple(rows), next_after=following)
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
@@ -224,11 +227,12 @@ async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[
     return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
-async def _load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
+async def load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
     report = await pages.runs.get_report(run.name)
     totals = await _load_totals(pages, run.name, bounds)
     environments = tuple(each.environment for each in totals[1:])
-    return RunRow(run, await _load_progress(pages, report, bounds), totals[0], environments)
+    progress = await _load_progress(pages, report, bounds)
+    return RunRow(run, progress, totals[0], environments, report.judging.budget)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:

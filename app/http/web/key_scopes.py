@@ -45,6 +45,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/characters
         GET /view/characters/*
         GET /view/compare
+        GET /view/export
         GET /view/groups
         GET /view/groups/*
         GET /view/judges
@@ -75,10 +76,12 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     """,
     "label": """
         DELETE /labels/*
+        GET /view/label
         POST /groups/*/labels
         POST /labels/next
         POST /labels/skip
         POST /rollouts/*/labels
+        POST /view/label
     """,
     "play": """
         DELETE /play/v1/turns
@@ -163,8 +166,10 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/characters
         GET /view/characters/*
         GET /view/compare
+        GET /view/export
         GET /view/groups
         GET /view/judges
+        GET /view/label
         GET /view/runs
         GET /view/stats
         GET /view/worlds
@@ -176,6 +181,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         POST /labels/skip
         POST /next-batch
         POST /score
+        POST /view/label
     """,
     "run": """
         GET /runs/*

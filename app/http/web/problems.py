@@ -235,9 +235,14 @@ def _summarise_errors(errors: Sequence[FieldProblem], count: int) -> str:
     return first if count < 2 else f"{first} (and {count - 1} more)"
 
 
-def _explain_missing_route(path: str, environments: Collection[str]) -> str:
+def _explain_missing_route(request: Request, environments: Collection[str]) -> str:
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     first, _, rest = path.strip("/").partition("/")
     name = rest.partition("/")[0]
+    if first == "view":
+        paths = [str(getattr(route, "path", "")).strip("/").split("/") for route in request.app.routes]
+        pages = {parts[1] for parts in paths if parts[0] == "view" and len(parts) == 2}
+        return f"There is no page {make_printable(name)!r} under /view{suggest(name, pages) or '.'}"
     if first != "envs" or not name or not environments or name in environments:
         return _NO_ROUTE
     near = suggest(name, environments) or "."
@@ -251,7 +256,7 @@ def _handle_http_exception(request: Request, error: Exception, environments: Col
     return build_problem_response(
         request.scope,
         error.status_code,
-        _explain_missing_route(request.scope["path"].removeprefix(request.scope.get("root_path", "")), environments)
+        _explain_missing_route(request, environments)
         if (error.status_code, error.detail) == (404, "Not Found")
         else make_printable(str(error.detail)),
         errors=error.errors if isinstance(error, RefusedBody) else (),

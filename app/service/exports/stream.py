@@ -48,7 +48,7 @@ async def stream_export(
     """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
     are left out unless the request includes them."""
     encoder = await asyncio.to_thread(build_encoder, wanted.format, _choose_row_type(wanted))
-    choice = _build_filter(wanted, not_for_training)
+    choice = build_row_filter(wanted, not_for_training)
     after = 0
     while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
         after = page[-1].sequence
@@ -62,7 +62,7 @@ async def summarise_export(
     exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
 ) -> ExportSummary:
     """What `stream_export` of the same arguments writes and leaves out."""
-    choice = _build_filter(wanted, not_for_training)
+    choice = build_row_filter(wanted, not_for_training)
     after = rows = 0
     while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
         after = page[-1].sequence
@@ -88,7 +88,8 @@ async def summarise_labels(rows: LabelRows) -> ExportSummary:
     return ExportSummary(rows=count, left_out=dict(sorted((+rows.left_out).items())))
 
 
-def _build_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "RowFilter | ReadingFilter":
+def build_row_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "RowFilter | ReadingFilter":
+    """Selects the rows of a request page by page, and counts what it leaves out."""
     return (ReadingFilter if wanted.shape == "judgements" else RowFilter)(wanted, not_for_training)
 
 

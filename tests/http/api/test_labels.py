@@ -1,10 +1,9 @@
 """People label groups over HTTP, blind until their label is sent."""
 
-import asyncio
 import io
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +11,13 @@ import httpx
 import pyarrow.parquet
 import pytest
 
-from app.domain.judging import JudgeRequest
 from app.http.api.label_routes import LABEL_ROUTES
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
-from tests.support.playground import World, gateway
+from tests.support.labelling import POLICY, QUALITIES, contrary, opinionated, played, store_groups
 
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-Opinion = Callable[[JudgeRequest, int], Mapping[str, float]]
-POLICY = "policy-of-nobody"
-QUALITIES = {"fair": 0.8125, "foul": 0.1875}
 TELLING = re.compile(
     rf"{POLICY}|\b0?\.[0-9]+|reward|gate|absolute|relative|flags|rationale|judges|\bcap\b|reasons|\barm\b|probability"
 )
 """What would tell a labeller what a judge thinks of a reply, or whose it is."""
-
-
-def opinionated(request: JudgeRequest, count: int) -> Mapping[str, float]:
-    return {candidate.id: QUALITIES[candidate.text.split()[0]] for candidate in request.candidates}
-
-
-def contrary(request: JudgeRequest, count: int) -> Mapping[str, float]:
-    return {name: 1 - value for name, value in opinionated(request, count).items()}
-
-
-def played(tmp_path: Path, migrated_file: Path | None, scene: Play, judge: Opinion = opinionated) -> None:
-    """On a fresh store, or on that of the scene before."""
-    path = tmp_path / "store.db"
-    if migrated_file is not None:
-        path.write_bytes(migrated_file.read_bytes())
-    panels = ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
-
-    async def play() -> None:
-        async with gateway(World(), path, panels) as client:
-            await scene(client)
-
-    asyncio.run(play())
-
-
-async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:
-    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "cursor": 0, "run": "a"})
-    said = [{"text": f"fair {number}", "extra": {"reward": 1}}, {"text": f"foul {number}"}]
-    groups = [{"task_id": task["task_id"], "completions": said} for task in handed.json()["tasks"]]
-    body = {"groups": groups, "run": "a", "policy": {"model": POLICY, "step": 3}}
-    told = await client.post("/envs/arena/score", json=body)
-    assert told.status_code == 200, told.text
-    return [group["group_id"] for group in told.json()["groups"]]
 
 
 async def next_item(client: httpx.AsyncClient, labeller: str, **asked: Any) -> dict[str, Any] | None:

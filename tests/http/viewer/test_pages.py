@@ -13,6 +13,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
+from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
     MemoryViews,
@@ -58,7 +59,7 @@ def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path:
 
 
 def test_the_newest_group_comes_first(client: TestClient) -> None:
-    outline = page(client.get("/"))
+    outline = page(client.get("/view/groups"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
     assert groups == [path_of(number) for number in (7, 6, 5, 4, 3, 2, 1)]
 
@@ -228,7 +229,7 @@ def test_traces_of_agents_are_wide(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/", ["groups", "looked_at", "matched", "next_before"]),
+        ("/", ["environments", "groups", "judges", "runs", "warnings"]),
         ("/view/groups", ["groups", "looked_at", "matched", "next_before"]),
         ("/view/stats", ["cost", "rows", "uncounted"]),
         ("/view/judges", ["judges"]),
@@ -291,7 +292,7 @@ def test_neighbours_are_those_of_the_listing(
 def test_links_keep_the_filter(client: TestClient) -> None:
     outline = page(client.get(f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored"))
     assert f"{path_of(6)}?environment=npc_arena&outcome=scored&at=6" in outline.links()
-    assert "/?environment=npc_arena&outcome=scored" in outline.links()
+    assert "/view/groups?environment=npc_arena&outcome=scored" in outline.links()
 
 
 @pytest.mark.parametrize(
@@ -345,6 +346,23 @@ def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> N
         response = client.get(path)
         assert (response.status_code, "immutable" in response.headers["cache-control"]) == (200, True)
     assert client.get("/view/assets/x/pages.py").status_code == 404
+    assert client.get("/view/assets/latest/viewer.css").headers["cache-control"] == "no-cache"
+
+
+def test_a_page_that_is_not_there_names_the_nearest_one() -> None:
+    app = FastAPI()
+    app.router.routes.extend(create_viewer_router(MemoryViews([])).routes)
+    install_problems(app)
+    client = TestClient(app)
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    shown, data = client.get("/view/group<i>s", headers=browser), client.get("/view/goups")
+    assert (shown.status_code, data.status_code, data.json()["detail"]) == (
+        404,
+        404,
+        "There is no page 'goups' under /view; did you mean 'groups'?",
+    )
+    outline = page(shown, status=404)
+    assert ("i" in outline.elements, "/view/groups" in outline.links()) == (False, True)
 
 
 def test_every_class_of_a_colour_scale_has_a_rule(client: TestClient) -> None:

@@ -1,8 +1,7 @@
 """Pages of runs, over the whole service: states, curves, alarms, changes of pins, several runs at once."""
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,48 +13,11 @@ from app.domain.rollups import Rollup, RollupKey, add_up
 from app.http.viewer.run_curves import MOST_POINTS, SeriesSource, estimate_noise, measure_curves
 from app.http.viewer.run_marks import list_changes
 from app.store.store import Store
-from tests.support.databases import MIGRATIONS
-from tests.support.outline import Outline
-from tests.support.playground import World, gateway, panels
+from tests.support.playground import World
 from tests.support.store_cases import alarm
+from tests.support.viewing import look, play, train
 
-Scene = Callable[[httpx.AsyncClient, Store, World], Awaitable[None]]
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
-
-
-def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-
-    async def act() -> None:
-        world = World()
-        async with gateway(world, path, panels(world.judge)) as client:
-            store = Store.open(f"sqlite:///{path}", MIGRATIONS)
-            try:
-                await scene(client, store, world)
-            finally:
-                await store.close()
-
-    asyncio.run(act())
-
-
-async def train(client: httpx.AsyncClient, run: str, said: Sequence[tuple[str, str]], environment: str = "toy") -> None:
-    """One group for each step, of two completions."""
-    for step, texts in enumerate(said):
-        asked = {"run": run, "batch_size": 1, "policy": {"step": step}}
-        task = (await client.post(f"/envs/{environment}/next-batch", json=asked)).json()["tasks"][0]
-        group = {**{name: task[name] for name in ("task_id", "lease_id")}, "completions": [{"text": t} for t in texts]}
-        body = {"run": run, "groups": [group], "policy": {"model": "m", "step": step}}
-        assert (await client.post(f"/envs/{environment}/score", json=body)).status_code == 200
-
-
-async def look(client: httpx.AsyncClient, path: str) -> Outline:
-    response = await client.get(path)
-    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    outline = Outline(response.text)
-    assert outline.open == []
-    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
-    return outline
 
 
 def find_curve(data: dict[str, Any], name: str) -> list[tuple[str, list[tuple[int, float]]]]:

@@ -30,8 +30,13 @@ EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WO
 BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
 SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
-SAME_FOR_ALL = {("POST", "/envs/mastermind/step"), ("GET", "/view/characters/{character}")}
-"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing. Sheets are too."""
+SAME_FOR_ALL = {
+    ("POST", "/envs/mastermind/step"),
+    ("GET", "/view/characters/{character}"),
+    ("POST", "/view/label"),
+}
+"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing. Sheets are too. A
+form without fields names nobody's."""
 ORS_BODIES: dict[str, dict[str, Any]] = {
     "create": {"split": "train", "index": 0},
     "call": {"name": "reply", "input": {"text": "4"}},
@@ -175,6 +180,8 @@ def store_everything(person: Person) -> None:
         "GET /envs/mastermind/next-batch": {"run": run, "cursor": "0"},
         "GET /export": {"run": run},
         "GET /export/summary": {"run": run},
+        "GET /view/export": {"run": run},
+        "GET /view/label": {"group": judged["group_id"]},
         "GET /groups": {"id": judged["group_id"]},
         "GET /judges/*/agreement": {"run": run},
         "GET /view/compare": {"first": run, "second_steps": "1", "judge": "own"},
@@ -320,6 +327,19 @@ def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people:
         if answer.status_code == 403
     ]
     assert closed == []
+
+
+@pytest.mark.parametrize(
+    ("run", "act", "status"),
+    [("ada-1", "next", 403), ("", "next", 403), ("bob-1", "send", 404), ("bob-1", "undo", 404)],
+)
+def test_a_form_labels_nothing_of_others(people: tuple[Person, Person], run: str, act: str, status: int) -> None:
+    ada, bob = people
+    before = read_all_of(ada)
+    named = {"group": ada.names["group_id"], "label": ada.names["label_id"], "lease": "item_x", "choice": "equal"}
+    sides = {side: f"{ada.names['group_id']}-{place}" for place, side in enumerate(("first", "second"))}
+    told = bob.ask("POST", "/view/label", data={"labeller": "ada", "run": run, "act": act, **named, **sides})
+    assert (told.status_code, "says ada" in told.text, read_all_of(ada)) == (status, False, before)
 
 
 def test_an_episode_is_continued_by_its_own_key_alone(app: Any, people: tuple[Person, Person]) -> None:

@@ -1,0 +1,240 @@
+"""The page on which people label, blind: what the queue gives them, or a group that they chose."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.responses import RedirectResponse
+
+from app.domain.access import KeyBounds
+from app.domain.digests import digest
+from app.domain.errors import GatewayError
+from app.domain.labels import LabelledGroupRecord
+from app.evaluation.label_counts import (
+    AgreementCount,
+    count_judge_pairs,
+    count_levels,
+    count_people_pairs,
+    keep_whole_blocks,
+)
+from app.http.viewer.cards import MessageLine, build_lines
+from app.http.viewer.group_filters import Word
+from app.http.viewer.label_forms import LabelForm
+from app.http.viewer.rendering import Renderer, build_link
+from app.http.web.api_keys import CallerBounds, find_caller
+from app.http.web.lazy_routes import LazyRoute
+from app.ports.runtime import Clock
+from app.service.judge_listing import JudgeEntry
+from app.service.key_bounds import BoundsCheck
+from app.service.label_models import ItemRequest, LabelItem, LabelProgress, ShownReply
+from app.service.labelling import LabelService
+
+BLOCK: Final = 10
+"""Labels after which the agreement is counted again: one by one it would tell what a judge thinks of the last."""
+MOST_COUNTED: Final = 64
+SIDES: Final = (("first", "A"), ("second", "B"))
+
+
+@dataclass(frozen=True)
+class JudgeCount:
+    """How far a judge and people agree so far, and people with one another on the same groups."""
+
+    judge: str
+    labels: int
+    pairs: AgreementCount
+    people: AgreementCount
+    levels: tuple[AgreementCount, ...]
+
+
+@dataclass(frozen=True)
+class LabelPages:
+    """Data for the page."""
+
+    labelling: LabelService
+    bounds: BoundsCheck
+    judges: Callable[[], Sequence[JudgeEntry]]
+    clock: Clock
+    counted: dict[tuple[str, str | None, str | None], tuple[int, JudgeCount]] = field(default_factory=dict)
+    """By judge, environment and run: after how many blocks of labels it was counted, and what."""
+
+    async def count_agreement(self, request: ItemRequest, progress: LabelProgress) -> list[JudgeCount]:
+        """Of each judge that scored something with a label."""
+        wanted = request.environment
+        names = [judge.name for judge in self.judges() if wanted is None or wanted in judge.environments]
+        block = progress.labelled // BLOCK
+        return [count for name in names if (count := await self._count(name, request, block)).labels]
+
+    async def _count(self, judge: str, request: ItemRequest, block: int) -> JudgeCount:
+        key = (judge, request.environment, request.run)
+        known = self.counted.get(key)
+        if known is not None and known[0] == block:
+            return known[1]
+        evidence = await self.labelling.collect_evidence(*key)
+        count = await asyncio.to_thread(count_judge, judge, evidence.records)
+        while len(self.counted) >= MOST_COUNTED:
+            self.counted.pop(next(iter(self.counted)))
+        self.counted[key] = (block, count)
+        return count
+
+
+@dataclass(frozen=True)
+class BlindReply:
+    side: str
+    letter: str
+    rollout_id: str
+    lines: tuple[MessageLine, ...]
+
+
+@dataclass(frozen=True)
+class LabelAnswer:
+    """What came of a form: what is wrong with it, and the label that it stored."""
+
+    problem: str = ""
+    label_id: str = ""
+
+
+def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    shown = LabelRendering(pages, renderer)
+
+    @router.get("/view/label")
+    async def begin(
+        request: Request,
+        bounds: CallerBounds,
+        labeller: Word = "",
+        environment: Word = "",
+        run: Word = "",
+        group: Word = "",
+    ) -> Response:
+        """Nothing is handed out before somebody presses a button: a link must change nothing."""
+        caller, chosen = find_caller(request.scope), group.strip()
+        named = labeller.strip() or ("" if caller is None else caller.name)
+        form = LabelForm({"labeller": named, "environment": environment.strip(), "run": run.strip()})
+        if not chosen:
+            return await shown.render(request, bounds, form)
+        try:
+            await pages.bounds.require_group(bounds, chosen)
+            item = await pages.labelling.show_group(chosen)
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        return await shown.render(request, bounds, form, item)
+
+    @router.post("/view/label")
+    async def label(request: Request, bounds: CallerBounds) -> Response:
+        form = LabelForm.parse(await request.body())
+        try:
+            wanted = form.build_item_request()
+            bounds.require_run(wanted.run, "run")
+            bounds.require_environment(wanted.environment, "environment")
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        answer = await _carry_out(pages, bounds, form, wanted)
+        if not form.get("lease") and answer.label_id:
+            root = str(request.scope.get("root_path", "")).rstrip("/")
+            return RedirectResponse(f"{root}/view/groups/{form.get('group')}", 303)
+        if not form.get("lease") and form.act == "send":
+            item = await pages.labelling.show_group(form.get("group"))
+            return await shown.render(request, bounds, form, item, answer)
+        try:
+            given = await pages.labelling.next_item(wanted)
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        return await shown.render(request, bounds, form, given.item, answer, reason=given.reason)
+
+    return router
+
+
+async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, wanted: ItemRequest) -> LabelAnswer:
+    try:
+        if form.get("lease"):
+            await pages.bounds.require_item(bounds, form.get("lease"))
+        if form.act == "send":
+            await pages.bounds.require_group(bounds, form.get("group"))
+            label = form.build_label(pages.clock().timestamp())
+            return LabelAnswer(label_id=(await pages.labelling.label_group(form.get("group"), label)).label_id)
+        if form.act == "skip":
+            await pages.labelling.skip(form.build_skip())
+        elif form.act == "undo":
+            await pages.bounds.require_label(bounds, form.get("label"))
+            await pages.labelling.withdraw(form.get("label"), wanted.labeller, wanted.lease_seconds)
+    except GatewayError as error:
+        return LabelAnswer(error.detail)
+    return LabelAnswer()
+
+
+@dataclass(frozen=True)
+class LabelRendering:
+    pages: LabelPages
+    renderer: Renderer
+
+    async def render(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        form: LabelForm,
+        item: LabelItem | None = None,
+        answer: LabelAnswer = LabelAnswer(),
+        *,
+        reason: str = "",
+        status: int = 200,
+    ) -> Response:
+        progress, counts = await self._look(request, bounds, form)
+        data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
+        lines = () if item is None else build_lines(item.messages)
+        asked = next((place for place in reversed(range(len(lines))) if lines[place].role == "user"), None)
+        shown = {
+            "form": form,
+            "environments": [
+                name for name in self.pages.labelling.list_environments(None) if bounds.allows_environment(name)
+            ],
+            "asked": None if asked is None else lines[asked],
+            "before": [line for place, line in enumerate(lines) if place != asked],
+            "replies": () if item is None else build_pair(item),
+            "label_id": answer.label_id,
+            "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
+            "now": self.pages.clock().timestamp(),
+        }
+        return self.renderer.render(request, "label.html", data | shown, data, status)
+
+    async def _look(
+        self, request: Request, bounds: KeyBounds, form: LabelForm
+    ) -> tuple[LabelProgress | None, list[JudgeCount]]:
+        """Of what the caller may see: a key that may label only is shown no agreement, one that is bound nothing of
+        others."""
+        try:
+            wanted = form.build_item_request()
+            bounds.require_run(wanted.run)
+            bounds.require_environment(wanted.environment)
+            progress = await self.pages.labelling.count_progress(wanted)
+        except GatewayError:
+            return None, []
+        caller = find_caller(request.scope)
+        may_read = caller is None or caller.has("read")
+        return progress, await self.pages.count_agreement(wanted, progress) if may_read else []
+
+
+def build_pair(item: LabelItem) -> tuple[BlindReply, ...]:
+    """Two replies, the same ones for everybody who gets the group, so that people can be compared. Which of them is A
+    is of the item alone."""
+    chosen = {
+        one.rollout_id for one in sorted(item.replies, key=lambda one: digest([item.group_id, one.rollout_id]))[:2]
+    }
+    kept: list[ShownReply] = [one for one in item.replies if one.rollout_id in chosen]
+    return tuple(
+        BlindReply(side, letter, one.rollout_id, build_lines(one.messages))
+        for (side, letter), one in zip(SIDES, kept, strict=False)
+    )
+
+
+def count_judge(judge: str, records: Sequence[LabelledGroupRecord]) -> JudgeCount:
+    kept = keep_whole_blocks(records, BLOCK)
+    return JudgeCount(
+        judge=judge,
+        labels=sum(len(record.labels) for record in kept),
+        pairs=count_judge_pairs(kept),
+        people=count_people_pairs(kept),
+        levels=count_levels(kept),
+    )

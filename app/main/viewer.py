@@ -1,0 +1,62 @@
+"""The pages for people, put together from the gateway's parts."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import APIRouter
+
+from app.domain.programs import Isolation
+from app.domain.trajectories import TrajectoryRunStatus
+from app.http.api.export_routes import build_label_rows
+from app.http.viewer.export_pages import ExportPages
+from app.http.viewer.home_pages import HomePages
+from app.http.viewer.label_pages import LabelPages
+from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.run_pages import RunPages
+from app.http.viewer.world_pages import WorldPages
+from app.judges.offline import NAME as OFFLINE
+from app.main.served_characters import ServedCharacters
+from app.ports.runtime import Clock
+from app.service.gateway import Gateway
+from app.service.judge_listing import list_judges
+from app.service.overview import list_environments
+
+
+@dataclass(frozen=True)
+class ViewerParts:
+    """`free_bytes` is None where the data lies on a server."""
+
+    gateway: Gateway
+    served: ServedCharacters
+    list_queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]]
+    sign_in: Callable[[Renderer], APIRouter]
+    clock: Clock
+    free_bytes: Callable[[], float] | None
+
+
+def create_viewer(parts: ViewerParts) -> APIRouter:
+    gateway, clock = parts.gateway, parts.clock
+    roster = partial(list_judges, gateway.catalogue, gateway.panels)
+    environments = partial(list_environments, gateway.catalogue, gateway.panels)
+    runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock)
+
+    def get_isolation() -> Isolation | None:
+        return gateway.catalogue.isolation
+
+    return create_viewer_router(
+        gateway.views,
+        tuple(gateway.catalogue.classes),
+        judges=roster,
+        queues=parts.list_queues,
+        worlds=WorldPages(gateway.worlds, parts.served.list_cards),
+        find_cost=gateway.runs.find_cost,
+        sign_in=parts.sign_in,
+        runs=runs,
+        find_rubric=gateway.rubrics.find,
+        characters=parts.served.build_pages(),
+        home=HomePages(gateway.views, roster, environments, get_isolation, parts.free_bytes, runs),
+        exports=ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE}),
+        labels=LabelPages(gateway.labelling, gateway.bounds, roster, clock),
+    )

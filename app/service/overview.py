@@ -1,0 +1,102 @@
+"""What an operator sees first: which environments serve, and what needs somebody's attention."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.domain.judging import JudgeReport
+from app.domain.programs import Isolation
+from app.domain.runs import ScoringOptions
+from app.ports.judges import Panels
+from app.service.catalogue import Catalogue
+from app.service.judge_listing import JudgeEntry
+from app.toolkit.display import format_bytes
+
+LEAST_FREE_BYTES: Final = 2e9
+"""The shipped alert for a full disk has the same limit."""
+LEAST_BUDGET_SHARE: Final = 0.25
+"""Of what was spent today. A budget of a day is four fifths spent then; any other lasts a quarter of such a day."""
+
+EnvironmentState = Literal["serving", "starting", "unavailable"]
+WarningCode = Literal["offline_judge", "judge", "budget", "environment", "isolation", "disk", "run"]
+
+
+@dataclass(frozen=True)
+class EnvironmentEntry:
+    """`judges` score it by default; none where code does."""
+
+    name: str
+    version: str
+    state: EnvironmentState
+    reason: str
+    judges: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServiceWarning:
+    """`about` is what it is said of, `path` the page that tells more."""
+
+    code: WarningCode
+    about: str
+    text: str
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """`offline` names judges that are not for training. `free_bytes` is None where the data lies on a server."""
+
+    environments: Sequence[EnvironmentEntry]
+    judges: Sequence[JudgeEntry]
+    offline: str
+    isolation: Isolation | None = None
+    free_bytes: float | None = None
+
+
+def list_environments(catalogue: Catalogue, panels: Panels) -> tuple[EnvironmentEntry, ...]:
+    return tuple(_describe(catalogue, panels, name) for name in catalogue.classes)
+
+
+def _describe(catalogue: Catalogue, panels: Panels, name: str) -> EnvironmentEntry:
+    kind = catalogue.classes[name]
+    reason = catalogue.explain_unavailability(name)
+    state: EnvironmentState = "serving"
+    if reason is not None:
+        state = "starting" if catalogue.is_starting(name) else "unavailable"
+    judges = () if kind.rubric is None else panels.resolve_options(name, ScoringOptions()).judges
+    return EnvironmentEntry(name, kind.version, state, reason or "", judges)
+
+
+def list_warnings(state: ServiceState) -> Iterator[ServiceWarning]:
+    for judge in state.judges:
+        if judge.name == state.offline and judge.environments:
+            yield ServiceWarning(
+                "offline_judge",
+                ", ".join(judge.environments),
+                "The offline judge scores by words, which is for trying the system and not for training. Configure a "
+                "judge under judges, and name it in environments.<name>.judges.",
+                "/view/judges",
+            )
+        if judge.report is not None:
+            yield from _warn_of_judge(judge.name, judge.report)
+    for one in state.environments:
+        if one.state == "unavailable":
+            yield ServiceWarning("environment", one.name, f"It cannot serve: {one.reason}.", "")
+    if state.isolation is not None and not state.isolation.strong:
+        yield ServiceWarning(
+            "isolation", "programs", f"Programs of models are isolated weakly here: {state.isolation.weaknesses}."
+        )
+    if state.free_bytes is not None and state.free_bytes < LEAST_FREE_BYTES:
+        yield ServiceWarning("disk", "disk", f"{format_bytes(state.free_bytes)} are free beside the database.")
+
+
+def _warn_of_judge(name: str, report: JudgeReport) -> Iterator[ServiceWarning]:
+    page = "/view/judges"
+    if report.health == "out":
+        yield ServiceWarning("judge", name, "It is not asked after repeated failures; groups get no score.", page)
+    left, today = report.budget_left_usd, report.spent_today.cost_usd
+    if left is not None and left <= LEAST_BUDGET_SHARE * today:
+        yield ServiceWarning("budget", name, f"${left:.2f} of its budget are left; today cost ${today:.2f}.", page)
+    tokens, used = report.budget_left_tokens, report.spent_today.input_tokens + report.spent_today.output_tokens
+    if tokens is not None and tokens <= LEAST_BUDGET_SHARE * used:
+        yield ServiceWarning("budget", name, f"{tokens:,} tokens of its budget are left; today took {used:,}.", page)

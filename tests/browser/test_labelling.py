@@ -1,0 +1,58 @@
+"""Twenty pairs are labelled with the keyboard alone, and the agreement is counted again after every ten."""
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.chromium import strangers, violations, watched
+from tests.support.gateways import Gateways
+
+pytestmark = pytest.mark.browser
+
+RUN = "to-be-labelled"
+PAIRS = 22
+SHOWN = "#agreement ~ .scroll tbody tr"
+
+
+def store_pairs(url: str) -> None:
+    asked = {"run": RUN, "batch_size": PAIRS, "cursor": 0}
+    tasks = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=60).raise_for_status().json()["tasks"]
+    said = [{"text": "Not today, friend. Ask me at the quay."}, {"text": "<script>alert(1)</script> Sure thing!"}]
+    groups = [{"task_id": task["task_id"], "completions": said} for task in tasks]
+    body = {"run": RUN, "groups": groups}
+    httpx.post(f"{url}/envs/npc_arena/score", json=body, timeout=120).raise_for_status()
+
+
+def label_ten(page: Page) -> None:
+    for number in range(10):
+        page.keyboard.press("1" if number % 3 else "2")
+        page.keyboard.press("n")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+
+
+def test_twenty_pairs_are_labelled_by_keyboard(browser: Browser, gateways: Gateways) -> None:
+    gateway = gateways.of()
+    store_pairs(gateway.url)
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        page, watch = watched(context)
+        page.goto(f"{gateway.url}/view/label?environment=npc_arena&run={RUN}")
+        page.get_by_label("Your name").fill("ada")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("radio", name="1 A")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_contain_text("A is better, B is better, equal")
+        page.keyboard.press("Escape")
+        expect(page.locator(SHOWN)).to_have_count(0)
+        label_ten(page)
+        first = page.locator(SHOWN).first.inner_text()
+        label_ten(page)
+        second = page.locator(SHOWN).first.inner_text()
+        assert (strangers(watch, gateway.url), violations(page), watch.complaints) == ([], [], [])
+    counted = [re.findall(r"\d+ labels|\d+ of \d+", text) for text in (first, second)]
+    assert [(labels, agreed.partition(" of ")[2]) for labels, agreed in counted] == [
+        ("10 labels", "10"),
+        ("20 labels", "20"),
+    ]

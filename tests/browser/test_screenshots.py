@@ -1,0 +1,20 @@
+"""Pictures of every page are made from the demo's data, and no page is wider than its window."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.commands import ended
+from tests.support.gateways import Gateways
+from tests.support.screenshots import VARIANTS, list_pages, take_pictures
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def test_every_page_fits_its_window(browser: Browser, gateways: Gateways, tmp_path: Path) -> None:
+    url = gateways.of().url
+    done = ended("demo", "--steps", "1", "--batch-size", "1", "--group-size", "2", "--url", url)
+    wide = take_pictures(browser, url, tmp_path, VARIANTS)
+    expected = sorted(f"{name}-{scheme}-{width}.webp" for name, _ in list_pages(url) for scheme, width in VARIANTS)
+    assert (done.returncode, wide, sorted(file.name for file in tmp_path.iterdir())) == (0, [], expected)

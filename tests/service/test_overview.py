@@ -1,0 +1,56 @@
+"""What needs an operator's attention, and what does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.judging import JudgeReport, Spending
+from app.domain.programs import Isolation, Protection
+from app.service.judge_listing import JudgeEntry
+from app.service.overview import EnvironmentEntry, ServiceState, list_warnings
+
+REPORT = JudgeReport(
+    health="ok",
+    last_error=None,
+    in_flight=0,
+    queued=0,
+    limit=8,
+    spent=Spending(cost_usd=50.0),
+    spent_today=Spending(cost_usd=8.0, input_tokens=900, output_tokens=100),
+    budget_left_usd=None,
+    budget_left_tokens=None,
+    cache_hits=0,
+)
+WELL = ServiceState((EnvironmentEntry("toy", "1", "serving", "", ()),), (), "offline")
+WEAK = Isolation(protections=(Protection(against="network", held=False, by="no namespaces"),))
+STRONG = Isolation(protections=(Protection(against="network", held=True, by="namespaces"),))
+
+
+def judged(environments: tuple[str, ...] = ("toy",), name: str = "careful", **report: object) -> ServiceState:
+    return replace(WELL, judges=(JudgeEntry(name, "m", environments, REPORT.model_copy(update=report)),))
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (WELL, []),
+        (judged(), []),
+        (judged(name="offline"), [("offline_judge", "toy")]),
+        (judged((), name="offline"), []),
+        (judged(health="out"), [("judge", "careful")]),
+        (judged(budget_left_usd=2.0), [("budget", "careful")]),
+        (judged(budget_left_usd=2.01), []),
+        (judged(budget_left_tokens=250), [("budget", "careful")]),
+        (judged(budget_left_tokens=251), []),
+        (replace(WELL, isolation=WEAK), [("isolation", "programs")]),
+        (replace(WELL, isolation=STRONG, free_bytes=2e9), []),
+        (replace(WELL, free_bytes=1.9e9), [("disk", "disk")]),
+        (
+            replace(WELL, environments=(EnvironmentEntry("toy", "1", "unavailable", "no rows", ()),)),
+            [("environment", "toy")],
+        ),
+        (replace(WELL, environments=(EnvironmentEntry("toy", "1", "starting", "reading", ()),)), []),
+    ],
+)
+def test_what_needs_attention_is_told(state: ServiceState, told: list[tuple[str, str]]) -> None:
+    assert [(warning.code, warning.about) for warning in list_warnings(state)] == told

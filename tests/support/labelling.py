@@ -1,0 +1,49 @@
+"""Groups of an environment that a judge scores by what somebody says of it, to be labelled."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import httpx
+
+from app.domain.judging import JudgeRequest
+from app.judges.panels import ConfiguredPanels
+from app.judges.scripted import ScriptedJudge
+from tests.support.playground import World, gateway
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+Opinion = Callable[[JudgeRequest, int], Mapping[str, float]]
+POLICY = "policy-of-nobody"
+QUALITIES = {"fair": 0.8125, "foul": 0.1875}
+
+
+def opinionated(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {candidate.id: QUALITIES[candidate.text.split()[0]] for candidate in request.candidates}
+
+
+def contrary(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {name: 1 - value for name, value in opinionated(request, count).items()}
+
+
+def played(tmp_path: Path, migrated_file: Path | None, scene: Play, judge: Opinion = opinionated) -> None:
+    """On a fresh store, or on that of the scene before."""
+    path = tmp_path / "store.db"
+    if migrated_file is not None:
+        path.write_bytes(migrated_file.read_bytes())
+    panels = ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
+
+    async def play() -> None:
+        async with gateway(World(), path, panels) as client:
+            await scene(client)
+
+    asyncio.run(play())
+
+
+async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:
+    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "cursor": 0, "run": "a"})
+    said = [{"text": f"fair {number}", "extra": {"reward": 1}}, {"text": f"foul {number}"}]
+    groups = [{"task_id": task["task_id"], "completions": said} for task in handed.json()["tasks"]]
+    body = {"groups": groups, "run": "a", "policy": {"model": POLICY, "step": 3}}
+    told = await client.post("/envs/arena/score", json=body)
+    assert told.status_code == 200, told.text
+    return [group["group_id"] for group in told.json()["groups"]]
