@@ -9,18 +9,21 @@ from fastapi import APIRouter
 from app.domain.programs import Isolation
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.api.export_routes import build_label_rows
-from app.http.viewer.export_pages import ExportPages
+from app.http.viewer.character_pages import create_character_pages_router
+from app.http.viewer.compare_pages import create_compare_router
+from app.http.viewer.export_pages import ExportPages, create_export_page_router
 from app.http.viewer.home_pages import HomePages
-from app.http.viewer.label_pages import LabelPages
+from app.http.viewer.label_pages import LabelPages, create_label_page_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.run_pages import RunPages
-from app.http.viewer.world_pages import WorldPages
+from app.http.viewer.run_pages import RunPages, create_run_pages_router
+from app.http.viewer.talk_pages import TalkPages, create_talk_router
+from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.judges.offline import NAME as OFFLINE
 from app.main.served_characters import ServedCharacters
 from app.ports.runtime import Clock
 from app.service.gateway import Gateway
-from app.service.judge_listing import list_judges
+from app.service.judge_listing import list_judge_models, list_judges
 from app.service.overview import list_environments
 
 
@@ -34,29 +37,35 @@ class ViewerParts:
     sign_in: Callable[[Renderer], APIRouter]
     clock: Clock
     free_bytes: Callable[[], float] | None
+    talk: TalkPages
 
 
 def create_viewer(parts: ViewerParts) -> APIRouter:
     gateway, clock = parts.gateway, parts.clock
     roster = partial(list_judges, gateway.catalogue, gateway.panels)
     environments = partial(list_environments, gateway.catalogue, gateway.panels)
-    runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock)
+    runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock, partial(list_judge_models, gateway.panels))
 
     def get_isolation() -> Isolation | None:
         return gateway.catalogue.isolation
 
+    exports = ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE})
     return create_viewer_router(
         gateway.views,
         tuple(gateway.catalogue.classes),
         judges=roster,
         queues=parts.list_queues,
-        worlds=WorldPages(gateway.worlds, parts.served.list_cards),
         find_cost=gateway.runs.find_cost,
-        sign_in=parts.sign_in,
-        runs=runs,
         find_rubric=gateway.rubrics.find,
-        characters=parts.served.build_pages(),
         home=HomePages(gateway.views, roster, environments, get_isolation, parts.free_bytes, runs),
-        exports=ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE}),
-        labels=LabelPages(gateway.labelling, gateway.bounds, roster, clock),
+        sections=(
+            partial(create_export_page_router, exports),
+            partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
+            partial(create_world_pages_router, WorldPages(gateway.worlds, parts.served.list_cards)),
+            partial(create_character_pages_router, parts.served.build_pages()),
+            partial(create_run_pages_router, runs),
+            partial(create_compare_router, runs),
+            partial(create_talk_router, parts.talk),
+            parts.sign_in,
+        ),
     )

@@ -13,18 +13,11 @@ from app.domain.run_costs import RunCost
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
-from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
-from app.http.viewer.compare_pages import create_compare_router
-from app.http.viewer.export_pages import ExportPages, create_export_page_router
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
 from app.http.viewer.home_pages import HomePages, create_home_router
-from app.http.viewer.label_pages import LabelPages, create_label_page_router
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.run_pages import RunPages, create_run_pages_router
-from app.http.viewer.talk_pages import TalkPages, create_talk_router
-from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
@@ -33,6 +26,9 @@ from app.toolkit.display import escape_invisible
 
 _FOLDER = Path(__file__).parent
 _BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)
+
+
+ViewerSection = Callable[[Renderer], APIRouter]
 
 
 async def _list_no_queues() -> Sequence[TrajectoryRunStatus]:
@@ -44,21 +40,14 @@ def create_viewer_router(
     environments: Sequence[str] = (),
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
     queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
-    worlds: WorldPages | None = None,
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
-    sign_in: Callable[[Renderer], APIRouter] | None = None,
-    runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
-    characters: CharacterPages | None = None,
     home: HomePages | None = None,
-    exports: ExportPages | None = None,
-    labels: LabelPages | None = None,
-    talk: TalkPages | None = None,
+    sections: Sequence[ViewerSection] = (),
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `exports`, `labels`,
-    `characters` and `talk` there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the
-    page for keys, `find_rubric` finds what a group was judged by, `home` is what the first page shows."""
+    `judges` lists the current judges, `queues` the Atropos queues. `find_cost` says what judging a run has cost,
+    `find_rubric` finds what a group was judged by, `home` is what the first page shows, `sections` add pages."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -66,21 +55,8 @@ def create_viewer_router(
     router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(create_finding_router(views, renderer, environments).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
-    if exports is not None:
-        router.routes.extend(create_export_page_router(exports, renderer).routes)
-    if labels is not None:
-        router.routes.extend(create_label_page_router(labels, renderer).routes)
-    if worlds is not None:
-        router.routes.extend(create_world_pages_router(worlds, renderer).routes)
-    if characters is not None:
-        router.routes.extend(create_character_pages_router(characters, renderer).routes)
-    if talk is not None:
-        router.routes.extend(create_talk_router(talk, renderer).routes)
-    if runs is not None:
-        router.routes.extend(create_run_pages_router(runs, renderer).routes)
-        router.routes.extend(create_compare_router(runs, renderer).routes)
-    if sign_in is not None:
-        router.routes.extend(sign_in(renderer).routes)
+    for create_section in sections:
+        router.routes.extend(create_section(renderer).routes)
 
     @router.get("/view/stats")
     async def statistics(

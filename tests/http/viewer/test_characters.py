@@ -12,7 +12,7 @@ from app.characters.schema import CharacterSheet, Core, CounterExample, Identity
 from app.characters.sheet_sources import SheetFinding
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.http.viewer.character_pages import CharacterPages
+from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
@@ -77,7 +77,7 @@ def look(
         await fill(store)
         pages = CharacterPages("npc_arena", list_sheets, list_scenes, check, store.views)
         app = FastAPI()
-        app.include_router(create_viewer_router(store.views, characters=pages))
+        app.include_router(create_viewer_router(store.views, sections=[partial(create_character_pages_router, pages)]))
         install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
             return await client.get(path)
