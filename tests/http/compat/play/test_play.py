@@ -70,9 +70,9 @@ def complete(client: TestClient, body: dict[str, object]) -> list[dict[str, Any]
     return [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
 
 
-def say(client: TestClient, *said: tuple[str, str], **more: object) -> dict[str, Any]:
+def say(client: TestClient, *said: tuple[str, str], control: str = "", **more: object) -> dict[str, Any]:
     """What is told with the end of a reply."""
-    told: dict[str, Any] = complete(client, build_tavern_body(MODEL, *said, **more))[-1]["play"]
+    told: dict[str, Any] = complete(client, build_tavern_body(MODEL, *said, control=control, **more))[-1]["play"]
     return told
 
 
