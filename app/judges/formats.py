@@ -136,6 +136,26 @@ def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
 
 
+def decode_whole(text: str, openings: int, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
+    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when there are not as many
+    objects as `openings`, since then some are in its strings."""
+    objects = wanted = 0
+
+    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        nonlocal objects, wanted
+        found = _build_object(pairs)
+        objects += bool(pairs)
+        wanted += is_wanted(found)
+        return found
+
+    try:
+        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(value, dict) and is_wanted(value) and wanted == 1 and objects == openings
+    return value if whole else None
+
+
 def list_duplicates(found: Mapping[str, object]) -> list[str]:
     """The names that occur more than once in an object that DECODER read."""
     return [name for name, value in found.items() if value is _DUPLICATE]

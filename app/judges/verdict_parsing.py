@@ -20,6 +20,7 @@ from app.judges.claims import (
 from app.judges.configuration import VerdictForm
 from app.judges.formats import (
     DECODER,
+    decode_whole,
     drop_trailing_commas,
     expand_short_answer,
     is_short,
@@ -71,7 +72,7 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     failures: list[UnusableAnswer] = []
     for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
         for found in _iterate_objects(part):
-            if "verdicts" not in found and not is_short(found):
+            if not _may_be_answer(found):
                 problem = _MISSING_FIELDS[form]
                 continue
             answer = _validate_answer(found, request)
@@ -81,6 +82,10 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
             if len(failures) == _MOST_ANSWERS:
                 return failures[0]
     return failures[0] if failures else UnusableAnswer((problem,))
+
+
+def _may_be_answer(found: Mapping[str, object]) -> bool:
+    return "verdicts" in found or is_short(found)
 
 
 def _iterate_search_texts(text: str) -> Iterator[str]:
@@ -99,8 +104,12 @@ def _iterate_search_texts(text: str) -> Iterator[str]:
 def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
     """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
     allowance."""
+    openings = deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)
+    if (whole := decode_whole(text, len(openings), _may_be_answer)) is not None:
+        yield whole
+        return
     work = _WORK_FACTOR * len(text) + 1000
-    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)):
+    for opening in reversed(openings):
         start = opening.start()
         try:
             value, end = DECODER.raw_decode(text, start)
@@ -252,6 +261,8 @@ def _parse_scores(
 
 def _parse_number(value: object) -> float | None:
     """A score from 0 to 4, also one in quotation marks. None for everything else."""
+    if type(value) is float or type(value) is int:  # no bool
+        return float(value) if 0 <= value <= HIGHEST else None
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:

@@ -55,9 +55,7 @@ class SqlQuotaStore(QuotaStore):
         return await self._database.read(lambda connection: _load_usage(connection, self._database, key)[0])
 
 
-def charge_key(
-    connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int, postgres: bool
-) -> None:
+def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int, postgres: bool) -> None:
     """Counts what the judgements took, unanswered calls at their maximum."""
     spent = Spending.of_judgements(judgements)
     used = Amount(
