@@ -112,7 +112,7 @@ class Described(BaseModel):
 
 
 class Frozen(Described):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class NoParams(Frozen):

@@ -10,19 +10,23 @@ from app.store.posting_index import PostingIndex
 from app.store.posting_keys import PostedEvent
 from app.store.posting_rows import RowIndex, delete_postings, insert_postings
 from app.store.segment_cache import SegmentCache
-from app.store.segment_rows import insert_segment
-from app.store.segment_search import SegmentIndex
 
 
 def open_index(connection: Connection, cache: SegmentCache, worlds: Collection[int]) -> PostingIndex:
     """The index of these worlds, as it is now."""
-    return RowIndex(connection) if _is_postgres(connection) else SegmentIndex(connection, cache, worlds)
+    if _is_postgres(connection):
+        return RowIndex(connection)
+    from app.store.segment_search import SegmentIndex  # takes long to import
+
+    return SegmentIndex(connection, cache, worlds)
 
 
 def add_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
     if _is_postgres(connection):
         insert_postings(connection, posted)
         return
+    from app.store.segment_rows import insert_segment  # takes long to import
+
     for world, added in groupby(posted, key=lambda one: find_world(one.sequence)):
         insert_segment(connection, world, list(added))
 
@@ -31,6 +35,8 @@ def remove_postings(connection: Connection, posted: PostedEvent) -> None:
     if _is_postgres(connection):
         delete_postings(connection, posted)
     else:
+        from app.store.segment_rows import insert_segment  # takes long to import
+
         insert_segment(connection, find_world(posted.sequence), [], [posted])
 
 

@@ -11,7 +11,6 @@ from app.store.event_index import add_postings
 from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, postings, worlds
 from app.store.posting_keys import index_event
-from app.store.segment_rows import delete_segments_of
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +45,8 @@ def _list_worlds(connection: Connection) -> list[int]:
 
 
 def _convert_world(connection: Connection, number: int) -> None:
+    from app.store.segment_rows import delete_segments_of  # takes long to import
+
     delete_segments_of(connection, number)
     _index_world(connection, number)
 

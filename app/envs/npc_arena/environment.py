@@ -133,7 +133,8 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
         arena = cls.read(folder, datasets.folder("character_scenes"))
-        return arena._build_again(arena.sheets, datasets.rows(cls.name, build_row_form(arena.sheets)))
+        rows = datasets.rows(cls.name, build_row_form(arena.sheets))
+        return arena._build_again(arena.sheets, rows) if rows else arena
 
     @classmethod
     def read(cls, folder: Path, scenes: Path | None = None) -> Self:
