@@ -121,6 +121,8 @@ def cast_all(
 
 def _iterate_suitable(sheet: CharacterSheet, scene_sets: Sequence[SceneSet]) -> Iterator[Scene]:
     for scenes in scene_sets:
+        if scenes.character not in (None, sheet.id):
+            continue
         for scene in scenes.scenes:
             untested = sheet.meta.held_out and scenes.character is None and scene.split == "train"
             if scenes.suits(scene, sheet) and not untested:
