@@ -4,6 +4,7 @@ from functools import partial
 from typing import ClassVar
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, event, text
+from sqlalchemy.ext.declarative import DeferredReflection
 from sqlmodel import SQLModel
 
 metadata = MetaData(
@@ -16,8 +17,8 @@ metadata = MetaData(
 )
 
 
-class TableRecord(SQLModel):
-    """No row is validated, so that a start builds none of the validators."""
+class TableRecord(DeferredReflection, SQLModel):
+    """No row becomes an object, so that a start neither builds validators nor maps classes."""
 
     model_config = {"defer_build": True}
     metadata: ClassVar[MetaData] = metadata
