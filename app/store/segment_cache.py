@@ -3,13 +3,19 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sqlalchemy import Connection
 
-if TYPE_CHECKING:  # NumPy takes long to import, and a start needs none of it
-    from app.store.posting_segments import Numbers
-    from app.store.segment_rows import OpenedSegment
+from app.store.posting_segments import Numbers
+from app.store.segment_rows import (
+    PAGE,
+    PAGES_PER_SEGMENT,
+    OpenedSegment,
+    find_segments,
+    open_segments,
+    read_pages,
+)
 
 MAX_CACHED_BYTES: Final = 32 * 1024 * 1024
 """Of segments, and again of pages of large ones."""
@@ -48,12 +54,10 @@ class SegmentCache:
     """For connections that only read: what a transaction writes may be rolled back, and its numbers given again."""
 
     def __init__(self) -> None:
-        self._segments = _ByteCache["OpenedSegment"]()
-        self._pages = _ByteCache["Numbers"]()
+        self._segments = _ByteCache[OpenedSegment]()
+        self._pages = _ByteCache[Numbers]()
 
-    def open_segments(self, connection: Connection, worlds: Collection[int]) -> "list[OpenedSegment]":
-        from app.store.segment_rows import find_segments, open_segments
-
+    def open_segments(self, connection: Connection, worlds: Collection[int]) -> list[OpenedSegment]:
         numbers = find_segments(connection, worlds)
         found = self._segments.get(numbers)
         if missing := [number for number in numbers if number not in found]:
@@ -62,9 +66,7 @@ class SegmentCache:
             found |= opened
         return [found[number] for number in numbers]
 
-    def read_pages(self, connection: Connection, number: int, pages: Sequence[int]) -> "list[Numbers]":
-        from app.store.segment_rows import PAGE, PAGES_PER_SEGMENT, read_pages
-
+    def read_pages(self, connection: Connection, number: int, pages: Sequence[int]) -> list[Numbers]:
         first = number * PAGES_PER_SEGMENT
         found = self._pages.get([first + page for page in pages])
         if missing := [page for page in pages if first + page not in found]:

@@ -143,8 +143,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         try:
             own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
-            packaged = [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)]
-            composer = SceneComposer.read(worlds, packaged)
+            composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
             arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
