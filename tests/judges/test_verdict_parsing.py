@@ -110,6 +110,10 @@ OTHER = json.dumps(answer(entry("A", 0, 0), entry("B", 4, 4), ranking=[["B"], ["
         '{"small": 1} ' * 9_000 + PLAIN,
         '{"long": "' * 9_000 + "\n" + PLAIN,
         json.dumps({"answer": GOOD}),
+        json.dumps({**json.loads(OTHER), "improved": GOOD}),
+        json.dumps(answer(entry("A", 4, None, note="it says {"), entry("B", 0, None))).replace(
+            ', "note": "it says {"', ""
+        ),
         json.dumps(answer(entry("A", 4, None), entry("B", 0, None), ranking=["A", ["B"], []])),
         json.dumps(answer(entry("B", 0, None), entry("A", 4, None), reasoning="why not")),
         json.dumps(answer(entry("A", 4.0, None), entry("B", 0.0, None))),
