@@ -37,7 +37,7 @@ class LazyRoute(APIRoute):
 
 
 def _complete_models(kinds: Iterable[Any]) -> None:
-    """Models that put off their validators would make FastAPI's fields put off theirs, and warn of their aliases then."""
+    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind.model_config["defer_build"] = False
