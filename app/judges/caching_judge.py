@@ -28,6 +28,7 @@ from app.ports.judges import (
 CLOSING_SECONDS: Final = 5.0
 """How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
 _JOINT_SECONDS: Final = 0.005
+"""How long a look into the memory waits for others at most."""
 REFRESH_SECONDS: Final = 5.0
 """How often the spending of other processes is loaded."""
 
@@ -177,8 +178,7 @@ class CachingJudge:
     async def _recall_or_ask(self, question: JudgeQuestion) -> Judgement:
         try:
             fresh = question.request.fresh
-            await self._lookups.wait()
-            recalled = None if fresh else await self._memory.get(question.cache_key)
+            recalled = None if fresh else await self._look_up(question.cache_key)
             if recalled is not None:
                 return self._use_recalled(recalled, question)
             hold = create_reservation_id()
@@ -195,6 +195,10 @@ class CachingJudge:
                 error=f"could not store the judgement: {error.detail}",
                 failure="unavailable",
             )
+
+    async def _look_up(self, reading: str) -> CachedJudgement | None:
+        await self._lookups.wait()
+        return await self._memory.get(reading)
 
     async def _refresh_periodically(self) -> None:
         """Picks up the spending of other replicas and of commands."""
