@@ -120,7 +120,7 @@ def cast_all(
 
 
 def _iterate_suitable(sheet: CharacterSheet, scene_sets: Sequence[SceneSet]) -> Iterator[Scene]:
-    for scenes in scene_sets:
+    for scenes in (one for one in scene_sets if one.character in (None, sheet.id)):
         for scene in scenes.scenes:
             untested = sheet.meta.held_out and scenes.character is None and scene.split == "train"
             if scenes.suits(scene, sheet) and not untested:

@@ -110,17 +110,20 @@ def _refuse_machinery(text: str) -> None:
     """Parses events only, so that nothing is expanded."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
-        line = 0 if event.start_mark is None else event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _MisplacedYaml(line, "anchors and aliases are not accepted")
-        if getattr(event, "tag", None) is not None:
-            raise _MisplacedYaml(line, "tags are not accepted")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > MAX_JSON_DEPTH:
-            raise _MisplacedYaml(line, f"nested deeper than {MAX_JSON_DEPTH} levels")
+        elif isinstance(event, yaml.NodeEvent):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if (fault := _find_machinery(event, depth)) is not None:
+                raise _MisplacedYaml(0 if event.start_mark is None else event.start_mark.line + 1, fault)
+
+
+def _find_machinery(event: yaml.NodeEvent, depth: int) -> str | None:
+    if event.anchor is not None or isinstance(event, yaml.AliasEvent):
+        return "anchors and aliases are not accepted"
+    if getattr(event, "tag", None) is not None:
+        return "tags are not accepted"
+    return f"nested deeper than {MAX_JSON_DEPTH} levels" if depth > MAX_JSON_DEPTH else None
 
 
 def _refuse_repeated_keys(node: yaml.Node | None) -> None:

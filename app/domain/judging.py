@@ -1,5 +1,6 @@
 """Requests to judges and their answers, and the facts that deterministic gates check against."""
 
+from collections.abc import Sequence
 from operator import not_
 from typing import Annotated, Final, Literal
 
@@ -208,12 +209,13 @@ class Spending(Frozen):
         return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
 
     @classmethod
-    def of_judgement(cls, judgement: Judgement) -> "Spending":
-        used = {name: getattr(judgement, name) or 0 for name in Spending.model_fields if name != "readings"}
-        return cls(readings=1, **used)
+    def of_judgements(cls, judgements: Sequence[Judgement]) -> "Spending":
+        names = [name for name in Spending.model_fields if name != "readings"]
+        used = {name: sum(getattr(one, name) or 0 for one in judgements) for name in names}
+        return cls(readings=len(judgements), **used)
 
     def add_judgement(self, judgement: Judgement) -> "Spending":
-        return self + Spending.of_judgement(judgement)
+        return self + Spending.of_judgements([judgement])
 
 
 class JudgeReport(Frozen):

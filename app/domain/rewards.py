@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from app.domain.judging import Defect, Rubric, RubricCriterion, Verdict
 from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
+from app.domain.values import SameObject
 
 ADVANTAGE_EPSILON = 1e-4
 """Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
@@ -70,12 +71,20 @@ def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -
 
 def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
     """Per criterion the value that counts, and its weight."""
-    met = [0.0 if _is_unmet(criterion, values) else values.get(criterion.name) for criterion in rubric.criteria]
-    applicable = math.fsum([c.weight for c, value in zip(rubric.criteria, met, strict=True) if value is not None])
-    return [
-        (value, 0.0 if value is None or applicable == 0 else criterion.weight / applicable)
-        for criterion, value in zip(rubric.criteria, met, strict=True)
+    met = [
+        0.0 if criterion.requires is not None and _is_unmet(criterion, values) else values.get(criterion.name)
+        for criterion in rubric.criteria
     ]
+    weights = _share_weights(SameObject(rubric), tuple([value is not None for value in met]))
+    return list(zip(met, weights, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _share_weights(rubric: SameObject[Rubric], applies: tuple[bool, ...]) -> tuple[float, ...]:
+    """Of the criteria, of which some do not apply."""
+    applying = [(each.weight, applied) for each, applied in zip(rubric.value.criteria, applies, strict=True)]
+    applicable = math.fsum([weight for weight, applied in applying if applied])
+    return tuple(weight / applicable if applied and applicable else 0.0 for weight, applied in applying)
 
 
 def _is_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> bool:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -15,6 +15,10 @@ from app.judges.presentation_order import name_places
 
 _LISTS: Final = ("claims", "defects")
 _MOST_NAMED: Final = 2
+_WORK_FACTOR: Final = 8
+"""Most decoded characters, as a multiple of the answer's length."""
+_MOST_TRIES: Final = 5_000
+_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
 
 
 def is_short(answer: Mapping[str, object]) -> bool:
@@ -98,12 +102,12 @@ _LONGEST_GAP: Final = 200
 """Blank characters between a comma and the bracket behind it."""
 
 
-def is_trailing_comma(text: str, position: int) -> bool:
+def _is_trailing_comma(text: str, position: int) -> bool:
     """Whether a comma before a closing bracket is why `text` could not be decoded at `position`."""
     return _TRAILING_COMMA.search(text, max(0, position - _LONGEST_GAP), position + 1) is not None
 
 
-def drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
+def _drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
     """The object that begins at `start`, without commas before closing brackets, and where it ends."""
     parts: list[str] = []
     depth, done = 0, start
@@ -133,11 +137,67 @@ def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+def _decode_whole(text: str, openings: int, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
+    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when there are not as many
+    objects as `openings`, since then some are in its strings."""
+    objects = wanted = 0
+
+    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        nonlocal objects, wanted
+        found = _build_object(pairs)
+        objects += bool(pairs)
+        wanted += is_wanted(found)
+        return found
+
+    try:
+        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(value, dict) and is_wanted(value) and wanted == 1 and objects == openings
+    return value if whole else None
+
+
+def iterate_objects(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> Iterator[dict[str, object]]:
+    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
+    allowance."""
+    openings = deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)
+    if (whole := _decode_whole(text, len(openings), is_wanted)) is not None:
+        yield whole
+        return
+    work = _WORK_FACTOR * len(text) + 1000
+    for opening in reversed(openings):
+        start = opening.start()
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            work -= error.pos - start
+            if _is_trailing_comma(text, error.pos):
+                repaired, end = _drop_trailing_commas(text, start)
+                work -= end - start
+                yield from _decode_object(repaired)
+        except (ValueError, RecursionError):
+            # a number with thousands of digits, or nesting beyond reason: neither is an answer
+            work -= len(text)
+        else:
+            work -= end - start
+            yield value
+        if work <= 0:
+            return
+
+
+def _decode_object(text: str) -> Iterator[dict[str, object]]:
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return
+    yield value
 
 
 def list_duplicates(found: Mapping[str, object]) -> list[str]:
-    """The names that occur more than once in an object that DECODER read."""
+    """The names that occur more than once in an object that _DECODER read."""
     return [name for name, value in found.items() if value is _DUPLICATE]
 
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -49,7 +49,10 @@ def hash_beginnings(texts: Sequence[str]) -> Beginning:
 
 
 def _count_shared(one: Beginning, other: Beginning) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    count = min(len(one), len(other))
+    while count and one[count - 1] != other[count - 1]:  # each hash is of all before it
+        count -= 1
+    return count
 
 
 @dataclass(frozen=True, eq=False)

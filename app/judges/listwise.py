@@ -278,7 +278,7 @@ def compute_shares(
         places = group.locate_texts(chunk)
         for one, other in combinations(range(len(places)), 2):
             found[places[one], places[other]].append(
-                mean(compute_preference(reading.standings[one], reading.standings[other]) for reading in readings)
+                mean([compute_preference(reading.standings[one], reading.standings[other]) for reading in readings])
             )
     return {pair: mean(shares) for pair, shares in found.items()}
 
@@ -291,5 +291,6 @@ def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:
     by_slot = mean(
         mean_kendall_tau([reading.order_by_slot(reading.standings) for reading in readings]) for readings in repeated
     )
-    by_text = mean(mean_kendall_tau([reading.standings for reading in readings]) for readings in repeated)
-    return by_slot >= BY_POSITION and by_slot > by_text
+    return by_slot >= BY_POSITION and by_slot > mean(
+        mean_kendall_tau([reading.standings for reading in readings]) for readings in repeated
+    )

@@ -4,7 +4,8 @@ import base64
 import hashlib
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from app.domain.digests import digest
@@ -74,19 +75,29 @@ def arrange_circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 def _shuffle_texts(key: str, texts: Sequence[str], purpose: str, number: str) -> tuple[str, ...]:
     salt = base64.b16encode(_compute_keyed_hash(key, "group", *sorted(texts))).decode()
-    return tuple(sorted(texts, key=lambda text: (_compute_keyed_hash(key, purpose, salt, number, text), text)))
+    shared = _add_parts(_begin_keyed_hash(key), (purpose, salt, number))
+    hashes = {text: _add_parts(shared, (text,)).digest() for text in texts}
+    return tuple(sorted(texts, key=lambda text: (hashes[text], text)))
 
 
 def _compute_keyed_hash(key: str, *parts: str) -> bytes:
-    """Each part is preceded by its length, so that different lists of parts never give the same bytes."""
-    hashed = hashlib.blake2b(
+    return _add_parts(_begin_keyed_hash(key), parts).digest()
+
+
+@lru_cache(maxsize=64)
+def _begin_keyed_hash(key: str) -> "hashlib.blake2b":
+    return hashlib.blake2b(
         digest_size=16, key=hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
     )
+
+
+def _add_parts(before: "hashlib.blake2b", parts: Iterable[str]) -> "hashlib.blake2b":
+    """Each part is preceded by its length, so that different lists of parts never give the same bytes."""
+    hashed = before.copy()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        hashed.update(len(data).to_bytes(8, "big"))
-        hashed.update(data)
-    return hashed.digest()
+        hashed.update(len(data).to_bytes(8, "big") + data)
+    return hashed
 
 
 def _name_place(place: int) -> str:

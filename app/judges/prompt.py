@@ -1,7 +1,7 @@
 """Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -58,15 +58,6 @@ def _iterate_field_lines(name: str, value: dict[str, JsonValue] | list[JsonValue
 def is_empty(value: JsonValue) -> bool:
     """Whether a value says nothing. False and 0 say something."""
     return value is None or value in ("", [], {})
-
-
-def iterate_texts(value: JsonValue) -> Iterator[str]:
-    """Every string in `value`."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from iterate_texts(item)
 
 
 def encode_text(text: str) -> str:
@@ -217,9 +208,24 @@ def _build_prefix(
 
 def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The probes without words of the voice that the document has already."""
-    known = frozenset(iterate_texts(dict(document)))
     shown: dict[str, JsonValue] = probes.model_dump(mode="json")
+    known = _collect_texts(document.values()) if probes.voice else set()
     return {**shown, "voice": [word for word in probes.voice if word not in known]}
+
+
+def _collect_texts(values: Iterable[JsonValue]) -> set[str]:
+    """Every string in them, however deep."""
+    found: set[str] = set()
+    left = [values]
+    while left:
+        for item in left.pop():
+            if isinstance(item, str):
+                found.add(item)
+            elif isinstance(item, list):
+                left.append(item)
+            elif isinstance(item, dict):
+                left.append(item.values())
+    return found
 
 
 def _render_candidate(letter: str, candidate: Candidate) -> str:

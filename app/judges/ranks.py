@@ -68,15 +68,18 @@ def compute_win_rates(count: int, shares: Shares) -> tuple[float, ...]:
     model."""
     if count == 1:
         return (0.5,)
-    strengths = () if len(shares) == count * (count - 1) // 2 else _fit_bradley_terry(count, shares)
-
-    def get_share(place: int, other: int) -> float:
-        known = shares.get((min(place, other), max(place, other)))
-        if known is None:
-            return strengths[place] / (strengths[place] + strengths[other])
-        return known if place < other else 1.0 - known
-
-    return tuple(mean(get_share(place, other) for other in range(count) if other != place) for place in range(count))
+    own: list[list[float]] = [[] for _ in range(count)]
+    for (low, high), share in shares.items():
+        own[low].append(share)
+        own[high].append(1.0 - share)
+    if len(shares) < count * (count - 1) // 2:
+        strengths = _fit_bradley_terry(count, shares)
+        for low, high in combinations(range(count), 2):
+            if (low, high) not in shares:
+                both = strengths[low] + strengths[high]
+                own[low].append(strengths[low] / both)
+                own[high].append(strengths[high] / both)
+    return tuple(map(mean, own))
 
 
 def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
@@ -141,24 +144,28 @@ def _find_distance(from_middle: float, count: int) -> float:
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
     """Kendall's tau of two lists of ranks of the same items: 1 when all pairs are in the same order, -1 when all are
     reversed. A pair tied in both lists agrees; tied in one it counts 0."""
-    agreements = [_compare_signs(one[i] - one[j], other[i] - other[j]) for i, j in combinations(range(len(one)), 2)]
-    return math.fsum(agreements) / len(agreements) if agreements else 1.0
+    return _compare_signs(_list_signs(one), _list_signs(other))
 
 
 def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
     """The mean over all pairs of lists."""
-    return mean(kendall_tau(one, other) for one, other in combinations(readings, 2))
+    return mean(_compare_signs(one, other) for one, other in combinations(map(_list_signs, readings), 2))
 
 
 def mean(values: Iterable[float]) -> float:
-    listed = list(values)
+    listed = values if isinstance(values, list | tuple) else list(values)
     return math.fsum(listed) / len(listed)
 
 
-def _compare_signs(one: float, other: float) -> float:
-    if get_sign(one) == get_sign(other):
+def _list_signs(values: Sequence[float]) -> list[int]:
+    """Of all pairs."""
+    return [get_sign(one - other) for one, other in combinations(values, 2)]
+
+
+def _compare_signs(ones: Sequence[int], others: Sequence[int]) -> float:
+    if not ones:
         return 1.0
-    return 0.0 if get_sign(one) == 0 or get_sign(other) == 0 else -1.0
+    return sum([1 if one == other else one * other for one, other in zip(ones, others, strict=True)]) / len(ones)
 
 
 def get_sign(difference: float) -> int:

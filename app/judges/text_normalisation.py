@@ -151,7 +151,7 @@ class Reply:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        return tuple(word for word in self._words_and_ends if word not in _ENDS)
+        return tuple([word for word in self._words_and_ends if word not in _ENDS])
 
     @cached_property
     def phrases(self) -> frozenset[str]:

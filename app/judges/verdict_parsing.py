@@ -1,8 +1,7 @@
 """Parses a judge's answer: tolerant of text around the JSON, strict about its content."""
 
-import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,14 +17,7 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import VerdictForm
-from app.judges.formats import (
-    DECODER,
-    drop_trailing_commas,
-    expand_short_answer,
-    is_short,
-    is_trailing_comma,
-    list_duplicates,
-)
+from app.judges.formats import expand_short_answer, is_short, iterate_objects, list_duplicates
 from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
@@ -34,9 +26,6 @@ PARSER_VERSION: Final = 9
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000  # characters that are parsed, from the end
-_WORK_FACTOR: Final = 8  # most decoded characters, as a multiple of the answer's length
-_MOST_TRIES: Final = 5_000
-_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
 _MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
     "long": '"verdicts" is missing or not a list',
     "short": '"scores" is missing or not an object',
@@ -70,8 +59,8 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     problem = "there is no complete JSON object in the answer"
     failures: list[UnusableAnswer] = []
     for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
-        for found in _iterate_objects(part):
-            if "verdicts" not in found and not is_short(found):
+        for found in iterate_objects(part, _may_be_answer):
+            if not _may_be_answer(found):
                 problem = _MISSING_FIELDS[form]
                 continue
             answer = _validate_answer(found, request)
@@ -81,6 +70,10 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
             if len(failures) == _MOST_ANSWERS:
                 return failures[0]
     return failures[0] if failures else UnusableAnswer((problem,))
+
+
+def _may_be_answer(found: Mapping[str, object]) -> bool:
+    return "verdicts" in found or is_short(found)
 
 
 def _iterate_search_texts(text: str) -> Iterator[str]:
@@ -94,38 +87,6 @@ def _iterate_search_texts(text: str) -> Iterator[str]:
         if closing:
             yield behind
     yield text
-
-
-def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
-    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
-    allowance."""
-    work = _WORK_FACTOR * len(text) + 1000
-    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)):
-        start = opening.start()
-        try:
-            value, end = DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            work -= error.pos - start
-            if is_trailing_comma(text, error.pos):
-                repaired, end = drop_trailing_commas(text, start)
-                work -= end - start
-                yield from _decode_object(repaired)
-        except (ValueError, RecursionError):
-            # a number with thousands of digits, or nesting beyond reason: neither is an answer
-            work -= len(text)
-        else:
-            work -= end - start
-            yield value
-        if work <= 0:
-            return
-
-
-def _decode_object(text: str) -> Iterator[dict[str, object]]:
-    try:
-        value, _ = DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return
-    yield value
 
 
 def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
@@ -252,6 +213,8 @@ def _parse_scores(
 
 def _parse_number(value: object) -> float | None:
     """A score from 0 to 4, also one in quotation marks. None for everything else."""
+    if type(value) is float or type(value) is int:  # no bool
+        return float(value) if 0 <= value <= HIGHEST else None
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:

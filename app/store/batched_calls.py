@@ -35,14 +35,15 @@ class BatchedCalls(Generic[ItemT, ResultT]):
         self._is_calling = False
         self._task: asyncio.Task[None] | None = None
 
-    async def add(self, item: ItemT) -> ResultT:
-        """The item's result. If a call fails, each of its items has one of its own."""
+    async def add(self, item: ItemT, pause: float = 0.0) -> ResultT:
+        """The item's result. If a call fails, each of its items has one of its own. A call that would begin with this
+        item waits `pause` seconds for others."""
         loop = asyncio.get_running_loop()
         waiting = _BatchedItem[ItemT, ResultT](item, loop.create_future(), find_origin())
         self._waiting.append(waiting)
         if not self._is_calling:
             self._is_calling = True
-            loop.call_soon(self._call_next)
+            loop.call_later(pause, self._call_next) if pause else loop.call_soon(self._call_next)
         return await waiting.result
 
     def _call_next(self, _: object = None) -> None:

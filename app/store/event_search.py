@@ -16,11 +16,10 @@ from app.store.event_candidates import (
     find_candidates,
     find_windows,
 )
-from app.store.event_index import open_index
+from app.store.event_index import EventIndexes
 from app.store.event_rows import StoredEvent, load_newest_events, load_valid_events
 from app.store.prepared_statements import PreparedStatement, build_dialect_sql, format_integers
 from app.store.rows import from_micros, to_micros
-from app.store.segment_cache import SegmentCache
 from app.store.world_branches import LineageLevel
 
 MAX_HIDDEN: Final = 32
@@ -39,13 +38,13 @@ class Obstruction:
 
 
 def search_events(
-    connection: Connection, cache: SegmentCache, levels: Sequence[LineageLevel], wanted: EventSearch
+    connection: Connection, indexes: EventIndexes, levels: Sequence[LineageLevel], wanted: EventSearch
 ) -> SearchFindings:
     as_of = _resolve_as_of(connection, levels, wanted)
     if as_of is None:
         return SearchFindings(as_of=None)
     scene = SearchContext(levels, as_of, wanted.names, wanted.terms)
-    index = open_index(connection, cache, [level.number for level in levels])
+    index = indexes.open(connection, [level.number for level in levels])
     found = find_candidates(index, scene, wanted.most)
     matching = found.matching
     looked = _SearchPass(connection, scene, found, wanted.most)

@@ -8,18 +8,18 @@ from sqlalchemy import Connection
 from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, World
 from app.ports.retrieval import EventStore
 from app.store.database import Database
+from app.store.event_index import EventIndexes
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
 from app.store.event_writes import correct_event, insert_events, withdraw_event
 from app.store.rows import filter_storable
-from app.store.segment_cache import SegmentCache
 from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 
 
 class SqlEventStore(EventStore):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._cache = SegmentCache()
+        self._indexes = EventIndexes()
 
     async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
         return await self._database.write(
@@ -76,7 +76,7 @@ class SqlEventStore(EventStore):
             if not levels:
                 return None
             levels[0].require_usable()
-            return search_events(connection, self._cache, levels, wanted)
+            return search_events(connection, self._indexes, levels, wanted)
 
         return await self._database.read(run_search) if filter_storable([wanted.world]) else None
 

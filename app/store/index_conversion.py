@@ -7,11 +7,10 @@ from typing import Final
 from sqlalchemy import Connection, delete, select
 
 from app.store.database import Database
-from app.store.event_index import add_postings
+from app.store.event_index import add_postings, clear_segments
 from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, postings, worlds
 from app.store.posting_keys import index_event
-from app.store.segment_rows import delete_segments_of
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def _list_worlds(connection: Connection) -> list[int]:
 
 
 def _convert_world(connection: Connection, number: int) -> None:
-    delete_segments_of(connection, number)
+    clear_segments(connection, number)
     _index_world(connection, number)
 
 

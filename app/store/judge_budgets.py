@@ -1,5 +1,6 @@
 """Spending and budget reservations of judges, shared by all processes on the database."""
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -35,20 +36,20 @@ _ADVISORY_LOCK_KEY: Final = 7_305_811_962_047
 """An arbitrary constant: the first key of PostgreSQL's advisory locks on the budgets of judges."""
 
 
-def record_spending(connection: Connection, judgement: Judgement, hold: str, stamp: int, postgres: bool) -> BudgetState:
-    """Adds the judgement's cost to the spending and deletes its reservation."""
-    spent: dict[str, Value] = {
-        "judge": judgement.judge,
-        "day": stamp // MICROSECONDS_PER_DAY,
-        **dict(Spending.of_judgement(judgement)),
-    }
+def record_spending(
+    connection: Connection, judge: str, judgements: Sequence[Judgement], holds: Iterable[str], stamp: int
+) -> BudgetState:
+    """Adds the cost of a judge's judgements to its spending and deletes their reservations."""
+    day = stamp // MICROSECONDS_PER_DAY
+    spent: dict[str, Value] = {"judge": judge, "day": day, **dict(Spending.of_judgements(judgements))}
     _ADD_SPENDING.run(connection, **spent)
-    return release_reservation(connection, judgement.judge, hold, stamp)
+    for hold in holds:
+        _DELETE_HOLD.run(connection, released=hold)
+    return load_budget_state(connection, judge, stamp)
 
 
 def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
-    if hold:
-        _DELETE_HOLD.run(connection, released=hold)
+    _DELETE_HOLD.run(connection, released=hold)
     return load_budget_state(connection, judge, stamp)
 
 

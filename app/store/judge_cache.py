@@ -1,9 +1,11 @@
 """The cache of judgements, and the spending of judges."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, delete, select
 
 from app.domain.access import name_current_caller
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
@@ -12,14 +14,19 @@ from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import judge_budgets, judge_limits
-from app.store.database import Database, insert_new
+from app.store.batched_calls import BatchedCalls
+from app.store.database import Database
 from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
-from app.store.prepared_statements import PreparedStatement, Value
+from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import charge_key
-from app.store.rows import decode, encode
+from app.store.rows import decode, encode, insert_new_rows
 
 _PUTS_PER_SWEEP: Final = 200
+_PAUSE_SHARE: Final = 0.01
+"""Of the time that a judgement took: so long others may come that are stored with it."""
+_LONGEST_PAUSE: Final = 0.01
+"""Seconds."""
 _MOST_VERSIONS: Final = 10_000
 
 
@@ -34,32 +41,35 @@ class CacheRetention:
 KEEP_ALL: Final = CacheRetention()
 
 
+@dataclass(frozen=True)
+class _Put:
+    judgement: Judgement
+    hold: str
+    payer: str
+    """The key that pays for it."""
+
+
 class SqlJudgeCache(JudgeCache):
     def __init__(self, database: Database, keeping: CacheRetention) -> None:
         self._database = database
         self._keeping = keeping
-        self._puts = 0
+        self._lookups = BatchedCalls(self._load_all)
+        self._puts = defaultdict[str, BatchedCalls[_Put, BudgetState]](lambda: BatchedCalls(self._put_all))
+        """By judge."""
+        self._count = 0
+        """Of judgements that were put."""
         self._versions: set[tuple[str, str, str]] = set()
         """Versions of judges that this process has stored."""
 
     async def get(self, reading: str) -> CachedJudgement | None:
-        oldest = self._compute_oldest_kept()
-        return await self._database.read(lambda connection: _load_cached(connection, reading, oldest))
+        with self._database.open_operation("read", "SqlJudgeCache.get"):
+            return await self._lookups.add(reading)
 
     async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
-        stamp, payer = self._database.read_clock(), name_current_caller()
-        self._puts += 1
-        sweep = self._puts % _PUTS_PER_SWEEP == 0
-
-        def insert(connection: Connection) -> BudgetState:
-            if payer:
-                charge_key(connection, payer, judgement, stamp, self._database.postgres)
-            return self._insert_judgement(connection, judgement, hold, stamp, sweep)
-
-        return await self._database.write(
-            insert,
-            _build_order_key(judgement.judge),
-        )
+        """The state when this judgement and those that are stored with it count."""
+        pause = min(_LONGEST_PAUSE, _PAUSE_SHARE * judgement.latency_seconds)
+        with self._database.open_operation("write", "SqlJudgeCache.put"):
+            return await self._puts[judgement.judge].add(_Put(judgement, hold, name_current_caller()), pause)
 
     async def get_budget_state(self, judge: str) -> BudgetState:
         stamp = self._database.read_clock()
@@ -84,25 +94,32 @@ class SqlJudgeCache(JudgeCache):
             lambda connection: judge_limits.exchange(connection, self._database, asked), f"judge_limits {asked.judge}"
         )
 
-    def _insert_judgement(
-        self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool
-    ) -> BudgetState:
-        if judgement.error is None and judgement.reading:
-            row: dict[str, Value] = {
-                "reading": judgement.reading,
-                "judge": judgement.judge,
-                "body": encode(judgement, exclude={"prompt"}),
-                "created_at": stamp,
-            }
-            _INSERT_CACHED.run(connection, **row)
-        version = (judgement.judge, judgement.served_model, judgement.system_fingerprint)
-        if any(version[1:]) and version not in self._versions:
-            record_judge_version(connection, self._database, judgement, stamp)
-            if len(self._versions) < _MOST_VERSIONS:
-                self._versions.add(version)
-        if sweep:
-            _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
-        return judge_budgets.record_spending(connection, judgement, hold, stamp, self._database.postgres)
+    async def _load_all(self, readings: Sequence[str]) -> list[CachedJudgement | None]:
+        oldest = self._compute_oldest_kept()
+        found = await self._database.read(lambda connection: _load_cached(connection, readings, oldest))
+        return [found.get(reading) for reading in readings]
+
+    async def _put_all(self, puts: Sequence["_Put"]) -> list[BudgetState]:
+        """Judgements of one judge."""
+        stamp, judge = self._database.read_clock(), puts[0].judgement.judge
+        before, self._count = self._count, self._count + len(puts)
+        sweep = before // _PUTS_PER_SWEEP < self._count // _PUTS_PER_SWEEP
+        unknown = {_name_version(put.judgement): put.judgement for put in puts}
+        new = {version: made for version, made in unknown.items() if any(version[1:]) and version not in self._versions}
+
+        def insert(connection: Connection) -> BudgetState:
+            _insert_judgements(connection, self._database, puts, stamp)
+            for made in new.values():
+                record_judge_version(connection, self._database, made, stamp)
+            if sweep:
+                _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
+            made = [put.judgement for put in puts]
+            return judge_budgets.record_spending(connection, judge, made, [put.hold for put in puts if put.hold], stamp)
+
+        state = await self._database.write(insert, _build_order_key(judge))
+        if len(self._versions) < _MOST_VERSIONS:
+            self._versions.update(new)
+        return [state] * len(puts)
 
     def _compute_oldest_kept(self) -> int | None:
         return (
@@ -141,20 +158,40 @@ def _insert_references(connection: Connection, database: Database, row: dict[str
 
 
 _SELECT_CACHED: Final = PreparedStatement(
-    lambda _: select(
+    lambda postgres: select(
+        judge_cache.c.reading,
         judge_cache.c.body,
         judge_cache.c.created_at,
-        select(judgements.c.sequence).where(judgements.c.reading == bindparam("asked")).exists().label("claimed"),
-    ).where(judge_cache.c.reading == bindparam("asked"))
+        select(judgements.c.sequence).where(judgements.c.reading == judge_cache.c.reading).exists().label("claimed"),
+    ).where(is_among(judge_cache.c.reading, "asked", postgres))
 )
-_INSERT_CACHED: Final = PreparedStatement(lambda postgres: insert_new(judge_cache, postgres))
 
 
-def _load_cached(connection: Connection, reading: str, oldest: int | None) -> CachedJudgement | None:
-    row = _SELECT_CACHED.run(connection, asked=reading).mappings().first()
-    if row is None or (oldest is not None and row["created_at"] < oldest):
-        return None
-    return CachedJudgement(decode(Judgement, row["body"]), bool(row["claimed"]))
+def _load_cached(connection: Connection, readings: Sequence[str], oldest: int | None) -> dict[str, CachedJudgement]:
+    return {
+        reading: CachedJudgement(decode(Judgement, body), bool(claimed))
+        for reading, body, made, claimed in _SELECT_CACHED.run(connection, asked=list(set(readings)))
+        if oldest is None or made >= oldest
+    }
+
+
+def _insert_judgements(connection: Connection, database: Database, puts: Sequence[_Put], stamp: int) -> None:
+    """Charges those who pay for them too."""
+    charged: defaultdict[str, list[Judgement]] = defaultdict(list)
+    for put in puts:
+        charged[put.payer].append(put.judgement)
+    for payer in sorted(filter(None, charged)):
+        charge_key(connection, payer, charged[payer], stamp, database.postgres)
+    usable = [put.judgement for put in puts if put.judgement.error is None and put.judgement.reading]
+    rows = [
+        {"reading": made.reading, "judge": made.judge, "body": encode(made, exclude={"prompt"}), "created_at": stamp}
+        for made in usable
+    ]
+    insert_new_rows(connection, judge_cache, rows)
+
+
+def _name_version(judgement: Judgement) -> tuple[str, str, str]:
+    return judgement.judge, judgement.served_model, judgement.system_fingerprint
 
 
 def _build_order_key(judge: str) -> str:

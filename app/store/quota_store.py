@@ -1,7 +1,7 @@
 """What keys use and hold, counted for all processes on the database."""
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, and_, case, delete, func, insert, literal, or_, select
@@ -55,9 +55,9 @@ class SqlQuotaStore(QuotaStore):
         return await self._database.read(lambda connection: _load_usage(connection, self._database, key)[0])
 
 
-def charge_key(connection: Connection, key: str, judgement: Judgement, stamp: int, postgres: bool) -> None:
-    """Counts what the judgement took, unanswered calls at their maximum."""
-    spent = Spending().add_judgement(judgement)
+def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int, postgres: bool) -> None:
+    """Counts what the judgements took, unanswered calls at their maximum."""
+    spent = Spending.of_judgements(judgements)
     used = Amount(
         spent.input_tokens + spent.output_tokens + spent.unanswered_tokens, spent.cost_usd + spent.unanswered_usd
     )

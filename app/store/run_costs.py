@@ -71,7 +71,7 @@ def record_health_costs(
 
 def _price_judgement(judgement: Judgement) -> RunSpending:
     unpriced = judgement.calls if judgement.cost_usd is None else 0
-    return RunSpending(unpriced_calls=unpriced, **dict(Spending.of_judgement(judgement)))
+    return RunSpending(unpriced_calls=unpriced, **dict(Spending.of_judgements([judgement])))
 
 
 @cache

@@ -1,8 +1,10 @@
 """What tables share: their base, columns and indexes of one make, and fixed names of constraints for migrations."""
 
+from functools import partial
 from typing import ClassVar
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, event, text
+from sqlalchemy.ext.declarative import DeferredReflection
 from sqlmodel import SQLModel
 
 metadata = MetaData(
@@ -15,8 +17,8 @@ metadata = MetaData(
 )
 
 
-class TableRecord(SQLModel):
-    """No row is validated, so that a start builds none of the validators."""
+class TableRecord(DeferredReflection, SQLModel):
+    """No row becomes an object, so that a start neither builds validators nor maps classes."""
 
     model_config = {"defer_build": True}
     metadata: ClassVar[MetaData] = metadata
@@ -32,4 +34,12 @@ def build_sequence_column(name: str = "sequence") -> "Column[int]":
 
 
 def build_partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+    """PostgreSQL's dialects take long to load, and migrations, which make the tables, state its condition themselves:
+    so the index learns it when somebody else makes them."""
+    index = Index(name, *columns, sqlite_where=text(where))
+    event.listen(metadata, "before_create", partial(_add_condition, index, where))
+    return index
+
+
+def _add_condition(index: Index, where: str, *_: object, **__: object) -> None:
+    index.dialect_kwargs["postgresql_where"] = text(where)

@@ -167,11 +167,12 @@ def test_forms_of_azures_url(base: str, asked_at: str) -> None:
     assert [one.path for one in server.received] == [f"{asked_at}?api-version=2024-10-21"]
 
 
-def test_what_asks_judges_and_sends_traces_is_imported_when_it_is_needed() -> None:
+def test_what_asks_judges_sends_traces_and_searches_events_is_imported_when_it_is_needed() -> None:
     program = (
         "import sys, app.main.application, app.cli.serve, app.inference.connection\n"
         "from app.main.components import build_tracer, Settings; assert build_tracer(Settings(), '1') is None\n"
-        "loaded = 'openai', 'httpx2', 'aiohttp', 'opentelemetry.sdk', 'opentelemetry.exporter', 'google.protobuf'\n"
+        "loaded = 'openai', 'httpx2', 'aiohttp', 'opentelemetry.sdk', 'opentelemetry.exporter', 'google.protobuf', "
+        "'numpy', 'rich.traceback', 'sqlalchemy.dialects.postgresql'\n"
         "print([name for name in loaded if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

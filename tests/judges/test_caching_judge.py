@@ -149,6 +149,25 @@ def test_equal_readings_under_way_share_one_call() -> None:
     assert len({judgement.reading for judgement in made}) == 2
 
 
+def test_readings_that_are_asked_for_together_are_looked_up_together() -> None:
+    @dataclass
+    class Counting(Shelf):
+        looks: list[int] = field(default_factory=list)
+        """How many others were under way."""
+        under_way: int = 0
+
+        async def get(self, reading: str) -> CachedJudgement | None:
+            self.looks.append(self.under_way)
+            self.under_way += 1
+            found = await super().get(reading)
+            self.under_way -= 1
+            return found
+
+    oracle, shelf = Oracle(), Counting()
+    judged(remembering(oracle, shelf), oracle, [request(number) for number in range(4)])
+    assert shelf.looks == [0, 1, 2, 3]
+
+
 def test_what_was_answered_is_answered_again_from_memory() -> None:
     oracle, shelf = Oracle(), Shelf()
     judge = remembering(oracle, shelf)

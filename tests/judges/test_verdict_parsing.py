@@ -110,6 +110,7 @@ OTHER = json.dumps(answer(entry("A", 0, 0), entry("B", 4, 4), ranking=[["B"], ["
         '{"small": 1} ' * 9_000 + PLAIN,
         '{"long": "' * 9_000 + "\n" + PLAIN,
         json.dumps({"answer": GOOD}),
+        json.dumps({**json.loads(OTHER), "improved": GOOD}),
         json.dumps(answer(entry("A", 4, None), entry("B", 0, None), ranking=["A", ["B"], []])),
         json.dumps(answer(entry("B", 0, None), entry("A", 4, None), reasoning="why not")),
         json.dumps(answer(entry("A", 4.0, None), entry("B", 0.0, None))),
@@ -126,6 +127,11 @@ def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
 def test_a_closing_tag_in_a_note_does_not_cut_the_answer() -> None:
     text = json.dumps(answer(entry("A", note="it wrote </think>"), entry("B")))
     assert usable(text).verdicts[0].note == "it wrote </think>"
+
+
+def test_a_brace_in_a_note_does_not_hide_the_answer() -> None:
+    noted = usable(answer(entry("A", note="it says {"), entry("B", note='{"verdicts": []}')))
+    assert [verdict.note for verdict in noted.verdicts] == ["it says {", '{"verdicts": []}']
 
 
 def test_an_endless_thought_is_no_answer() -> None:

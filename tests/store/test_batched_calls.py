@@ -60,6 +60,21 @@ def test_what_comes_during_a_call_goes_into_the_next(
     assert call_with(*items, most=most) == (results, calls)
 
 
+def test_what_comes_within_the_pause_goes_into_the_same_call() -> None:
+    async def scenario() -> tuple[list[int], list[list[int]]]:
+        doubling = Doubling()
+        doubling.may_answer.set()
+        batched = BatchedCalls(doubling)
+
+        async def come_later(item: int) -> int:
+            await asyncio.sleep(0.001)
+            return await batched.add(item)
+
+        return await asyncio.gather(batched.add(1, pause=0.1), come_later(2), come_later(3)), doubling.calls
+
+    assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
+
+
 def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
     async def scenario() -> tuple[int, bool]:
         doubling = Doubling()

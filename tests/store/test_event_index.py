@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import Connection, delete, insert, select, text
 
 from app.store.database import open_writer
-from app.store.event_index import add_postings, open_index, remove_postings
+from app.store.event_index import EventIndexes, add_postings, remove_postings
 from app.store.event_rows import compute_sequence
 from app.store.event_tables import events, postings, segments
 from app.store.posting_index import PostingQuery, PostingSeek
 from app.store.posting_keys import PostedEvent, PostingKey
-from app.store.segment_cache import SegmentCache
 from app.store.store import Store
 from tests.store.test_event_search import at, question, some_event
 from tests.store.test_events import about, event, ids, searched
@@ -97,7 +96,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_index_has_what_was_put_into_it_and_not_taken_away(store_url: str, seed: int) -> None:
-    chance, cache = random.Random(seed), SegmentCache()
+    chance, indexes = random.Random(seed), EventIndexes()
     standing: dict[int, PostedEvent] = {}
     engine = open_writer(store_url)
     for _ in range(60):
@@ -107,7 +106,7 @@ def test_the_index_has_what_was_put_into_it_and_not_taken_away(store_url: str, s
         with engine.connect() as connection:
             seeks = [some_seek(chance) for _ in range(12)]
             timeless = [PostingSeek(seek.queries, seek.most) for seek in seeks]
-            index = open_index(connection, cache, WORLDS)
+            index = indexes.open(connection, WORLDS)
             found = index.find(seeks), index.count(timeless)
         assert found == (
             [expect_hits(standing, seek) for seek in seeks],

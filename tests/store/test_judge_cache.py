@@ -77,6 +77,19 @@ def test_spending_adds_up_by_judge_and_day_and_survives(store_url: str) -> None:
     assert ([total, big.today, *others]) == [eleven, one, BudgetState(free, free), BudgetState()]
 
 
+def test_judgements_that_come_together_are_stored_together(store_url: str) -> None:
+    def make(judge: str, reading: str) -> Judgement:
+        return USABLE.model_copy(update={"judge": judge, "reading": reading, "latency_seconds": 1.0, "cost_usd": 0.5})
+
+    async def scenario(store: Store) -> tuple[list[int], list[bool]]:
+        made = [make(judge, f"{judge} {number}") for judge in ("big", "small") for number in range(3)]
+        states = await asyncio.gather(*map(store.judge_cache.put, made))
+        found = await asyncio.gather(*(store.judge_cache.get(one.reading) for one in made))
+        return [state.total.readings for state in states], [one is not None for one in found]
+
+    assert using(store_url, scenario) == ([3] * 6, [True] * 6)
+
+
 def held(name: str, tokens: int, *, used: int = 0, seconds: float = 60.0, judge: str = "big") -> Reservation:
     return Reservation(name, judge, used=Amount(used, used / 8), open=Amount(tokens, tokens / 8), seconds=seconds)
 

@@ -170,11 +170,9 @@ class _Guard:
         spelled = (normalise_spelling(term) for term in (*kept, *sheet.probes.must_not_mention))
         return cls(tuple(term for term in spelled if term.strip()))
 
-    def lets(self, line: str, item: ProbedItem) -> bool:
-        """Whether neither the line nor what the scene tells besides gives something away."""
-        spelled = [normalise_spelling(text) for text in (line, *(event.text for event in item.visible))]
-        withheld = (normalise_spelling(term) for event in item.withheld for term in event.leak_terms)
-        return not any(term in text for term in (*self.terms, *withheld) for text in spelled)
+    def list_terms(self, item: ProbedItem) -> tuple[str, ...]:
+        """What lines about an item must not say."""
+        return *self.terms, *(normalise_spelling(term) for event in item.withheld for term in event.leak_terms)
 
 
 @dataclass
@@ -187,6 +185,7 @@ class _Deal:
     lines: CompositionLines
     guard: _Guard
     _dealt: dict[str, int] = field(default_factory=dict)
+    _orders: dict[str, list[str]] = field(default_factory=dict)
 
     def make_scenes(self, items: Sequence[ProbedItem]) -> Iterator[Scene]:
         """Items for testing alone have lines for testing alone; so has all of a character that is held out."""
@@ -208,12 +207,14 @@ class _Deal:
         asks = found.train if split == "train" else found.test
         wanted = self.plan.episodes if episodes is None else episodes
         probes = item.build_probes(self.plan.notes)  # shared: there are thousands of scenes
+        kept = self.guard.list_terms(item)
+        told = any(_says(event.text, kept) for event in item.visible)
         for number in range(single + (wanted if found.then else 0)):
             line = self._draw(split, asks).format_map(item.values)
             if self.plan.always_lead or number % 2:
                 leads = self.lines.leads if split == "train" else self.lines.test_leads
                 line = f"{self._draw(f'{split} leads', leads)} {line}"
-            if self.guard.lets(line, item):
+            if not told and not _says(line, kept):
                 turns = () if number < single else self._draw_turns(split, found.then)
                 yield self._build_scene(item, split, line, turns, probes)
 
@@ -228,8 +229,10 @@ class _Deal:
         """The next of the pile, in an order of the character's own."""
         place = self._dealt.get(pile, 0)
         self._dealt[pile] = place + 1
-        order = list(lines)
-        random.Random(f"{self.sheet.id} {self.name} {pile}").shuffle(order)  # noqa: S311  # variety
+        order = self._orders.get(pile)
+        if order is None:
+            order = self._orders[pile] = list(lines)
+            random.Random(f"{self.sheet.id} {self.name} {pile}").shuffle(order)  # noqa: S311  # variety
         return order[(place + place // len(order)) % len(order)]
 
     def _build_scene(
@@ -248,6 +251,11 @@ class _Deal:
             probe=item.probe,
             probes=probes,
         )
+
+
+def _says(text: str, terms: Sequence[str]) -> bool:
+    spelled = normalise_spelling(text)
+    return any(term in spelled for term in terms)
 
 
 def _hash(*parts: str) -> str:

@@ -133,7 +133,8 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
         arena = cls.read(folder, datasets.folder("character_scenes"))
-        return arena._build_again(arena.sheets, datasets.rows(cls.name, build_row_form(arena.sheets)))
+        rows = datasets.rows(cls.name, build_row_form(arena.sheets))
+        return arena._build_again(arena.sheets, rows) if rows else arena
 
     @classmethod
     def read(cls, folder: Path, scenes: Path | None = None) -> Self:
@@ -142,8 +143,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         try:
             own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
-            packaged = [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)]
-            composer = SceneComposer.read(worlds, packaged)
+            composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
             arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error

@@ -225,6 +225,7 @@ class BodyReader:
     @cached_property
     def _strict(self) -> SchemaValidator:
         """Built when it is first needed, because most routes never get a large body."""
+        self._model.model_rebuild()  # it may put that off too
         return SchemaValidator(stop_at_first_error(self._model.__pydantic_core_schema__), _use_prebuilt=False)
 
     def read(self, body: bytes) -> BaseModel:

@@ -1,9 +1,10 @@
 """Routes that are built when they are first needed."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, get_args, get_type_hints
 
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.routing import compile_path, get_name
 
 
@@ -23,6 +24,8 @@ class LazyRoute(APIRoute):
         """Does what other routes do when they are made. The second time it does nothing."""
         options, self._options = self._options, None
         if options is not None:
+            answers = (more.get("model") for more in (options.get("responses") or {}).values())
+            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
             super().__init__(self.path, self.endpoint, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -31,3 +34,12 @@ class LazyRoute(APIRoute):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
         self.build()
         return getattr(self, name)
+
+
+def _complete_models(kinds: Iterable[Any]) -> None:
+    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind.model_config["defer_build"] = False
+            kind.model_rebuild()
+        _complete_models(get_args(kind))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from app.domain.digests import digest
@@ -200,14 +201,19 @@ def list_confirmed_flags(told: Iterable[Gate], defects: Iterable[Defect], rubric
 def _run_gates(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
     """An immense reply is overlong, and is not read further: each gate would take a second."""
     known = _NO_CHARACTER if facts is None else facts
-    somebody = bool(known.speaker)
-    immense = is_immense(reply)
+    gates = _list_gates(kind, bool(known.speaker), frozenset(known.disabled), is_immense(reply))
+    return tuple([gate for gate in gates if gate.fails(reply, known)])
+
+
+@lru_cache(maxsize=256)
+def _list_gates(
+    kind: Literal["fail", "hint"], somebody: bool, disabled: frozenset[str], immense: bool
+) -> tuple[Gate, ...]:
     return tuple(
         gate
         for gate in GATES
         if gate.kind == kind
         and (not immense or gate.fails is is_overlong)
         and (somebody or gate.any_text)
-        and gate.flag not in known.disabled
-        and gate.fails(reply, known)
+        and gate.flag not in disabled
     )
