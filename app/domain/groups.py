@@ -110,8 +110,7 @@ class Group(Frozen):
         given = iter(scores)
         merged = [score if score.is_final else next(given) for score in self.scores]
         rollouts = tuple(
-            Rollout(rollout_id=one.rollout_id, completion=one.completion, score=score, reduced=one.reduced)
-            for one, score in zip(self.rollouts, merged, strict=True)
+            [one.model_copy(update={"score": score}) for one, score in zip(self.rollouts, merged, strict=True)]
         )
         return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(merged)})
 
