@@ -89,7 +89,7 @@ class Group(Frozen):
     @property
     def is_final(self) -> bool:
         """Whether asking again gives the same scores."""
-        return self.is_masked or all(score.is_final for score in self.scores)
+        return self.outcome == "scored" or self.is_masked or all(rollout.score.is_final for rollout in self.rollouts)
 
     @property
     def is_masked(self) -> bool:
@@ -103,7 +103,7 @@ class Group(Frozen):
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        return tuple(rollout.score for rollout in self.rollouts)
+        return tuple([rollout.score for rollout in self.rollouts])
 
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""

@@ -236,4 +236,7 @@ class Completion(Frozen):
 def are_large(completions: Sequence[Completion]) -> bool:
     """Whether work on them belongs in a thread: they would hold up everything else. Messages are always sent there,
     because their sizes are not known without a look at each."""
-    return sum(LARGE_TEXT if one.text is None else len(one.text) for one in completions) >= LARGE_TEXT
+    total = 0
+    for one in completions:
+        total += LARGE_TEXT if one.text is None else len(one.text)
+    return total >= LARGE_TEXT
