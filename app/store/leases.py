@@ -129,9 +129,7 @@ _SELECT_LIVE: Final = PreparedStatement(
 
 def find_unleased(connection: Connection, kinds: Collection[TaskKind]) -> set[TaskKind]:
     """Those of which no task has a live lease."""
-    return {
-        kind for kind in kinds if _SELECT_LIVE.run(connection, environment=kind[0], split=kind[1]).first() is None
-    }
+    return {kind for kind in kinds if _SELECT_LIVE.run(connection, environment=kind[0], split=kind[1]).first() is None}
 
 
 def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
