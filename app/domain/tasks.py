@@ -198,7 +198,8 @@ class Completion(Frozen):
     token_ids: tuple[TokenId, ...] | None = None
     logprobs: tuple[FiniteNumber, ...] | None = None
     """One per token of `token_ids`, in nats."""
-    extra: dict[str, FiniteJson] = {}
+    # Not `= {}`, which pydantic copies with `deepcopy` for every completion.
+    extra: dict[str, FiniteJson] = Field(default_factory=dict, json_schema_extra={"default": {}})
     """Any data to store with the rollout. Scorers never read it."""
 
     @model_validator(mode="after")
