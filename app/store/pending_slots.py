@@ -239,7 +239,7 @@ def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[s
         row = _NEWEST_GROUP.run(connection, of=scope).mappings().one_or_none()
         if row is not None:
             found[row["group_id"]] = _NewestGroup(dict(row))
-    places = _PLACES.run(connection, newest=list(found)) if found else ()
+    places: Sequence[Any] = _PLACES.run(connection, newest=list(found)).all() if found else ()
     for group_id, place, own_group in places:
         found[group_id].places.add(place)
         found[group_id].late += own_group is not None

@@ -109,7 +109,7 @@ def load_readings(connection: Connection, sequences: Collection[int]) -> dict[in
     """By group what `CountedGroup` has of the judgements of its own scores, in that order: usable and failed ones, the
     calls made for them, priced and unpriced ones, and what they cost."""
     found = _SELECT_READINGS.run(connection, given=list(sequences))
-    return {sequence: tuple(map(int, counts)) for sequence, *counts in found}
+    return {row[0]: tuple(map(int, row[1:])) for row in found}
 
 
 def _select_readings(postgres: bool) -> Select[Any]:
