@@ -89,7 +89,7 @@ class Group(Frozen):
     @property
     def is_final(self) -> bool:
         """Whether asking again gives the same scores."""
-        return self.is_masked or all(score.is_final for score in self.scores)
+        return self.outcome == "scored" or self.is_masked or all(rollout.score.is_final for rollout in self.rollouts)
 
     @property
     def is_masked(self) -> bool:
@@ -103,15 +103,14 @@ class Group(Frozen):
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        return tuple(rollout.score for rollout in self.rollouts)
+        return tuple([rollout.score for rollout in self.rollouts])
 
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""
         given = iter(scores)
         merged = [score if score.is_final else next(given) for score in self.scores]
         rollouts = tuple(
-            Rollout(rollout_id=one.rollout_id, completion=one.completion, score=score, reduced=one.reduced)
-            for one, score in zip(self.rollouts, merged, strict=True)
+            [one.model_copy(update={"score": score}) for one, score in zip(self.rollouts, merged, strict=True)]
         )
         return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(merged)})
 

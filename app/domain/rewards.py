@@ -119,6 +119,12 @@ def combine_outcomes(scores: Iterable[Score]) -> Outcome:
 
 def measure_spread(rewards: Sequence[float]) -> tuple[float | None, float | None]:
     """Mean and sample standard deviation; null below two rewards."""
+    return _measure_spread(tuple(rewards))
+
+
+@lru_cache(maxsize=4096)
+def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | None]:
+    """Kept: it is asked for four times of each group, and verifiers give few different rewards."""
     if len(rewards) < 2:
         return None, None
     mean = math.fsum(rewards) / len(rewards)
@@ -139,7 +145,7 @@ def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
         mean=mean,
         std=std,
         advantages=tuple(
-            None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores
+            [None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores]
         ),
         low_signal=has_low_signal(scores, std),
     )

@@ -106,6 +106,8 @@ class CountedGroup:
 def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> CountedGroup:
     """`counted`, with these judgements added. Readings for another purpose than scores are left out."""
     made = [judgement for judgement in judgements if judgement.purpose == "score"]
+    if not made:
+        return counted
     failed = sum(judgement.error is not None for judgement in made)
     return replace(
         counted,
@@ -144,7 +146,6 @@ class _Columns(NamedTuple):
 
 
 _read_fields: Final = attrgetter(*_Columns._fields)
-_read_criterion: Final = attrgetter("name", "value")
 
 
 def list_measures(counted: CountedGroup) -> MeasureMap:
@@ -173,12 +174,12 @@ def list_criteria(group: Group) -> MeasureMap:
     judged = [rollout.score.criteria for rollout in group.rollouts if rollout.score.outcome == "scored"]
     measures: MeasureMap = {}
     for ordinal in range(max(map(len, judged), default=0)):
-        column = [criteria[ordinal] for criteria in judged if ordinal < len(criteria)]
-        names, values = zip(*map(_read_criterion, column), strict=True)
-        for name in dict.fromkeys(names):
-            of = [value for other, value in zip(names, values, strict=True) if other == name and value is not None]
-            if of:
-                measures[f"criterion:{ordinal}:{name[:LONGEST_NAME]}"] = add_up(of)
+        values: dict[str, list[float]] = {}
+        for criteria in judged:
+            if ordinal < len(criteria) and (value := criteria[ordinal].value) is not None:
+                values.setdefault(criteria[ordinal].name, []).append(value)
+        for name, of in values.items():
+            measures[f"criterion:{ordinal}:{name[:LONGEST_NAME]}"] = add_up(of)
     return measures
 
 

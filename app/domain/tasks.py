@@ -198,7 +198,8 @@ class Completion(Frozen):
     token_ids: tuple[TokenId, ...] | None = None
     logprobs: tuple[FiniteNumber, ...] | None = None
     """One per token of `token_ids`, in nats."""
-    extra: dict[str, FiniteJson] = {}
+    # Not `= {}`, which pydantic copies with `deepcopy` for every completion.
+    extra: dict[str, FiniteJson] = Field(default_factory=dict, json_schema_extra={"default": {}})
     """Any data to store with the rollout. Scorers never read it."""
 
     @model_validator(mode="after")
@@ -236,4 +237,7 @@ class Completion(Frozen):
 def are_large(completions: Sequence[Completion]) -> bool:
     """Whether work on them belongs in a thread: they would hold up everything else. Messages are always sent there,
     because their sizes are not known without a look at each."""
-    return sum(LARGE_TEXT if one.text is None else len(one.text) for one in completions) >= LARGE_TEXT
+    total = 0
+    for one in completions:
+        total += LARGE_TEXT if one.text is None else len(one.text)
+    return total >= LARGE_TEXT

@@ -1,8 +1,9 @@
 """Base types of all models: frozen, no unknown fields, finite numbers, encodable text."""
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic_core import CoreSchema
@@ -75,6 +76,8 @@ FiniteJson = Annotated[JsonValue, AfterValidator(_require_finite_json)]
 
 
 ValueT = TypeVar("ValueT")
+_make_object: Final = object.__new__
+_set_attribute: Final = object.__setattr__
 
 
 class SameObject(Generic[ValueT]):
@@ -116,6 +119,17 @@ class Described(BaseModel):
 
 class Frozen(Described):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic does it, in a third of the time. Most of what a score passes through is such copies."""
+        if deep or update is None or self.__pydantic_extra__ is not None or self.__private_attributes__:
+            return super().model_copy(update=update, deep=deep)
+        copied = _make_object(type(self))
+        _set_attribute(copied, "__dict__", {**self.__dict__, **update})
+        _set_attribute(copied, "__pydantic_fields_set__", self.__pydantic_fields_set__ | update.keys())
+        _set_attribute(copied, "__pydantic_extra__", None)
+        _set_attribute(copied, "__pydantic_private__", None)
+        return copied
 
 
 class NoParams(Frozen):

@@ -273,13 +273,18 @@ class GroupAssembler:
 def build_piece_reply(group: Group, seat: GroupSlot) -> GroupReply:
     """The group's reply, with the rewards of these places alone."""
     whole = build_reply(group)
-    at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
-    mine = [at[place] for place in seat.places]
+    mine = find_positions(group, seat)
     return whole.model_copy(
         update={
             name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
         }
     )
+
+
+def find_positions(group: Group, seat: GroupSlot) -> list[int]:
+    """Where the completions of these places are in the group."""
+    at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
+    return [at[place] for place in seat.places]
 
 
 def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from app.domain.errors import (
     Conflict,
@@ -19,6 +19,7 @@ from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task, are_large
+from app.domain.values import SameObject
 from app.ports.environment import Environment, Tools
 from app.ports.judges import BackedJudge, Panel, Panels, ReferenceStore
 from app.ports.sandbox import Programs, Workers
@@ -302,13 +303,15 @@ def _repeat_score(count: int, score: Score) -> JudgedCompletions:
 
 
 def _complete_scores(scores: Sequence[Score], digest: str, flags: tuple[str, ...]) -> tuple[Score, ...]:
-    """The scores with this digest and these flags too. One that several completions share is copied once."""
-    distinct = {id(score): score for score in scores}
-    completed = {
-        key: score.model_copy(update={"scoring_digest": digest, "flags": (*score.flags, *flags)})
-        for key, score in distinct.items()
-    }
-    return tuple(completed[id(score)] for score in scores)
+    """The scores with this digest and these flags too. One that several completions share is copied once, and once for
+    many groups where verifiers share it between them."""
+    return tuple([_complete_score(SameObject(score), digest, flags) for score in scores])
+
+
+@lru_cache(maxsize=512)
+def _complete_score(score: SameObject[Score], digest: str, flags: tuple[str, ...]) -> Score:
+    one = score.value
+    return one.model_copy(update={"scoring_digest": digest, "flags": (*one.flags, *flags)})
 
 
 def _describe_task(record: TaskRecord) -> str:

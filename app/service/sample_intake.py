@@ -11,12 +11,13 @@ from pydantic import ValidationError
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group
 from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, PendingGroup, SampleName
+from app.domain.rewards import compute_statistics
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
 from app.ports.tracing import note_work
-from app.service.group_assembly import GroupAssembler, build_pending_group, build_piece_reply
+from app.service.group_assembly import GroupAssembler, build_pending_group, find_positions
 from app.service.identity import compute_scope
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
 from app.service.run_registry import RunRegistry
@@ -128,8 +129,10 @@ class SampleService:
 
 
 def _reply(group: Group, seat: GroupSlot) -> SampleReply:
-    mine = build_piece_reply(group, seat)
-    return SampleReply(mine.scores[0], group.group_id, group.flags, mine.advantages[0], group.outcome)
+    (position,) = find_positions(group, seat)
+    advantages = compute_statistics(group.scores).advantages
+    score = group.rollouts[position].score
+    return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
 
 
 def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
@@ -137,8 +140,10 @@ def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
 
 
 def _may_come_back(group: Group, seat: GroupSlot, sample: SampleToScore) -> bool:
-    scores = group.scores if sample.masks_group else build_piece_reply(group, seat).scores
-    return not group.is_masked and any(score.reason in MAY_COME_BACK for score in scores)
+    if group.outcome == "scored" or group.is_masked:
+        return False
+    scores = group.scores if sample.masks_group else [group.scores[place] for place in find_positions(group, seat)]
+    return any(score.reason in MAY_COME_BACK for score in scores)
 
 
 def _request(sample: SampleToScore) -> ScoreRequest:

@@ -43,6 +43,14 @@ _UPDATE_ROLLOUT: Final = update(rollouts).where(
     rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
 )
 
+_LOCK_GROUPS: Final = PreparedStatement(
+    lambda postgres: (
+        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
+        .where(is_among(groups.c.group_id, "given", postgres))
+        .order_by(groups.c.sequence)
+        .with_for_update()
+    )
+)
 _SELECT_PRUNED: Final = PreparedStatement(
     lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
 )
@@ -186,13 +194,7 @@ def finish_groups(
     connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
 ) -> list[Group]:
     given = {item.group.group_id: item for item in items}
-    statement = (
-        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
-        .where(groups.c.group_id.in_(given))
-        .order_by(groups.c.sequence)
-        .with_for_update()
-    )
-    rows = connection.execute(statement).mappings().all()
+    rows = _LOCK_GROUPS.run(connection, given=list(given)).mappings().all()
     sequences = {row["group_id"]: row["sequence"] for row in rows}
     if unknown := given.keys() - sequences.keys():
         raise NotFound(f"there is no group {min(unknown)}")

@@ -1,14 +1,15 @@
 """Leases of slots of a stream."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 
 from app.domain.digests import canonical_json, digest
 from app.domain.runs import HeldLease, Lease, Stream
 from app.domain.tasks import TaskKey
+from app.domain.values import Split
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
 from app.store.lease_allocation import (
@@ -24,6 +25,9 @@ from app.store.lease_tables import leases, streams
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rows import Row, decode_json, from_micros, insert_new_rows
 from app.store.tables import runs
+
+TaskKind = tuple[str, Split]
+"""An environment and a split."""
 
 _LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
 _SELECT_POSITION: Final = PreparedStatement(lambda _: select(streams.c.position).where(*match_stream_row()))
@@ -110,6 +114,22 @@ _SELECT_LEASING_RUNS: Final = PreparedStatement(
         )
     )
 )
+
+
+_SELECT_LIVE: Final = PreparedStatement(
+    lambda _: (
+        select(literal_column("1"))
+        .select_from(runs)
+        .join(leases, leases.c.run == runs.c.name)
+        .where(leases.c.environment == bindparam("environment"), leases.c.split == bindparam("split"), IS_LIVE)
+        .limit(literal_column("1"))
+    )
+)
+
+
+def find_unleased(connection: Connection, kinds: Collection[TaskKind]) -> set[TaskKind]:
+    """Those of which no task has a live lease."""
+    return {kind for kind in kinds if _SELECT_LIVE.run(connection, environment=kind[0], split=kind[1]).first() is None}
 
 
 def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[frozenset[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Connection, RowMapping, bindparam, cast, func, insert, select, update
+from sqlalchemy import ARRAY, BigInteger, Connection, RowMapping, bindparam, cast, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import NotFound
@@ -17,7 +17,8 @@ from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
 from app.store.group_writes import add_groups, require_unpruned
 from app.store.part_tables import part_members, parts
-from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros
+from app.store.prepared_statements import PreparedStatement, is_among
+from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros, insert_rows
 from app.store.tables import groups
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000
@@ -34,8 +35,17 @@ _CLOSE_PART: Final = (
     .values({name: bindparam(f"new_{name}") for name in _CLOSING})
 )
 _POSTPONE_PART: Final = update(parts).where(parts.c.group_id == bindparam("of")).values(due=bindparam("new_due"))
-_FORGET_COMPLETIONS: Final = (
-    update(part_members).where(part_members.c.group_id.in_(bindparam("closed", expanding=True))).values(completion=None)
+_FORGET_COMPLETIONS: Final = PreparedStatement(
+    lambda postgres: (
+        update(part_members).where(is_among(part_members.c.group_id, "closed", postgres)).values(completion=None)
+    )
+)
+_SELECT_MEMBERS: Final = PreparedStatement(
+    lambda postgres: (
+        select(part_members)
+        .where(is_among(part_members.c.group_id, "given", postgres), part_members.c.own_group.is_(None))
+        .order_by(part_members.c.group_id, part_members.c.place)
+    )
 )
 
 
@@ -88,7 +98,7 @@ def build_part_row(cohort: PendingGroup, group_id: str, generation: int, now: in
 
 def insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     try:
-        connection.execute(insert(parts), rows)
+        insert_rows(connection, parts, rows)
     except IntegrityError as error:
         raise NotFound("the group's task is not stored", field="task_id") from error
 
@@ -116,12 +126,7 @@ def parse_group(row: PartRow) -> PendingGroup:
 
 def load_members(connection: Connection, group_ids: Collection[str]) -> Sequence[RowMapping]:
     """Members that did not come late, ordered by place."""
-    statement = (
-        select(part_members)
-        .where(part_members.c.group_id.in_(group_ids), part_members.c.own_group.is_(None))
-        .order_by(part_members.c.group_id, part_members.c.place)
-    )
-    return connection.execute(statement).mappings().all()
+    return _SELECT_MEMBERS.run(connection, given=list(group_ids)).mappings().all()
 
 
 def insert_members(
@@ -129,7 +134,7 @@ def insert_members(
 ) -> None:
     """Inserts members that name their place and are not held."""
     rows = [build_member_row(row, member, "answered", "", now, own_group) for member in members]
-    connection.execute(insert(part_members), rows)
+    insert_rows(connection, part_members, rows)
 
 
 def build_member_row(
@@ -198,7 +203,7 @@ def close_groups(
     if closing:
         rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row, _ in closing]
         connection.execute(_CLOSE_PART, rows)
-        connection.execute(_FORGET_COMPLETIONS, {"closed": closed})
+        _FORGET_COMPLETIONS.run(connection, closed=closed)
     if late:
         due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
         connection.execute(_POSTPONE_PART, [{"of": one.row["group_id"], "new_due": due} for one in late])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, literal_column, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
 from app.domain.groups import Group
@@ -27,7 +27,8 @@ from app.store.pending_groups import (
     insert_parts,
     lock_scopes,
 )
-from app.store.prepared_statements import PreparedStatement
+from app.store.prepared_statements import PreparedStatement, is_among
+from app.store.rows import insert_rows
 
 HOLD_SECONDS: Final = 15.0
 """A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
@@ -42,8 +43,10 @@ _NEWEST_GROUP: Final = PreparedStatement(
         .with_for_update()
     )
 )
-_PLACES: Final = select(part_members.c.group_id, part_members.c.place, part_members.c.own_group).where(
-    part_members.c.group_id.in_(bindparam("newest", expanding=True))
+_PLACES: Final = PreparedStatement(
+    lambda postgres: select(part_members.c.group_id, part_members.c.place, part_members.c.own_group).where(
+        is_among(part_members.c.group_id, "newest", postgres)
+    )
 )
 _NAMED_MEMBER: Final = (
     select(part_members, parts.c.state.label("group_state"))
@@ -201,7 +204,7 @@ class _Assignments:
         closed = {one.row["group_id"] for _, one in self.closing}
         if self.members:
             rows = [row | ({"completion": None} if row["group_id"] in closed else {}) for row in self.members]
-            connection.execute(insert(part_members), rows)
+            insert_rows(connection, part_members, rows)
         if self.reassigned:
             connection.execute(_REASSIGNMENT, self.reassigned)
         begun: dict[int, list[Group]] = {}
@@ -236,7 +239,7 @@ def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[s
         row = _NEWEST_GROUP.run(connection, of=scope).mappings().one_or_none()
         if row is not None:
             found[row["group_id"]] = _NewestGroup(dict(row))
-    places = connection.execute(_PLACES, {"newest": list(found)}) if found else ()
+    places: Sequence[Any] = _PLACES.run(connection, newest=list(found)).all() if found else ()
     for group_id, place, own_group in places:
         found[group_id].places.add(place)
         found[group_id].late += own_group is not None

@@ -7,9 +7,9 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, RowMapping, case, cast, func, literal_column, select, update
+from sqlalchemy import BigInteger, Connection, RowMapping, Select, case, cast, func, literal_column, select, update
 
 from app.domain.groups import Group
 from app.domain.rollups import PICODOLLARS, CountedGroup, Rollup, RollupFilter, RollupKey, merge_measures
@@ -17,6 +17,7 @@ from app.ports.views import StatisticsStore
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.judge_tables import judgements
+from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import (
     IN_STATISTICS,
     build_addend,
@@ -107,10 +108,15 @@ def _parse_rollup(row: RowMapping) -> Rollup:
 def load_readings(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[int, ...]]:
     """By group what `CountedGroup` has of the judgements of its own scores, in that order: usable and failed ones, the
     calls made for them, priced and unpriced ones, and what they cost."""
+    found = _SELECT_READINGS.run(connection, given=list(sequences))
+    return {row[0]: tuple(map(int, row[1:])) for row in found}
+
+
+def _select_readings(postgres: bool) -> Select[Any]:
     failed = func.sum(case((judgements.c.failed, 1), else_=0))
     unpriced = func.sum(case((judgements.c.cost_usd.is_(None) & (judgements.c.calls > 0), 1), else_=0))
     cost = func.sum(cast(func.round(judgements.c.cost_usd * float(PICODOLLARS)), BigInteger))
-    made = (
+    return (
         select(
             judgements.c.group_sequence,
             func.count() - failed,
@@ -120,11 +126,13 @@ def load_readings(connection: Connection, sequences: Collection[int]) -> dict[in
             unpriced,
             func.coalesce(cost, 0),
         )
-        .where(judgements.c.group_sequence.in_(sequences), judgements.c.scoring_sequence.is_(None))
+        .where(is_among(judgements.c.group_sequence, "given", postgres), judgements.c.scoring_sequence.is_(None))
         .where(judgements.c.purpose.is_(None))
         .group_by(judgements.c.group_sequence)
     )
-    return {sequence: tuple(map(int, found)) for sequence, *found in connection.execute(made)}
+
+
+_SELECT_READINGS: Final = PreparedStatement(_select_readings)
 
 
 SET_ASIDE: Final = 2

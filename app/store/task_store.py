@@ -37,6 +37,9 @@ class SqlTaskStore(TaskStore):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._leasing_runs = BatchedCalls(self._find_leasing_runs)
+        self._unleased = set[leases.TaskKind]()
+        """Of whose tasks none is leased. Empty on PostgreSQL, where other processes lease too."""
+        self._lease_calls = 0
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
         if records:
@@ -79,7 +82,15 @@ class SqlTaskStore(TaskStore):
             named = [] if name_tasks is None else name_tasks([lease.slot.index for lease in leased.leases])
             return replace(leased, stored=_find_stored(connection, named)) if named else leased
 
-        return await self._database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
+        self._note_leasing(stream)
+        try:
+            return await self._database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
+        finally:
+            self._note_leasing(stream)
+
+    def _note_leasing(self, stream: Stream) -> None:
+        self._lease_calls += 1
+        self._unleased.discard((stream.environment, stream.split))
 
     async def get_oldest_step(self, run: str) -> int | None:
         return await self._database.read(lambda connection: leases.load_oldest_step(connection, self._database, run))
@@ -103,12 +114,22 @@ class SqlTaskStore(TaskStore):
         return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
+        if all((key.environment, key.split) in self._unleased for key in keys):
+            return [frozenset()] * len(keys)
         with self._database.open_operation("read", "SqlTaskStore.find_leasing_runs"):
             return await self._leasing_runs.add(keys)
 
     async def _find_leasing_runs(self, asked: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
         everything = list(chain(*asked))
-        found = await self._database.read(lambda connection: leases.load_leasing_runs(connection, everything))
+        kinds = set() if self._database.postgres else {(key.environment, key.split) for key in everything}
+        before = self._lease_calls
+
+        def load_runs_and_kinds(connection: Connection) -> tuple[list[frozenset[str]], set[leases.TaskKind]]:
+            return leases.load_leasing_runs(connection, everything), leases.find_unleased(connection, kinds)
+
+        found, unleased = await self._database.read(load_runs_and_kinds)
+        if before == self._lease_calls:
+            self._unleased |= unleased
         return split_by_size(found, asked)
 
     async def get_stream_state(self, stream: Stream) -> StreamState:

@@ -105,6 +105,7 @@ class PrometheusObserver:
             self._refreshed.append(ProcessGauges(self.registry).refresh)
         self._environments: set[str] = set()
         self._groups: dict[str, _GroupMetrics] = {}
+        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._handed_out = self._create_counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
         self._rollouts = self._create_counter(
@@ -280,8 +281,12 @@ class PrometheusObserver:
 
     def record_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""
-        self._http.labels(route, method, str(status)).inc()
-        self._http_seconds.labels(route, method).observe(seconds)
+        known = self._requests.get((route, method, status))
+        if known is None:
+            known = self._http.labels(route, method, str(status)), self._http_seconds.labels(route, method)
+            self._requests[route, method, status] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def render_exposition(self) -> tuple[bytes, str]:
         """The body of /metrics and its content type."""

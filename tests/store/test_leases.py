@@ -65,6 +65,16 @@ def test_runs_that_hold_a_task_are_known_by_the_task(store_url: str) -> None:
     assert using(store_url, scenario) == [frozenset(one) for one in held]
 
 
+def test_who_asked_before_a_task_was_leased_sees_that_it_is(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[frozenset[str]]]:
+        await store.runs.create(Run(name="run", seed=1, created_at=START))
+        seen = [await store.tasks.find_leasing_runs([record(0).key]) for _ in range(2)]
+        await store.tasks.lease(stream("run"), 1, 60, cycle(9))
+        return [*seen, *[await store.tasks.find_leasing_runs([record(0).key]) for _ in range(2)]]
+
+    assert using(store_url, scenario) == [[frozenset()], [frozenset()], [frozenset({"run"})], [frozenset({"run"})]]
+
+
 def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[list[list[tuple[int, int]]], list[int]]:
         await store.runs.create(Run(name="run", seed=1, created_at=START))

@@ -32,15 +32,17 @@ class Delivery(Response):
 
     async def _send_body(self, receive: Receive, send: Send) -> bool:
         """The server blocks in `send` while its buffer is full. Trainers disconnect as soon as they have everything, so
-        the connection is checked before the last byte."""
+        the connection is checked before the last byte; of what fills no buffer, before all of them."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = bytes(self.body)
-        for start in range(0, len(body) - 1, _CHUNK):
-            chunk = body[start : min(start + _CHUNK, len(body) - 1)]
+        last = len(body) - 1 if len(body) > _CHUNK else 0
+        for start in range(0, last, _CHUNK):
+            chunk = body[start : min(start + _CHUNK, last)]
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        if last:
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
         gone = await _has_disconnected(receive)
-        await send({"type": "http.response.body", "body": body[-1:], "more_body": False})
+        await send({"type": "http.response.body", "body": body[last:], "more_body": False})
         return not gone
 
 

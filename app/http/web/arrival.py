@@ -53,8 +53,10 @@ class BodyLimits:
 
         async def receive_limited() -> Message:
             nonlocal received, arriving, late
+            if not arriving:
+                return await receive()  # that the client has left
             try:
-                async with asyncio.timeout_at(due if arriving else None):
+                async with asyncio.timeout_at(due):
                     message = await receive()
             except TimeoutError:
                 late = True

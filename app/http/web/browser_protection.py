@@ -1,5 +1,6 @@
 """Security of browsers: requests from other web sites are rejected, and what models wrote is never executed."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -77,6 +78,7 @@ def _parse_host(origin: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=256)
 def _strip_port(host: str) -> str:
     """The host without its port; brackets of an IPv6 address removed. Empty for what is no host, such as one with a
     user's name."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.types import Receive
 
@@ -45,20 +45,22 @@ class HeldSamples:
         self._parts = parts
         self._seconds = (gather_seconds, wait_seconds)
         self._taken = asyncio.Event()
-        told: list[asyncio.Future[SampleReply]] = [asyncio.get_running_loop().create_future() for _ in asked]
-        self._replies: asyncio.Future[Any] = asyncio.gather(*told)
-        self._holders = [asyncio.ensure_future(self._hold_sample(*one)) for one in zip(asked, told, strict=True)]
+        self._replies: dict[int, SampleReply] = {}
+        self._count = len(asked)
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when all replies are there, or the first error, or when the client has left."""
+        self._holders = [asyncio.ensure_future(self._hold_sample(place, one)) for place, one in enumerate(asked)]
+        if not asked:
+            self._told.set_result(None)
 
     async def await_replies(self, receive: Receive) -> tuple[SampleReply, ...]:
         """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
         first error of a sample; then all samples are released."""
         gone = asyncio.ensure_future(_await_disconnect(receive))
+        gone.add_done_callback(lambda _: self._fail(ClientLeft()))
         try:
-            waited: set[asyncio.Future[Any]] = {self._replies, gone}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if not self._replies.done():
-                raise ClientLeft
-            return tuple(self._replies.result())
+            await self._told
+            return tuple(self._replies[place] for place in range(self._count))
         except BaseException:
             await self.settle(False)
             raise
@@ -68,7 +70,7 @@ class HeldSamples:
     async def settle(self, taken: bool) -> None:
         """Releases the samples. If the client did not receive its answer (`taken` is False), its retry takes the same
         slots."""
-        self._replies.cancel()
+        self._told.cancel()
         if taken:
             self._taken.set()
         else:
@@ -78,20 +80,26 @@ class HeldSamples:
             if isinstance(ended, Exception):
                 log.error("could not record that a sample was answered", exc_info=ended)
 
-    async def _hold_sample(self, asked: LabelledSample, told: "asyncio.Future[SampleReply]") -> None:
+    async def _hold_sample(self, place: int, asked: LabelledSample) -> None:
         gather_seconds, wait_seconds = self._seconds
         try:
             async with self._parts.score_sample(
                 asked.sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
             ) as reply:
-                told.set_result(reply)
+                self._replies[place] = reply
+                if len(self._replies) == self._count and not self._told.done():
+                    self._told.set_result(None)
                 await self._taken.wait()
         except Exception as error:
-            if told.done():
+            if place in self._replies:
                 raise
             if isinstance(error, RequestRefused) and (error.field or "").endswith("task_id"):
                 error.field = asked.label
-            told.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._told.done():
+            self._told.set_exception(error)
 
 
 async def _await_disconnect(receive: Receive) -> None:

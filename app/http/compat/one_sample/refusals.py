@@ -1,17 +1,18 @@
 """Errors as one flat JSON object that trainers can log; none of them has its own error format."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Final
+from typing import Final, cast
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from starlette.exceptions import HTTPException
 
 from app.domain.errors import GatewayError, Unavailable
 from app.domain.values import Frozen
-from app.http.web.bodies import JsonRoute
+from app.http.web.bodies import JsonRequest
+from app.http.web.direct_routes import DirectInputs, DirectRoute
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_DETAIL, RefusedBody, format_field_path, make_printable
 
@@ -27,7 +28,7 @@ class RewardRefusal(Frozen):
     field: str | None = Field(examples=["labels[0].task_id"])
 
 
-class RefusingRoute(JsonRoute):
+class RefusingRoute(DirectRoute):
     """Parses JSON strictly and answers every error with a `Refusal`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
@@ -35,23 +36,34 @@ class RefusingRoute(JsonRoute):
 
         async def handle_or_refuse(request: Request) -> Response:
             try:
-                return await handle(request)
-            except GatewayError as error:
-                after = error.retry_after if isinstance(error, Unavailable) else None
-                return build_refusal(
-                    error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after
-                )
-            except RequestValidationError as error:
-                return _refuse_invalid(error)
-            except HTTPException as error:
-                named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
-                code = _CODES.get(error.status_code, "invalid_request")
-                return build_refusal(
-                    error.status_code,
-                    RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body.")),
-                )
+                return cast(Response, await handle(request))
+            except _REFUSED as error:
+                return _refuse(error)
 
         return handle_or_refuse
+
+    async def answer(
+        self, request: JsonRequest, inputs: DirectInputs, query: Mapping[str, BaseModel]
+    ) -> Response | BaseModel:
+        try:
+            return await super().answer(request, inputs, query)
+        except _REFUSED as error:
+            return _refuse(error)
+
+
+_REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
+
+
+def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
+    if isinstance(error, GatewayError):
+        after = error.retry_after if isinstance(error, Unavailable) else None
+        return build_refusal(error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after)
+    if isinstance(error, RequestValidationError):
+        return _refuse_invalid(error)
+    named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+    code = _CODES.get(error.status_code, "invalid_request")
+    refusal = RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body."))
+    return build_refusal(error.status_code, refusal)
 
 
 def document_refusals() -> dict[int | str, dict[str, object]]:
