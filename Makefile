@@ -33,10 +33,12 @@ INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" 
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
+.PHONY: help install run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed-dev ## install what runs, tests and checks need
 
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
 	$(BIN)/atropos-envs serve

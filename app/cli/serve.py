@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 import socket
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from app.cli.supervisor import serve_in_processes
 from app.domain.errors import GatewayError
 from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app, prepare_store
-from app.settings import MOST_PROCESSES, Settings, read_settings
+from app.settings import MOST_PROCESSES, PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
@@ -64,12 +65,14 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
         try:
             opened.append(socket.create_server((settings.host, port), family=family))
         except OSError as error:
-            stop(f"cannot listen on {settings.host}:{port}: {error.strerror}{_other_port(error)}")
+            stop(f"cannot listen on {settings.host}:{port}: {_explain(error)}")
     return opened
 
 
-def _other_port(error: OSError) -> str:
-    return "; --port takes another one" if error.errno == errno.EADDRINUSE else ""
+def _explain(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{os.strerror(error.errno)}; --port takes another one, as does {PREFIX}PORT"
+    return error.strerror or str(error)
 
 
 def migrate() -> None:

@@ -120,7 +120,11 @@ def test_a_port_in_use_is_said_before_anything_is_migrated(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = CliRunner().invoke(cli, ["serve", "--port", str(taken.getsockname()[1])])
-    assert (ran.exit_code, "Address already in use" in ran.stderr, "--port takes another" in ran.stderr) == (
+    assert (
+        ran.exit_code,
+        "Address already in use" in ran.stderr,
+        "--port takes another one, as does ATROPOS_ENVS_PORT" in ran.stderr,
+    ) == (
         2,
         True,
         True,

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.xdist_group("readme")
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIRST_STEPS = (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8")
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 SHOWN = "http://127.0.0.1:8000"
 
 
@@ -63,6 +64,13 @@ def test_the_readme_works_verbatim_and_tells_the_reward(gateway: Served, tmp_pat
     told = re.findall(r"reply earns (?:about )?([\d.]*\d)", README)
     assert reply["task_id"] == batch["tasks"][0]["task_id"]
     assert [f"{reward:.2g}" for reward in reply["rewards"]] == told
+
+
+def test_two_replicas_are_seen_to_be_one_service_as_shown(gateway: Served, tmp_path: Path) -> None:
+    section = OPERATING.split("**Run two replicas on one database.**")[1].split("\n**")[0].replace(":8001", ":8000")
+    (printed,) = run_blocks(section, gateway, tmp_path)
+    assert [said for said in ('"handed_out":1,"outstanding":0', '"scored":2') if said not in printed] == []
+    assert '`"handed_out":1,"outstanding":0` and `"scored":2`' in section
 
 
 @pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["readme", "first_steps"])

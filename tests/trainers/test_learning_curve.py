@@ -19,7 +19,7 @@ SHOWN = "http://127.0.0.1:8000"
 
 def run_shown(folder: Path, words: str, url: str = "", seconds: float = 300) -> str:
     """What the trainer's command of the page prints that has these words."""
-    (shown,) = re.findall(rf"^trl/bin/python (examples/.*{words}.*)$", PAGE, re.MULTILINE)
+    (shown,) = re.findall(rf"^\.venv-trl/bin/python (examples/.*{words}.*)$", PAGE, re.MULTILINE)
     script, *arguments = shlex.split(shown.replace(SHOWN, url))
     with running(folder, ROOT / script, *arguments, installed=TUNERS) as program:
         program.finish(seconds)
