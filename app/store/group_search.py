@@ -1,10 +1,10 @@
 """Finds groups by what has an index and by what has none: of the latter never more than the newest LOOKED_AT groups."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, or_, select
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
@@ -40,18 +40,46 @@ class Window:
     conditions: tuple[ColumnElement[bool], ...]
     looked_at: int
     edge: int | None
-    sequences: tuple[int, ...] | None = None
-    """Of these groups, in order; None where they were not read."""
 
 
-def find_sequences(connection: Connection, where: GroupFilter) -> tuple[Window, list[int]]:
-    """What is looked at, and the sequences of all that match, in order."""
-    window = _open_rare_label(connection, where) or _open_newest(connection, where)
+@dataclass(frozen=True)
+class FoundRows:
+    """As `FoundGroups`, with rows of the table."""
+
+    rows: Sequence[RowMapping]
+    next_before: int | None
+    looked_at: int
+    matched: int
+
+
+def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
-    if not narrowings and where.order is None and window.sequences is not None:
-        return window, list(window.sequences)
+    if not narrowings and where.order is None:
+        return _list_rows(connection, where)
+    window = _open_rare_label(connection, where) or _open_newest(connection, where)
     wanted = select(groups.c.sequence).where(*window.conditions, *narrowings).order_by(*_order(where))
-    return window, list(connection.execute(wanted).scalars())
+    found = list(connection.execute(wanted).scalars())
+    shown = found[where.skip : where.skip + where.limit]
+    is_cut = where.order is None and len(found) > where.skip + where.limit
+    rows = _load_rows(connection, shown)
+    return FoundRows(rows, shown[-1] if is_cut else window.edge, window.looked_at, len(found))
+
+
+def _list_rows(connection: Connection, where: GroupFilter) -> FoundRows:
+    """Whatever an index finds is shown, so it looks no further than the page."""
+    wanted = select(groups).where(*build_conditions(where)).order_by(*_order(where))
+    found = connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
+    shown = found[: where.limit]
+    seen = where.skip + len(shown) if shown else 0
+    return FoundRows(shown, shown[-1]["sequence"] if len(found) > where.limit else None, seen, seen)
+
+
+def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
+    if not sequences:
+        return []
+    rows = connection.execute(select(groups).where(groups.c.sequence.in_(sequences))).mappings()
+    found = {row["sequence"]: row for row in rows}
+    return [found[sequence] for sequence in sequences if sequence in found]
 
 
 def _order(where: GroupFilter) -> Iterator[ColumnElement[Any]]:
@@ -70,10 +98,10 @@ def _open_newest(connection: Connection, where: GroupFilter) -> Window:
     seen = connection.execute(select(groups.c.sequence).where(*conditions).order_by(order).limit(LOOKED_AT))
     sequences = list(seen.scalars())
     if len(sequences) < LOOKED_AT:
-        return Window(conditions, len(sequences), None, tuple(sequences))
+        return Window(conditions, len(sequences), None)
     edge = sequences[-1]
     here = groups.c.sequence <= edge if rising else groups.c.sequence >= edge
-    return Window((*conditions, here), LOOKED_AT, edge, tuple(sequences))
+    return Window((*conditions, here), LOOKED_AT, edge)
 
 
 def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | None:

@@ -57,6 +57,6 @@ def test_a_listing_is_within_the_names(store_url: str, patterns: tuple[str, ...]
         names = ("ada-1", "ada-2", "ada_3", "Ada-1", "bob", None)
         await store.groups.add([group(f"group-{place}", run=run) for place, run in enumerate(names)])
         where = GroupFilter(runs=patterns)
-        return sorted(group.run for group in await store.views.list_groups(where) if group.run is not None)
+        return sorted(group.run for group in (await store.views.find_groups(where)).groups if group.run is not None)
 
     assert using(store_url, act) == found

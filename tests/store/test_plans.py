@@ -183,23 +183,23 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     of_run = stream("r1").model_copy(update={"environment": "e1"})
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     calls: dict[str, Awaitable[object]] = {
-        "newest": store.views.list_groups(GroupFilter()),
-        "of environment": store.views.list_groups(GroupFilter(environment="e1")),
-        "of run, next page": store.views.list_groups(GroupFilter(run="r1", before=GROUPS // 2)),
-        "of run and environment": store.views.list_groups(GroupFilter(run="r1", environment="e1")),
-        "of task": store.views.list_groups(GroupFilter(task_id="task_1")),
-        "pending": store.views.list_groups(GroupFilter(outcome="pending")),
-        "unscored": store.views.list_groups(GroupFilter(outcome="unscored")),
-        "unscored of run": store.views.list_groups(GroupFilter(outcome="unscored", run="r2")),
-        "unscored of run and environment": store.views.list_groups(
+        "newest": store.views.find_groups(GroupFilter()),
+        "of environment": store.views.find_groups(GroupFilter(environment="e1")),
+        "of run, next page": store.views.find_groups(GroupFilter(run="r1", before=GROUPS // 2)),
+        "of run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1")),
+        "of task": store.views.find_groups(GroupFilter(task_id="task_1")),
+        "pending": store.views.find_groups(GroupFilter(outcome="pending")),
+        "unscored": store.views.find_groups(GroupFilter(outcome="unscored")),
+        "unscored of run": store.views.find_groups(GroupFilter(outcome="unscored", run="r2")),
+        "unscored of run and environment": store.views.find_groups(
             GroupFilter(outcome="unscored", run="r2", environment="e2")
         ),
-        "unscored of environment": store.views.list_groups(GroupFilter(outcome="unscored", environment="e2")),
-        "evaluations": store.views.list_groups(GroupFilter(purpose="eval")),
-        "evaluations of run and environment": store.views.list_groups(
+        "unscored of environment": store.views.find_groups(GroupFilter(outcome="unscored", environment="e2")),
+        "evaluations": store.views.find_groups(GroupFilter(purpose="eval")),
+        "evaluations of run and environment": store.views.find_groups(
             GroupFilter(purpose="eval", run="r0", environment="e0")
         ),
-        "evaluations of environment": store.views.list_groups(GroupFilter(purpose="eval", environment="e0")),
+        "evaluations of environment": store.views.find_groups(GroupFilter(purpose="eval", environment="e0")),
         "found in run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1", order="std")),
         "found of a rare label": store.views.find_groups(GroupFilter(label="rare")),
         "found late": store.views.find_groups(GroupFilter(since=LATE + timedelta(minutes=30))),

@@ -106,7 +106,7 @@ def test_a_service_goes_on_where_the_old_one_stopped(source: str, postgres: Post
     async def add(store: Store, *names: str) -> list[str]:
         await store.tasks.put([record(0)])
         await store.groups.add([group(name) for name in names])
-        return [one.group_id for one in await store.views.list_groups(GroupFilter())]
+        return [one.group_id for one in (await store.views.find_groups(GroupFilter())).groups]
 
     using(source, lambda store: add(store, "g1", "g2"))
     target = postgres.empty()
