@@ -1,20 +1,26 @@
 """Finds groups by what has an index and by what has none: of the latter never more than the newest LOOKED_AT groups."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, literal_column, or_, select
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
+from app.store.group_places import Stretch, open_stretch
 from app.store.group_rows import GroupHead
 from app.store.judge_tables import judgements
 from app.store.rows import encode, encode_json, match_names, to_micros
 from app.store.tables import groups, rollouts, tasks
 
 LOOKED_AT: Final = 2_000
-"""Groups that one search looks at. The flags of as many groups of sixteen are read in a few tenths of a second."""
+"""Groups that one search looks at."""
+AT_ONCE: Final = 250
+SECONDS: Final = 0.1
+"""A search that has taken longer looks at no more: groups on the disk take twenty times as long as those in memory."""
 FEW_TASKS: Final = 500
 """Of a label: so many tasks are asked for their groups, which finds a rare label among millions of groups."""
 _SKEW: Final = 3_600 * 10**6
@@ -34,15 +40,6 @@ _SORTED_BY: Final[Mapping[GroupOrder, ColumnElement[Any]]] = {
 
 
 @dataclass(frozen=True)
-class Window:
-    """The groups that are looked at. `edge` is the last of them; None where all there are were looked at."""
-
-    conditions: tuple[ColumnElement[bool], ...]
-    looked_at: int
-    edge: int | None
-
-
-@dataclass(frozen=True)
 class FoundRows:
     """As `FoundGroups`, with rows of the table."""
 
@@ -54,24 +51,84 @@ class FoundRows:
 
 def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
+    stretch = _open_filtered(connection, where)
     if not narrowings and where.order is None:
-        return _list_rows(connection, where)
-    window = _open_rare_label(connection, where) or _open_newest(connection, where)
-    wanted = select(groups.c.sequence).where(*window.conditions, *narrowings).order_by(*_order(where))
-    found = list(connection.execute(wanted).scalars())
-    shown = found[where.skip : where.skip + where.limit]
-    is_cut = where.order is None and len(found) > where.skip + where.limit
-    rows = _load_rows(connection, shown)
-    return FoundRows(rows, shown[-1] if is_cut else window.edge, window.looked_at, len(found))
+        return _list_rows(connection, where, stretch)
+    named = _name_rare_label(connection, where)
+    search = _Search(connection, where, narrowings)
+    if named is None:
+        search.look_along(stretch)
+    else:
+        search.look_at(named, stretch)
+    return search.build_page()
 
 
-def _list_rows(connection: Connection, where: GroupFilter) -> FoundRows:
+def _list_rows(connection: Connection, where: GroupFilter, stretch: Stretch) -> FoundRows:
     """Whatever an index finds is shown, so it looks no further than the page."""
-    wanted = select(groups).where(*build_conditions(where)).order_by(*_order(where))
+    wanted = select(groups).where(*stretch.match()).order_by(*stretch.order(rising=where.after is not None))
     found = connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
     shown = found[: where.limit]
     seen = where.skip + len(shown) if shown else 0
     return FoundRows(shown, shown[-1]["sequence"] if len(found) > where.limit else None, seen, seen)
+
+
+@dataclass
+class _Search:
+    connection: Connection
+    where: GroupFilter
+    narrowings: tuple[ColumnElement[bool], ...]
+    looked_at: int = 0
+    edge: int | None = None
+    """The last group that was looked at; None where all there are were."""
+    found: list[tuple[int, Any]] = field(default_factory=list)
+    """Sequences of what matches, with what they are sorted by."""
+
+    def look_along(self, stretch: Stretch) -> None:
+        """Piece by piece, for as long as a search may take."""
+        end = time.monotonic() + SECONDS
+        rising = self.where.after is not None
+        while True:
+            wanted = min(AT_ONCE, LOOKED_AT - self.looked_at)
+            seen = self._read(stretch.match(), stretch.order(rising=rising), wanted)
+            self.edge = seen[-1] if len(seen) == wanted else None
+            if self.edge is None or self.looked_at >= LOOKED_AT or time.monotonic() > end:
+                return
+            stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
+
+    def look_at(self, sequences: Sequence[int], stretch: Stretch) -> None:
+        if sequences:
+            conditions = (groups.c.sequence.in_(sequences), *stretch.match_each())
+            newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
+            self._read(conditions, [newest_first], None)
+
+    def _read(
+        self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None
+    ) -> list[int]:
+        matches = and_(literal_column("1") == literal_column("1"), *self.narrowings)
+        by = literal_column("1") if self.where.order is None else _SORTED_BY[self.where.order]
+        columns = (groups.c.sequence, case((matches, 1), else_=0).label("matches"), case((matches, by)).label("by"))
+        rows = self.connection.execute(select(*columns).where(*conditions).order_by(*order).limit(most)).all()
+        self.looked_at += len(rows)
+        self.found += [(row.sequence, row.by) for row in rows if row.matches]
+        return [row.sequence for row in rows]
+
+    def build_page(self) -> FoundRows:
+        where = self.where
+        ordered = [sequence for sequence, _ in self._sort()]
+        shown = ordered[where.skip : where.skip + where.limit]
+        is_cut = where.order is None and len(ordered) > where.skip + where.limit
+        rows = _load_rows(self.connection, shown)
+        return FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
+
+    def _sort(self) -> list[tuple[int, Any]]:
+        """What has no value comes last, whichever way the others are."""
+        if self.where.order is None:
+            return self.found
+        without = [one for one in self.found if one[1] is None]
+        valued = sorted(
+            (one for one in self.found if one[1] is not None), key=itemgetter(1), reverse=self.where.descending
+        )
+        return valued + without
 
 
 def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
@@ -82,29 +139,7 @@ def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapp
     return [found[sequence] for sequence in sequences if sequence in found]
 
 
-def _order(where: GroupFilter) -> Iterator[ColumnElement[Any]]:
-    newest_first = groups.c.sequence.asc() if where.after is not None else groups.c.sequence.desc()
-    if where.order is not None:
-        column = _SORTED_BY[where.order]
-        yield column.is_(None)
-        yield column.desc() if where.descending else column.asc()
-    yield newest_first
-
-
-def _open_newest(connection: Connection, where: GroupFilter) -> Window:
-    conditions = (*build_conditions(where), *_bound_times(connection, where))
-    rising = where.after is not None
-    order = groups.c.sequence.asc() if rising else groups.c.sequence.desc()
-    seen = connection.execute(select(groups.c.sequence).where(*conditions).order_by(order).limit(LOOKED_AT))
-    sequences = list(seen.scalars())
-    if len(sequences) < LOOKED_AT:
-        return Window(conditions, len(sequences), None)
-    edge = sequences[-1]
-    here = groups.c.sequence <= edge if rising else groups.c.sequence >= edge
-    return Window((*conditions, here), LOOKED_AT, edge)
-
-
-def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | None:
+def _name_rare_label(connection: Connection, where: GroupFilter) -> list[int] | None:
     """All groups of a label that has few; None for another."""
     if where.label is None or where.task_id is not None:
         return None
@@ -116,26 +151,38 @@ def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | Non
         return None
     of_them = select(groups.c.sequence).where(groups.c.task_id.in_(made)).limit(LOOKED_AT + 1)
     found = list(connection.execute(of_them).scalars()) if made else []
-    if len(found) > LOOKED_AT:
-        return None
-    conditions = (groups.c.sequence.in_(found), *build_conditions(where))
-    return Window(conditions, len(found), None)
+    return found if len(found) <= LOOKED_AT else None
 
 
-def _bound_times(connection: Connection, where: GroupFilter) -> Iterator[ColumnElement[bool]]:
+def _open_filtered(connection: Connection, where: GroupFilter) -> Stretch:
+    """What an index finds."""
+    outcome = "unscored" if where.reason is not None and where.outcome is None else where.outcome
+    stretch = open_stretch(
+        connection,
+        environment=where.environment,
+        run=where.run,
+        outcome=outcome if outcome in {"pending", "unscored"} else None,
+        purpose="eval" if where.purpose == "eval" else None,
+        task_id=where.task_id,
+    )
+    patterns = ((groups.c.environment, where.environments), (groups.c.run, where.runs))
+    within = tuple(match_names(column, names) for column, names in patterns if names)
+    stretch = replace(stretch, beside=(*stretch.beside, *within))
+    return _bound_times(connection, where, stretch.narrow(after=where.after, before=where.before))
+
+
+def _bound_times(connection: Connection, where: GroupFilter, stretch: Stretch) -> Stretch:
     """By the place of the times among the sequences, since the newest by sequence are wanted."""
     by_time = select(groups.c.sequence).limit(1)
     if where.since is not None:
         earlier = groups.c.created_at < to_micros(where.since) - _SKEW
         last = by_time.where(earlier).order_by(groups.c.created_at.desc(), groups.c.sequence.desc())
-        if (place := connection.execute(last).scalar()) is not None:
-            yield groups.c.sequence > place
+        stretch = stretch.narrow(after=connection.execute(last).scalar())
     if where.until is not None:
         later = groups.c.created_at > to_micros(where.until) + _SKEW
         first = by_time.where(later).order_by(groups.c.created_at, groups.c.sequence)
-        if (place := connection.execute(first).scalar()) is not None:
-            yield groups.c.sequence < place
-    yield from _match_times(where)
+        stretch = stretch.narrow(before=connection.execute(first).scalar())
+    return replace(stretch, beside=(*stretch.beside, *_match_times(where)))
 
 
 def _match_times(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
@@ -146,39 +193,6 @@ def _match_times(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield hidden < to_micros(where.until)
 
 
-def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    """What an index finds."""
-    outcome = "unscored" if where.reason is not None and where.outcome is None else where.outcome
-    if where.task_id is not None:
-        yield groups.c.task_id == where.task_id
-    are_few = outcome in {"pending", "unscored"} or where.purpose == "eval"
-    yield from match_place(where.environment, where.run, are_few=are_few)
-    # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
-    if outcome in {"pending", "unscored"}:
-        yield groups.c.outcome == outcome
-        yield groups.c.outcome != literal_column("'scored'")
-    if where.purpose == "eval":
-        yield groups.c.purpose == where.purpose
-        yield groups.c.purpose == literal_column("'eval'")
-    for column, patterns in ((groups.c.environment, where.environments), (groups.c.run, where.runs)):
-        if patterns:
-            yield match_names(column, patterns)
-    if where.before is not None:
-        yield groups.c.sequence < where.before
-    if where.after is not None:
-        yield groups.c.sequence > where.after
-
-
-def match_place(environment: str | None, run: str | None, *, are_few: bool) -> Iterator[ColumnElement[bool]]:
-    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, SQLite must
-    not prefer the one of all groups of both: it knows no figures of the store."""
-    if run is not None:
-        yield groups.c.run == run
-    if environment is not None:
-        hidden = func.coalesce(groups.c.environment, literal_column("''"))
-        yield (hidden if are_few and run is not None else groups.c.environment) == environment
-
-
 def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     """What is looked for group by group."""
     if where.outcome == "scored":
@@ -186,7 +200,6 @@ def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     if where.purpose == "train":
         yield groups.c.purpose == "train"
     yield from _match_ranges(where)
-    yield from _match_times(where)
     if where.label is not None:
         yield _is_any(tasks.c.task_id == groups.c.task_id, tasks.c.label == encode_json(where.label))
     if where.model is not None:

@@ -38,6 +38,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "of environment": {"ix_groups_environment", *LISTED},
     "of run, next page": {"ix_groups_run", *LISTED},
     "of run and environment": {"ix_groups_run_environment", *LISTED},
+    "of run and environment, none": {"ix_groups_run_environment"},
     "of task": {"ix_groups_task", *LISTED},
     "pending": {"ix_groups_open", *LISTED},
     "unscored": {"ix_groups_open", *LISTED},
@@ -187,6 +188,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "of environment": store.views.find_groups(GroupFilter(environment="e1")),
         "of run, next page": store.views.find_groups(GroupFilter(run="r1", before=GROUPS // 2)),
         "of run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1")),
+        "of run and environment, none": store.views.find_groups(GroupFilter(run="r1", environment="e2")),
         "of task": store.views.find_groups(GroupFilter(task_id="task_1")),
         "pending": store.views.find_groups(GroupFilter(outcome="pending")),
         "unscored": store.views.find_groups(GroupFilter(outcome="unscored")),
@@ -266,6 +268,9 @@ def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str
 
 
 def read_of_postgres(connection: Connection, statement: Statement) -> Iterator[str]:
+    if "set_config" in statement[0]:  # for what follows of the call
+        connection.exec_driver_sql(*statement)
+        return
     rows = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement[0]}", statement[1]).scalar_one()
     plans = [row["Plan"] for row in (json.loads(rows) if isinstance(rows, str) else rows)]
     while plans:
@@ -283,7 +288,11 @@ def indexes_of(url: str, made: Mapping[str, Sequence[Statement]]) -> dict[str, s
     with engine.connect() as connection:
         if is_postgres(engine):
             connection.execute(text("SET enable_seqscan = off"))  # most tables hold too few rows for an index to pay
-        found = {name: {one for each in all_ for one in read(connection, each)} for name, all_ in made.items()}
+            connection.commit()
+        found = {}
+        for name, all_ in made.items():
+            found[name] = {one for each in all_ for one in read(connection, each)}
+            connection.rollback()
     engine.dispose()
     return {name: indexes - READ_ALREADY for name, indexes in found.items()}
 

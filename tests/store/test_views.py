@@ -177,6 +177,26 @@ def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pyte
     assert using(store_url, scenario) == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
 
 
+def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_search, "AT_ONCE", 2)
+
+    async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
+        monkeypatch.setattr(group_search, "SECONDS", seconds)
+        found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
+        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
+
+    async def scenario(store: Store) -> object:
+        await fill_for_finding(store)
+        return await find(store, 0), await find(store, 9)
+
+    assert using(store_url, scenario) == (
+        (["judged"], 4, 2, 1),
+        (["flagged", "plain", "judged"], None, 5, 3),
+    )
+
+
 def test_a_plain_list_looks_no_further_than_its_page(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
         await fill_for_finding(store)
