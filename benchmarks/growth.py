@@ -1,8 +1,8 @@
 """What a gateway takes over a large store, over what it takes over a nearly empty one of the same shape.
 
-`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]`: the
-stores are made once, and kept in `.cache/growth`. Both are served, and asked in turns. Reads are those of the gateway of
-the large store: calls of the system, and bytes from the disk. With `--plans` the plans of what missed are printed.
+`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]`
+The stores are made once, and kept in `.cache/growth`. Both are served, and asked in turns. Reads are those of the
+gateway of the large store: calls of the system, and bytes from the disk. `--plans` prints the plans of what missed.
 """
 
 import argparse
