@@ -14,6 +14,7 @@ from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
+from app.domain.text_search import TextQuery
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 
 
@@ -212,6 +213,8 @@ class GroupFilter(Frozen):
     since: datetime | None = None
     until: datetime | None = None
     """Earlier than this."""
+    text: TextQuery | None = None
+    """Of its prompt, its completions or their rationales."""
     before: int | None = None
     after: int | None = None
     order: GroupOrder | None = None
@@ -231,6 +234,8 @@ class FoundGroups(Frozen):
     next_before: int | None
     looked_at: int
     matched: int
+    not_indexed: Annotated[int | None, Field(exclude_if=is_absent)] = None
+    """Where a text is asked for: about how many of the newest groups its index does not have yet."""
 
 
 class CriterionMean(Frozen):

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, func, literal_column, tuple_
 
 from app.store.tables import groups
 
-_LARGEST: Final = 2**63 - 1
+LARGEST: Final = 2**63 - 1
 _IN_ORDER: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
 # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
 _IS_OPEN: Final = groups.c.outcome != literal_column("'scored'")
@@ -34,7 +34,7 @@ class Stretch:
 
     def narrow(self, *, after: int | None = None, before: int | None = None) -> "Stretch":
         after = self.after if after is None else max(after, self.after or 0)
-        before = self.before if before is None else min(before, _LARGEST if self.before is None else self.before)
+        before = self.before if before is None else min(before, LARGEST if self.before is None else self.before)
         return replace(self, after=after, before=before)
 
     def match_each(self) -> Iterator[ColumnElement[bool]]:
@@ -48,7 +48,7 @@ class Stretch:
         if self.equal and self.postgres:
             columns, values = tuple_(*self._columns), [value for _, value in self.equal]
             yield columns > tuple_(*values, 0 if self.after is None else self.after)
-            yield columns < tuple_(*values, _LARGEST if self.before is None else self.before)
+            yield columns < tuple_(*values, LARGEST if self.before is None else self.before)
             return
         yield from (column == value for column, value in self.equal)
         yield from self._match_sequences()

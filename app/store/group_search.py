@@ -10,11 +10,14 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, 
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
-from app.store.group_places import Stretch, open_stretch
+from app.domain.text_search import TextQuery
+from app.store.group_places import LARGEST, Stretch, open_stretch
 from app.store.group_rows import GroupHead
 from app.store.judge_tables import judgements
 from app.store.rows import encode, encode_json, match_names, to_micros
 from app.store.tables import groups, rollouts, tasks
+from app.store.text_index_store import count_unindexed
+from app.store.text_search import TextSearch, find_texts
 
 LOOKED_AT: Final = 2_000
 """Groups that one search looks at."""
@@ -47,20 +50,30 @@ class FoundRows:
     next_before: int | None
     looked_at: int
     matched: int
+    not_indexed: int | None = None
 
 
 def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
     stretch = _open_filtered(connection, where)
+    search = _Search(connection, where, narrowings)
+    if where.text is not None:
+        candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
+        search.look_at(candidates.sequences, stretch, candidates.edge)
+        return replace(search.build_page(), not_indexed=count_unindexed(connection))
     if not narrowings and where.order is None:
         return _list_rows(connection, where, stretch)
     named = _name_rare_label(connection, where)
-    search = _Search(connection, where, narrowings)
     if named is None:
         search.look_along(stretch)
     else:
-        search.look_at(named, stretch)
+        search.look_at(sorted(named, reverse=where.after is None), stretch, None)
     return search.build_page()
+
+
+def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
+    before = LARGEST if stretch.before is None else stretch.before
+    return TextSearch(query, stretch.after or 0, before, rising=rising, most=LOOKED_AT, seconds=SECONDS)
 
 
 def _list_rows(connection: Connection, where: GroupFilter, stretch: Stretch) -> FoundRows:
@@ -95,11 +108,17 @@ class _Search:
                 return
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
 
-    def look_at(self, sequences: Sequence[int], stretch: Stretch) -> None:
-        if sequences:
-            conditions = (groups.c.sequence.in_(sequences), *stretch.match_each())
-            newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
-            self._read(conditions, [newest_first], None)
+    def look_at(self, sequences: Sequence[int], stretch: Stretch, edge: int | None) -> None:
+        """At these, in their order. `edge` is where the next search goes on after all of them."""
+        self.edge = edge
+        end = time.monotonic() + SECONDS
+        newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
+        for start in range(0, len(sequences), AT_ONCE):
+            piece = sequences[start : start + AT_ONCE]
+            self._read((groups.c.sequence.in_(piece), *stretch.match_each()), [newest_first], None)
+            if start + AT_ONCE < len(sequences) and time.monotonic() > end:
+                self.edge = piece[-1]
+                return
 
     def _read(
         self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None

@@ -71,6 +71,7 @@ def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
         next_before=found.next_before,
         looked_at=found.looked_at,
         matched=found.matched,
+        not_indexed=found.not_indexed,
     )
 
 

@@ -30,6 +30,7 @@ from app.ports.store import (
     SheetStore,
     TaskStore,
 )
+from app.ports.text_index import TextIndexStore
 from app.ports.trajectories import TrajectoryQueue
 from app.ports.views import ExportStore, GroupViews, StatisticsStore
 from app.store.api_keys import SqlApiKeyStore
@@ -57,6 +58,7 @@ from app.store.scoring_store import SqlScoringStore
 from app.store.sheet_store import SqlSheetStore
 from app.store.tables import runs
 from app.store.task_store import SqlTaskStore
+from app.store.text_index_store import SqlTextIndexStore
 from app.store.trajectory_store import SqlTrajectoryQueue
 
 HEALTH_SECONDS = 5.0
@@ -122,6 +124,7 @@ class Store:
         self.quotas: QuotaStore = SqlQuotaStore(database)
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
         self.retention: RetentionStore = SqlRetentionStore(database)
+        self.texts: TextIndexStore = SqlTextIndexStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod
