@@ -119,6 +119,8 @@ FILTERS: Final[dict[str, Path_]] = {
         *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "run=nobody", "label=nobody"),
         *(f"sort=-{order}" for order in get_args(GroupOrder)),
         f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2",
+        *("text=thaw", "text=the", 'text="when the bells are done"', "text=nowhere", "text=thaw+river+guild"),
+        *(f"run={LONG_RUN}&text=thaw", 'text="the the"', "text=thaw&sort=-std", "text=thaw&flag=nothing"),
     )
 }
 EXPORTS: Final[dict[str, Path_]] = {
