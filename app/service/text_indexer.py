@@ -17,6 +17,7 @@ PAUSES: Final = 2.0
 """A pause is so many times as long as the batch before it took."""
 LOOK_SECONDS: Final = 5.0
 """How often a replica looks whether there is something to take in."""
+FAILED_SECONDS: Final = 60.0
 SETTLED_SECONDS: Final = 10.0
 """Replicas may store a group before another that has a lower number: what is newer than this waits."""
 _INDEXING: Final = "index_texts"
@@ -35,12 +36,14 @@ class TextIndexer:
         """For ever. One that dies is followed by another."""
         holder = secrets.token_hex(8)
         while True:
+            wait = LOOK_SECONDS
             try:
                 if await self._texts.is_behind():
                     await work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
             except Exception:
                 log.exception("texts could not be indexed; this is tried again")
-            await asyncio.sleep(LOOK_SECONDS)
+                wait = FAILED_SECONDS
+            await asyncio.sleep(wait)
 
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, null, or_, select, true
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
@@ -97,15 +97,17 @@ class _Search:
     """Sequences of what matches, with what they are sorted by."""
 
     def look_along(self, stretch: Stretch) -> None:
-        """Piece by piece, for as long as a search may take."""
-        end = time.monotonic() + SECONDS
-        rising = self.where.after is not None
+        """Piece by piece, for as long as a search may take: each as large as there is time for at the pace so far."""
+        began = time.monotonic()
+        rising, wanted = self.where.after is not None, AT_ONCE
         while True:
-            wanted = min(AT_ONCE, LOOKED_AT - self.looked_at)
+            wanted = min(wanted, LOOKED_AT - self.looked_at)
             seen = self._read(stretch.match(), stretch.order(rising=rising), wanted)
             self.edge = seen[-1] if len(seen) == wanted else None
-            if self.edge is None or self.looked_at >= LOOKED_AT or time.monotonic() > end:
+            taken = time.monotonic() - began
+            if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS:
                 return
+            wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
 
     def look_at(self, sequences: Sequence[int], stretch: Stretch, edge: int | None) -> None:
@@ -123,9 +125,9 @@ class _Search:
     def _read(
         self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None
     ) -> list[int]:
-        matches = and_(literal_column("1") == literal_column("1"), *self.narrowings)
-        by = literal_column("1") if self.where.order is None else _SORTED_BY[self.where.order]
-        columns = (groups.c.sequence, case((matches, 1), else_=0).label("matches"), case((matches, by)).label("by"))
+        matches = and_(true(), *self.narrowings).label("matches")
+        by = null() if self.where.order is None else _SORTED_BY[self.where.order]
+        columns = (groups.c.sequence, matches, by.label("by"))
         rows = self.connection.execute(select(*columns).where(*conditions).order_by(*order).limit(most)).all()
         self.looked_at += len(rows)
         self.found += [(row.sequence, row.by) for row in rows if row.matches]

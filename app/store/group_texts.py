@@ -3,6 +3,7 @@ stored, so that the index can be told what to forget."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Final
 
 from pydantic import JsonValue
@@ -23,7 +24,7 @@ MOST_BYTES: Final = 400_000
 
 
 def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """A group that cannot be read has no words."""
+    """What cannot be read has no words."""
     texts: defaultdict[int, list[str]] = defaultdict(list)
     asked = (
         select(groups.c.sequence, prompts.c.body, prompts.c.packed)
@@ -31,16 +32,15 @@ def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, 
         .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
         .where(groups.c.sequence.in_(sequences))
     )
-    for sequence, body, packed in connection.execute(asked):
-        texts[sequence] += _read_prompt(decode_json(unpack_text(body, packed)))
+    for row in connection.execute(asked):
+        with suppress(ValueError):
+            texts[row.sequence] += _read_prompt(decode_json(unpack_text(row.body, row.packed)))
     read = (rollouts.c[name] for name in ("group_sequence", "completion", "packed", "score"))
     members = select(*read).where(rollouts.c.group_sequence.in_(sequences))
     for row in connection.execute(members.order_by(rollouts.c.group_sequence, rollouts.c.position)):
-        try:
+        with suppress(ValueError):
             texts[row.group_sequence] += _read_completion(unpack_completion(row.completion, row.packed))
             texts[row.group_sequence] += _read_rationale(row.score)
-        except ValueError:
-            continue
     return {sequence: _choose_words(texts[sequence]) for sequence in sequences}
 
 
