@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, litera
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
 from app.domain.text_search import TextQuery
+from app.store.bounded_runs import list_allowed_runs, list_newest
 from app.store.group_places import LARGEST, Stretch, open_stretch
 from app.store.group_rows import GroupHead
 from app.store.judge_tables import judgements
@@ -59,16 +60,35 @@ def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
     search = _Search(connection, where, narrowings)
     if where.text is not None:
         candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
-        search.look_at(candidates.sequences, stretch, candidates.edge)
+        search.look_at(candidates.sequences, [*stretch.match_each()], candidates.edge)
         return replace(search.build_page(), not_indexed=count_unindexed(connection))
-    if not narrowings and where.order is None:
+    is_plain = not narrowings and where.order is None
+    if where.runs and where.run is None and where.skip <= LOOKED_AT:
+        names = list_allowed_runs(connection, where.runs)
+        if names is not None:
+            return _find_in_runs(search, names, is_plain=is_plain)
+    if is_plain:
         return _list_rows(connection, where, stretch)
     named = _name_rare_label(connection, where)
     if named is None:
         search.look_along(stretch)
     else:
-        search.look_at(sorted(named, reverse=where.after is None), stretch, None)
+        search.look_at(sorted(named, reverse=where.after is None), [*stretch.match_each()], None)
     return search.build_page()
+
+
+def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) -> FoundRows:
+    where, connection = search.where, search.connection
+    of_each = [where.model_copy(update={"run": name, "runs": ()}) for name in names]
+    stretches = [_open_filtered(connection, one) for one in of_each]
+    most = where.skip + where.limit + 1 if is_plain else LOOKED_AT
+    newest = list_newest(connection, stretches, most, rising=where.after is not None)
+    if not is_plain:
+        search.look_at(newest, (), newest[-1] if len(newest) == most else None)
+        return search.build_page()
+    shown = newest[where.skip : where.skip + where.limit]
+    seen = where.skip + len(shown) if shown else 0
+    return FoundRows(_load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
 
 
 def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
@@ -110,14 +130,14 @@ class _Search:
             wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
 
-    def look_at(self, sequences: Sequence[int], stretch: Stretch, edge: int | None) -> None:
+    def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
         """At these, in their order. `edge` is where the next search goes on after all of them."""
         self.edge = edge
         end = time.monotonic() + SECONDS
         newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
         for start in range(0, len(sequences), AT_ONCE):
             piece = sequences[start : start + AT_ONCE]
-            self._read((groups.c.sequence.in_(piece), *stretch.match_each()), [newest_first], None)
+            self._read((groups.c.sequence.in_(piece), *conditions), [newest_first], None)
             if start + AT_ONCE < len(sequences) and time.monotonic() > end:
                 self.edge = piece[-1]
                 return

@@ -12,7 +12,7 @@ from app.domain.text_search import TextQuery
 from app.store.group_words import write_query
 from app.store.text_index_store import read_through
 
-SPAN: Final = 50_000
+SPAN: Final = 10_000
 """Sequences that are looked through at first; then twice as many, and so on."""
 AT_ONCE: Final = 2_000
 """Groups whose words PostgreSQL compares one by one where a word is frequent."""
