@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlalchemy import Connection, func, literal_column, select
 
-from app.domain.access import KeyBounds
 from app.store.group_places import Stretch
+from app.store.rows import match_names
 from app.store.tables import groups
 
 MOST_KNOWN: Final = 1_000
@@ -19,10 +19,9 @@ def list_allowed_runs(connection: Connection, patterns: Sequence[str]) -> list[s
     first = select(func.min(groups.c.run).label("name")).cte("names", recursive=True)
     following = select(func.min(groups.c.run)).where(groups.c.run > first.c.name).scalar_subquery()
     names = first.union_all(select(following).where(first.c.name.is_not(None)))
-    known = connection.execute(select(names.c.name).where(names.c.name.is_not(None)).limit(MOST_KNOWN + 1)).scalars()
-    found = list(known)
-    bounds = KeyBounds(runs=tuple(patterns))
-    allowed = [name for name in found if bounds.allows_run(name)]
+    told = select(names.c.name, match_names(names.c.name, patterns).label("allowed"))
+    found = connection.execute(told.where(names.c.name.is_not(None)).limit(MOST_KNOWN + 1)).all()
+    allowed = [name for name, is_allowed in found if is_allowed]
     return None if len(found) > MOST_KNOWN or len(allowed) > MOST_READ else allowed
 
 

@@ -39,7 +39,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "of run, next page": {"ix_groups_run", *LISTED},
     "of run and environment": {"ix_groups_run_environment", *LISTED},
     "of run and environment, none": {"ix_groups_run_environment"},
-    "of bounded runs": {"ix_groups_run", "SCAN ix_groups_run", "pk_groups", *LISTED},
+    "of bounded runs": {"ix_groups_run", "ix_groups_run_environment", "pk_groups", *LISTED},
     "of task": {"ix_groups_task", *LISTED},
     "pending": {"ix_groups_open", *LISTED},
     "unscored": {"ix_groups_open", *LISTED},
@@ -252,8 +252,8 @@ async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, l
     return made
 
 
-READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted"}
-"""Lists that came with the statement, and the few entries of an index that are counted."""
+READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted", "SCAN pk_names"}
+"""Lists that came with the statement, the few entries of an index that are counted, and names found one by one."""
 
 
 def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str]:
