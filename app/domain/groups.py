@@ -14,6 +14,7 @@ from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
+from app.domain.text_search import TextQuery
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 
 
@@ -221,6 +222,8 @@ class GroupFilter(Frozen):
     since: datetime | None = None
     until: datetime | None = None
     """Earlier than this."""
+    text: TextQuery | None = None
+    """Of its prompt, its completions or their rationales."""
     before: int | None = None
     after: int | None = None
     order: GroupOrder | None = None
@@ -233,12 +236,15 @@ class GroupFilter(Frozen):
 
 class FoundGroups(Frozen):
     """A page of what a filter finds among the newest groups of an index. `looked_at` of them were looked at, `matched`
-    of these match. `next_before` goes on from there; null where nothing older is left."""
+    of these match; both end with the page where all that the index finds match. `next_before` goes on from there; null
+    where nothing older is left."""
 
     groups: tuple[GroupSummary, ...]
     next_before: int | None
     looked_at: int
     matched: int
+    not_indexed: Annotated[int | None, Field(exclude_if=is_absent)] = None
+    """Where a text is asked for: about how many of the newest groups its index does not have yet."""
 
 
 class CriterionMean(Frozen):

@@ -23,6 +23,7 @@ from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
 from app.service.play.play_turns import PlayTurns
 from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
+from app.service.text_indexer import TextIndexer
 from app.settings import Settings
 from app.store.store import Store
 
@@ -115,8 +116,9 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            pruning = self._prune(), self._reduce(), self.turns.prune_for_ever()
-            await asyncio.gather(self._take_up(trying, configured), *lasting, *pruning, self._share_metrics())
+            behind = self._prune(), self._reduce(), self.turns.prune_for_ever()
+            indexing = TextIndexer(self.store.texts, self.store.retention).run()
+            await asyncio.gather(self._take_up(trying, configured), *lasting, *behind, indexing, self._share_metrics())
         finally:
             trying.cancel()
             configured.cancel()

@@ -9,7 +9,6 @@ from app.domain.groups import (
     GroupDetail,
     GroupFilter,
     GroupScores,
-    GroupSummary,
     StatisticsBreakdown,
     StatisticsRow,
 )
@@ -19,11 +18,9 @@ from app.domain.rollups import Rollup, RollupFilter
 class GroupViews(Protocol):
     """Read models for pages and dashboards."""
 
-    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
-        """Newest first. It looks at as many groups as it takes: `find_groups` is for filters without an index."""
-
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
-        """Looks at no more than a number of the newest groups, whatever is asked."""
+        """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
+        groups are looked at."""
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         """Gone when it was pruned."""

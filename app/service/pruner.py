@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from app.domain.keeping import KeepRule
 from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
@@ -15,6 +15,7 @@ from app.domain.runs import Purpose
 from app.domain.values import utc_now
 from app.ports.retention import RetentionStore
 from app.ports.runtime import Clock
+from app.service.job_turns import work_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +27,12 @@ LEAST_PAUSE_SECONDS: Final = 0.02
 
 LOOK_SECONDS: Final = 300.0
 """How often a replica asks whether it is its turn."""
-TURN_SECONDS: Final = 120.0
-"""The turn of a replica that has died is free after so long."""
 _PRUNING: Final = "prune"
 _REDUCING: Final = "reduce"
 
 Report = Callable[[Pruned], None]
 """Called with what each batch has removed."""
 ReduceReport = Callable[[Reduced], None]
-
-WorkT = TypeVar("WorkT")
 
 
 @dataclass(frozen=True)
@@ -103,32 +100,19 @@ class Pruner:
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
-        return await self._work_in_turn(_PRUNING, schedule.every_seconds, holder, lambda: self._prune_by_rule(schedule))
+        every = schedule.every_seconds
+        return await work_in_turn(
+            self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=every
+        )
 
     async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
         """None also where neither the schedule nor a run says that anything goes."""
         if not schedule.keep.reducible and not await self._store.has_keep_rules():
             return None
         every = schedule.every_seconds
-        return await self._work_in_turn(_REDUCING, every, holder, lambda: self._reduce_by_rule(schedule))
-
-    async def _work_in_turn(
-        self, job: str, every_seconds: float, holder: str, work: Callable[[], Awaitable[WorkT]]
-    ) -> WorkT | None:
-        async def take_turn() -> bool:
-            return await self._store.take_turn(job, holder, every_seconds=every_seconds, seconds=TURN_SECONDS)
-
-        if not await take_turn():
-            return None
-        working = asyncio.ensure_future(work())
-        try:
-            while not (await asyncio.wait({working}, timeout=TURN_SECONDS / 3))[0]:
-                await take_turn()
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-        await self._store.end_turn(job, holder)
-        return working.result()
+        return await work_in_turn(
+            self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=every
+        )
 
     async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:
         before = self._clock() - timedelta(seconds=schedule.older_than_seconds)

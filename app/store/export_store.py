@@ -1,7 +1,7 @@
 """Reads stored groups with their tasks, page by page."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
@@ -10,8 +10,9 @@ from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.domain.groups import GroupFilter
 from app.ports.views import ExportStore
 from app.store.database import Database
+from app.store.group_places import Stretch, open_stretch
 from app.store.group_rows import load_groups
-from app.store.group_search import build_narrowings, match_place
+from app.store.group_search import build_narrowings
 from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
@@ -54,26 +55,43 @@ class SequenceRange:
 
 
 def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
-    wanted = [*_build_conditions(where)]
-    if where.label is not None:
-        wanted += _match_label(connection, encode_json(where.label), span)
+    stretch = _open_stretch(connection, where, span)
     if where.since is None and where.until is None:
-        return _load_stored_groups(connection, where, [*wanted, *span.match(groups.c.sequence)], limit)
+        return _load_stored_groups(connection, where, stretch, span, limit)
     times = [*_match_times(where)]
+    stretch = replace(stretch, beside=(*stretch.beside, *times))
     near = SequenceRange(span.after, min(span.last, span.after + NEAR))
-    found = _load_stored_groups(connection, where, [*wanted, *times, *near.match(groups.c.sequence)], limit)
+    found = _load_stored_groups(connection, where, stretch, near, limit)
     if found or (far := _find_ends(connection, times, SequenceRange(near.last, span.last))) is None:
         return found
-    return _load_stored_groups(connection, where, [*wanted, *times, *far.match(groups.c.sequence)], limit)
+    return _load_stored_groups(connection, where, stretch, far, limit)
 
 
-def _build_conditions(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
-    yield groups.c.purpose == where.purpose
+def _open_stretch(connection: Connection, where: ExportFilter, span: SequenceRange) -> Stretch:
+    if where.label is None:
+        return _open_place(connection, where, where.env)
+    label = encode_json(where.label)
+    if (few := _name_few(connection, label, span)) is not None:
+        stretch = _open_place(connection, where, where.env)
+        return replace(stretch, equal=(), terms=(), beside=(groups.c.sequence.in_(few), *stretch.match_each()))
+    stretch = _open_place(connection, where, where.env or _find_only_environment(connection, label))
+    # Not as a join, which PostgreSQL may begin with the tasks.
+    own = select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery()
+    return replace(stretch, beside=(*stretch.beside, own == label))
+
+
+def _open_place(connection: Connection, where: ExportFilter, environment: str | None) -> Stretch:
     if where.purpose == "eval":
-        yield groups.c.purpose == literal_column("'eval'")
-    yield from match_place(where.env, where.run, are_few=where.purpose == "eval")
-    if where.task_id is not None:
-        yield groups.c.task_id == where.task_id
+        stretch = open_stretch(
+            connection, environment=environment, run=where.run, purpose="eval", task_id=where.task_id
+        )
+    else:
+        stretch = open_stretch(connection, environment=environment, run=where.run, task_id=where.task_id)
+    return replace(stretch, beside=(*stretch.beside, *_match_beside(where)))
+
+
+def _match_beside(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
+    yield groups.c.purpose == where.purpose
     if where.outcome is not None:
         yield groups.c.outcome == where.outcome
     yield from build_narrowings(GroupFilter(**{name: getattr(where, name) for name in _NARROWING}))
@@ -97,30 +115,29 @@ def _find_ends(
     return None if first is None else SequenceRange(first - 1, last)
 
 
-def _match_label(connection: Connection, label: str, span: SequenceRange) -> Iterator[ColumnElement[bool]]:
-    """Few groups are named. Where there are many, one soon comes to some, sooner among those of the label's only
-    environment."""
-    labelled = tasks.c.label == label
-    ids = connection.execute(select(tasks.c.task_id).where(labelled).limit(FEW_TASKS + 1)).scalars().all()
-    if len(ids) <= FEW_TASKS:
-        named = select(groups.c.sequence).where(groups.c.task_id.in_(ids), *span.match(groups.c.sequence))
-        sequences = connection.execute(named.limit(FEW_GROUPS + 1)).scalars().all()
-        if len(sequences) <= FEW_GROUPS:
-            yield groups.c.sequence.in_(sequences)
-            return
-    ends = select(func.min(tasks.c.environment), func.max(tasks.c.environment))
-    first, last = connection.execute(ends.where(labelled)).one()
-    if first == last:
-        yield groups.c.environment == first
-    # Not as a join, which PostgreSQL may begin with the tasks.
-    yield select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery() == label
+def _name_few(connection: Connection, label: str, span: SequenceRange) -> Sequence[int] | None:
+    """The groups of a label that has few. Where there are many, one soon comes to some."""
+    ids = connection.execute(select(tasks.c.task_id).where(tasks.c.label == label).limit(FEW_TASKS + 1)).scalars().all()
+    if len(ids) > FEW_TASKS:
+        return None
+    named = select(groups.c.sequence).where(groups.c.task_id.in_(ids), *span.match(groups.c.sequence))
+    sequences = connection.execute(named.limit(FEW_GROUPS + 1)).scalars().all()
+    return sequences if len(sequences) <= FEW_GROUPS else None
+
+
+def _find_only_environment(connection: Connection, label: str) -> str | None:
+    """Among whose groups one comes to those of the label sooner. None for a label of several."""
+    ends = select(func.min(tasks.c.environment), func.max(tasks.c.environment)).where(tasks.c.label == label)
+    first, last = connection.execute(ends).one()
+    return first if first == last else None
 
 
 def _load_stored_groups(
-    connection: Connection, where: ExportFilter, wanted: Sequence[ColumnElement[bool]], limit: int
+    connection: Connection, where: ExportFilter, stretch: Stretch, span: SequenceRange, limit: int
 ) -> list[StoredGroup]:
+    within = stretch.narrow(after=span.after, before=span.last + 1)
     with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
-    if not (found := load_groups(connection, and_(*wanted), limit)):
+    if not (found := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
         return []
     ids = [group.group_id for group in found]
     places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))

@@ -4,7 +4,7 @@ import math
 from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
@@ -255,9 +255,14 @@ def _build_judgement_row(
 _BESIDE: Final = tuple(rollouts.c[name] for name in CALIBRATED_FIELDS)
 
 
-def load_groups(connection: Connection, statement_filter: ColumnElement[bool], limit: int | None = None) -> list[Group]:
+def load_groups(
+    connection: Connection,
+    statement_filter: ColumnElement[bool],
+    limit: int | None = None,
+    order: Sequence[ColumnElement[Any]] = (groups.c.sequence,),
+) -> list[Group]:
     """Groups with their rollouts, oldest first."""
-    statement = select(groups).where(statement_filter).order_by(groups.c.sequence).limit(limit)
+    statement = select(groups).where(statement_filter).order_by(*order).limit(limit)
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:

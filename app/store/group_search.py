@@ -1,20 +1,30 @@
 """Finds groups by what has an index and by what has none: of the latter never more than the newest LOOKED_AT groups."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, null, or_, select, true
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
+from app.domain.text_search import TextQuery
+from app.store.bounded_runs import list_allowed_runs, list_newest
+from app.store.group_places import LARGEST, Stretch, open_stretch
 from app.store.group_rows import GroupHead
 from app.store.judge_tables import judgements
 from app.store.rows import encode, encode_json, match_names, to_micros
 from app.store.tables import groups, rollouts, tasks
+from app.store.text_index_store import count_unindexed
+from app.store.text_search import TextSearch, find_texts
 
 LOOKED_AT: Final = 2_000
-"""Groups that one search looks at. The flags of as many groups of sixteen are read in a few tenths of a second."""
+"""Groups that one search looks at."""
+AT_ONCE: Final = 250
+SECONDS: Final = 0.1
+"""A search that has taken longer looks at no more: groups on the disk take twenty times as long as those in memory."""
 FEW_TASKS: Final = 500
 """Of a label: so many tasks are asked for their groups, which finds a rare label among millions of groups."""
 _SKEW: Final = 3_600 * 10**6
@@ -34,49 +44,154 @@ _SORTED_BY: Final[Mapping[GroupOrder, ColumnElement[Any]]] = {
 
 
 @dataclass(frozen=True)
-class Window:
-    """The groups that are looked at. `edge` is the last of them; None where all there are were looked at."""
+class FoundRows:
+    """As `FoundGroups`, with rows of the table."""
 
-    conditions: tuple[ColumnElement[bool], ...]
+    rows: Sequence[RowMapping]
+    next_before: int | None
     looked_at: int
-    edge: int | None
-    sequences: tuple[int, ...] | None = None
-    """Of these groups, in order; None where they were not read."""
+    matched: int
+    not_indexed: int | None = None
 
 
-def find_sequences(connection: Connection, where: GroupFilter) -> tuple[Window, list[int]]:
-    """What is looked at, and the sequences of all that match, in order."""
-    window = _open_rare_label(connection, where) or _open_newest(connection, where)
+def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
-    if not narrowings and where.order is None and window.sequences is not None:
-        return window, list(window.sequences)
-    wanted = select(groups.c.sequence).where(*window.conditions, *narrowings).order_by(*_order(where))
-    return window, list(connection.execute(wanted).scalars())
+    stretch = _open_filtered(connection, where)
+    search = _Search(connection, where, narrowings)
+    if where.text is not None:
+        candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
+        search.look_at(candidates.sequences, [*stretch.match_each()], candidates.edge)
+        return replace(search.build_page(), not_indexed=count_unindexed(connection))
+    if where.task_ids:
+        named = _name_groups_of_tasks(connection, where, stretch)
+        search.look_at(named, (), named[-1] if len(named) == LOOKED_AT else None)
+        return search.build_page()
+    is_plain = not narrowings and where.order is None
+    if where.runs and where.run is None and where.skip <= LOOKED_AT:
+        names = list_allowed_runs(connection, where.runs)
+        if names is not None:
+            return _find_in_runs(search, names, is_plain=is_plain)
+    if is_plain:
+        return _list_rows(connection, where, stretch)
+    few = _name_rare_label(connection, where)
+    if few is None:
+        search.look_along(stretch)
+    else:
+        search.look_at(sorted(few, reverse=where.after is None), [*stretch.match_each()], None)
+    return search.build_page()
 
 
-def _order(where: GroupFilter) -> Iterator[ColumnElement[Any]]:
-    newest_first = groups.c.sequence.asc() if where.after is not None else groups.c.sequence.desc()
-    if where.order is not None:
-        column = _SORTED_BY[where.order]
-        yield column.is_(None)
-        yield column.desc() if where.descending else column.asc()
-    yield newest_first
+def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) -> FoundRows:
+    where, connection = search.where, search.connection
+    of_each = [where.model_copy(update={"run": name, "runs": ()}) for name in names]
+    stretches = [_open_filtered(connection, one) for one in of_each]
+    most = where.skip + where.limit + 1 if is_plain else LOOKED_AT
+    newest = list_newest(connection, stretches, most, rising=where.after is not None)
+    if not is_plain:
+        search.look_at(newest, (), newest[-1] if len(newest) == most else None)
+        return search.build_page()
+    shown = newest[where.skip : where.skip + where.limit]
+    seen = where.skip + len(shown) if shown else 0
+    return FoundRows(_load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
 
 
-def _open_newest(connection: Connection, where: GroupFilter) -> Window:
-    conditions = (*build_conditions(where), *_bound_times(connection, where))
-    rising = where.after is not None
-    order = groups.c.sequence.asc() if rising else groups.c.sequence.desc()
-    seen = connection.execute(select(groups.c.sequence).where(*conditions).order_by(order).limit(LOOKED_AT))
-    sequences = list(seen.scalars())
-    if len(sequences) < LOOKED_AT:
-        return Window(conditions, len(sequences), None, tuple(sequences))
-    edge = sequences[-1]
-    here = groups.c.sequence <= edge if rising else groups.c.sequence >= edge
-    return Window((*conditions, here), LOOKED_AT, edge, tuple(sequences))
+def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
+    before = LARGEST if stretch.before is None else stretch.before
+    return TextSearch(query, stretch.after or 0, before, rising=rising, most=LOOKED_AT, seconds=SECONDS)
 
 
-def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | None:
+def _list_rows(connection: Connection, where: GroupFilter, stretch: Stretch) -> FoundRows:
+    """Whatever an index finds is shown, so it looks no further than the page."""
+    wanted = select(groups).where(*stretch.match()).order_by(*stretch.order(rising=where.after is not None))
+    found = connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
+    shown = found[: where.limit]
+    seen = where.skip + len(shown) if shown else 0
+    return FoundRows(shown, shown[-1]["sequence"] if len(found) > where.limit else None, seen, seen)
+
+
+@dataclass
+class _Search:
+    connection: Connection
+    where: GroupFilter
+    narrowings: tuple[ColumnElement[bool], ...]
+    looked_at: int = 0
+    edge: int | None = None
+    """The last group that was looked at; None where all there are were."""
+    found: list[tuple[int, Any]] = field(default_factory=list)
+    """Sequences of what matches, with what they are sorted by."""
+
+    def look_along(self, stretch: Stretch) -> None:
+        """Piece by piece, for as long as a search may take: each as large as there is time for at the pace so far."""
+        began = time.monotonic()
+        rising, wanted = self.where.after is not None, AT_ONCE
+        while True:
+            wanted = min(wanted, LOOKED_AT - self.looked_at)
+            seen = self._read(stretch.match(), stretch.order(rising=rising), wanted)
+            self.edge = seen[-1] if len(seen) == wanted else None
+            taken = time.monotonic() - began
+            if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS:
+                return
+            wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
+            stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
+
+    def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
+        """At these, in their order. `edge` is where the next search goes on after all of them."""
+        self.edge = edge
+        end = time.monotonic() + SECONDS
+        newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
+        for start in range(0, len(sequences), AT_ONCE):
+            piece = sequences[start : start + AT_ONCE]
+            self._read((groups.c.sequence.in_(piece), *conditions), [newest_first], None)
+            if start + AT_ONCE < len(sequences) and time.monotonic() > end:
+                self.edge = piece[-1]
+                return
+
+    def _read(
+        self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None
+    ) -> list[int]:
+        matches = and_(true(), *self.narrowings).label("matches")
+        by = null() if self.where.order is None else _SORTED_BY[self.where.order]
+        columns = (groups.c.sequence, matches, by.label("by"))
+        rows = self.connection.execute(select(*columns).where(*conditions).order_by(*order).limit(most)).all()
+        self.looked_at += len(rows)
+        self.found += [(row.sequence, row.by) for row in rows if row.matches]
+        return [row.sequence for row in rows]
+
+    def build_page(self) -> FoundRows:
+        where = self.where
+        ordered = [sequence for sequence, _ in self._sort()]
+        shown = ordered[where.skip : where.skip + where.limit]
+        is_cut = where.order is None and len(ordered) > where.skip + where.limit
+        rows = _load_rows(self.connection, shown)
+        return FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
+
+    def _sort(self) -> list[tuple[int, Any]]:
+        """What has no value comes last, whichever way the others are."""
+        if self.where.order is None:
+            return self.found
+        without = [one for one in self.found if one[1] is None]
+        valued = sorted(
+            (one for one in self.found if one[1] is not None), key=itemgetter(1), reverse=self.where.descending
+        )
+        return valued + without
+
+
+def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
+    if not sequences:
+        return []
+    rows = connection.execute(select(groups).where(groups.c.sequence.in_(sequences))).mappings()
+    found = {row["sequence"]: row for row in rows}
+    return [found[sequence] for sequence in sequences if sequence in found]
+
+
+def _name_groups_of_tasks(connection: Connection, where: GroupFilter, stretch: Stretch) -> list[int]:
+    """The newest of these tasks, in the order of the search."""
+    of_them = select(groups.c.sequence).where(groups.c.task_id.in_(where.task_ids), *stretch.match_each())
+    order = groups.c.sequence.desc() if where.after is None else groups.c.sequence.asc()
+    return list(connection.execute(of_them.order_by(order).limit(LOOKED_AT)).scalars())
+
+
+def _name_rare_label(connection: Connection, where: GroupFilter) -> list[int] | None:
     """All groups of a label that has few; None for another."""
     if where.label is None or where.task_id is not None:
         return None
@@ -88,26 +203,38 @@ def _open_rare_label(connection: Connection, where: GroupFilter) -> Window | Non
         return None
     of_them = select(groups.c.sequence).where(groups.c.task_id.in_(made)).limit(LOOKED_AT + 1)
     found = list(connection.execute(of_them).scalars()) if made else []
-    if len(found) > LOOKED_AT:
-        return None
-    conditions = (groups.c.sequence.in_(found), *build_conditions(where))
-    return Window(conditions, len(found), None)
+    return found if len(found) <= LOOKED_AT else None
 
 
-def _bound_times(connection: Connection, where: GroupFilter) -> Iterator[ColumnElement[bool]]:
+def _open_filtered(connection: Connection, where: GroupFilter) -> Stretch:
+    """What an index finds."""
+    outcome = "unscored" if where.reason is not None and where.outcome is None else where.outcome
+    stretch = open_stretch(
+        connection,
+        environment=where.environment,
+        run=where.run,
+        outcome=outcome if outcome in {"pending", "unscored"} else None,
+        purpose="eval" if where.purpose == "eval" else None,
+        task_id=where.task_id,
+    )
+    patterns = ((groups.c.environment, where.environments), (groups.c.run, where.runs))
+    within = tuple(match_names(column, names) for column, names in patterns if names)
+    stretch = replace(stretch, beside=(*stretch.beside, *within))
+    return _bound_times(connection, where, stretch.narrow(after=where.after, before=where.before))
+
+
+def _bound_times(connection: Connection, where: GroupFilter, stretch: Stretch) -> Stretch:
     """By the place of the times among the sequences, since the newest by sequence are wanted."""
     by_time = select(groups.c.sequence).limit(1)
     if where.since is not None:
         earlier = groups.c.created_at < to_micros(where.since) - _SKEW
         last = by_time.where(earlier).order_by(groups.c.created_at.desc(), groups.c.sequence.desc())
-        if (place := connection.execute(last).scalar()) is not None:
-            yield groups.c.sequence > place
+        stretch = stretch.narrow(after=connection.execute(last).scalar())
     if where.until is not None:
         later = groups.c.created_at > to_micros(where.until) + _SKEW
         first = by_time.where(later).order_by(groups.c.created_at, groups.c.sequence)
-        if (place := connection.execute(first).scalar()) is not None:
-            yield groups.c.sequence < place
-    yield from _match_times(where)
+        stretch = stretch.narrow(before=connection.execute(first).scalar())
+    return replace(stretch, beside=(*stretch.beside, *_match_times(where)))
 
 
 def _match_times(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
@@ -118,51 +245,15 @@ def _match_times(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield hidden < to_micros(where.until)
 
 
-def build_conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    """What an index finds."""
-    outcome = "unscored" if where.reason is not None and where.outcome is None else where.outcome
-    if where.task_id is not None:
-        yield groups.c.task_id == where.task_id
-    if where.task_ids:
-        yield groups.c.task_id.in_(where.task_ids)
-    are_few = outcome in {"pending", "unscored"} or where.purpose == "eval"
-    yield from match_place(where.environment, where.run, are_few=are_few, by_task=bool(where.task_ids))
-    # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
-    if outcome in {"pending", "unscored"}:
-        yield groups.c.outcome == outcome
-        yield groups.c.outcome != literal_column("'scored'")
-    if where.purpose == "eval":
-        yield groups.c.purpose == where.purpose
-        yield groups.c.purpose == literal_column("'eval'")
-    for column, patterns in ((groups.c.environment, where.environments), (groups.c.run, where.runs)):
-        if patterns:
-            yield match_names(column, patterns)
-    if where.before is not None:
-        yield groups.c.sequence < where.before
-    if where.after is not None:
-        yield groups.c.sequence > where.after
-
-
-def match_place(
-    environment: str | None, run: str | None, *, are_few: bool, by_task: bool = False
-) -> Iterator[ColumnElement[bool]]:
-    """Groups of an environment and a run, if named. Where few are wanted, which have an index of their own, or those of
-    some tasks, SQLite must not prefer the one of all groups of both: it knows no figures of the store."""
-    if run is not None:
-        yield (func.coalesce(groups.c.run, literal_column("''")) if by_task else groups.c.run) == run
-    if environment is not None:
-        hidden = func.coalesce(groups.c.environment, literal_column("''"))
-        yield (hidden if by_task or (are_few and run is not None) else groups.c.environment) == environment
-
-
 def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     """What is looked for group by group."""
+    if where.task_ids:
+        yield groups.c.task_id.in_(where.task_ids)
     if where.outcome == "scored":
         yield groups.c.outcome == "scored"
     if where.purpose == "train":
         yield groups.c.purpose == "train"
     yield from _match_ranges(where)
-    yield from _match_times(where)
     if where.label is not None:
         yield _is_any(tasks.c.task_id == groups.c.task_id, tasks.c.label == encode_json(where.label))
     if where.model is not None:

@@ -25,7 +25,7 @@ from app.domain.scores import Score
 from app.ports.views import GroupViews
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
-from app.store.group_search import build_conditions, build_narrowings, find_sequences
+from app.store.group_search import find_rows
 from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
@@ -39,10 +39,6 @@ from app.store.task_store import load_tasks
 class SqlGroupViews(GroupViews):
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
-        """Group summaries, newest first."""
-        return await self._database.read(lambda connection: _list_groups(connection, where))
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
         return await self._database.read(lambda connection: _find_groups(connection, where))
@@ -74,22 +70,14 @@ class SqlGroupViews(GroupViews):
         return await self._database.read(count_uncounted)
 
 
-def _list_groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
-    wanted = (*build_conditions(where), *build_narrowings(where))
-    newest = select(groups).where(*wanted).order_by(groups.c.sequence.desc()).limit(where.limit)
-    return _summarise(connection, connection.execute(newest).mappings().all())
-
-
 def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
-    window, found = find_sequences(connection, where)
-    shown = found[where.skip : where.skip + where.limit]
-    rows = connection.execute(select(groups).where(groups.c.sequence.in_(shown))).mappings().all() if shown else []
-    is_cut = where.order is None and len(found) > where.skip + where.limit
+    found = find_rows(connection, where)
     return FoundGroups(
-        groups=tuple(_summarise(connection, sorted(rows, key=lambda row: shown.index(row["sequence"])))),
-        next_before=shown[-1] if is_cut else window.edge,
-        looked_at=window.looked_at,
-        matched=len(found),
+        groups=tuple(_summarise(connection, found.rows)),
+        next_before=found.next_before,
+        looked_at=found.looked_at,
+        matched=found.matched,
+        not_indexed=found.not_indexed,
     )
 
 

@@ -28,6 +28,7 @@ from app.store.group_rows import (
     load_groups,
     summarise_scores,
 )
+from app.store.group_texts import forget_words, load_indexed_words
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
 from app.store.prepared_statements import PreparedStatement, is_among
@@ -200,6 +201,8 @@ def finish_groups(
         raise NotFound(f"there is no group {min(unknown)}")
     stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
     finished = {group_id: _merge_scores(stored[group_id], given[group_id].group) for group_id in sequences}
+    had_scores = [sequences[group_id] for group_id, group in stored.items() if group.outcome != "pending"]
+    forget_words(connection, load_indexed_words(connection, had_scores))
     _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
     readings = load_readings(connection, sequences.values())

@@ -11,6 +11,8 @@ from app.domain.rollups import CountedGroup
 from app.domain.runs import Purpose
 from app.store.database import Database
 from app.store.group_sizes import GroupKind, estimate_group_bytes, measure_groups
+from app.store.group_texts import find_indexed, load_indexed_words
+from app.store.group_words import Words, remove_words
 from app.store.health_tables import run_anchors
 from app.store.judge_tables import judgements
 from app.store.label_tables import label_leases, labels
@@ -21,6 +23,7 @@ from app.store.rollups import load_readable_groups, load_readings
 from app.store.rows import insert_rows, match_names, to_micros
 from app.store.sealed_rollups import lock_sealed, seal
 from app.store.tables import groups, prompts, rescores, rollouts, scores, scorings, tasks
+from app.store.text_tables import group_texts
 
 GROUP_KIND: Final = (groups.c.run, groups.c.environment, groups.c.purpose, groups.c.reduced)
 
@@ -34,6 +37,8 @@ class PreparedBatch:
     addends: dict[int, Addend]
     states: dict[int, tuple[Any, ...]]
     bytes: dict[int, int]
+    words: Words
+    """That the index of texts has of them."""
 
 
 def choose_groups(rule: PruneRule | ReduceRule) -> list[ColumnElement[bool]]:
@@ -150,6 +155,7 @@ def prepare_batch(connection: Connection, plan: PrunePlan, after: int, limit: in
         addends=addends,
         states=load_states(connection, list(addends)),
         bytes=measure_groups(connection, list(addends)),
+        words=load_indexed_words(connection, list(addends)),
     )
 
 
@@ -185,10 +191,16 @@ def remove_batch(connection: Connection, database: Database, batch: PreparedBatc
     )
     free = set(connection.execute(may_go).scalars())
     states = load_states(connection, free)
-    going = [sequence for sequence in sorted(free) if states[sequence] == batch.states[sequence]]
+    indexed = find_indexed(connection, free)
+    going = [
+        sequence
+        for sequence in sorted(free)
+        if states[sequence] == batch.states[sequence] and (sequence in indexed) == (sequence in batch.words)
+    ]
     if not going:
         return Pruned()
     seal(connection, [batch.addends[sequence] for sequence in going])
+    remove_words(connection, {sequence: batch.words[sequence] for sequence in going if sequence in indexed})
     stamp = database.read_clock()
     gone = [{"group_id": rows[sequence][0], "pruned_at": stamp} for sequence in going]
     insert_rows(connection, pruned_groups, gone)
@@ -208,6 +220,7 @@ def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
     rescored = select(scorings.c.sequence).where(scorings.c.group_sequence.in_(sequences))
     connection.execute(delete(rescores).where(rescores.c.scoring_sequence.in_(rescored)))
     connection.execute(delete(judgements).where(of_groups))
+    connection.execute(delete(group_texts).where(group_texts.c.sequence.in_(sequences)))
     for table in (scorings, scores, rollouts):
         connection.execute(delete(table).where(table.c.group_sequence.in_(sequences)))
     connection.execute(delete(groups).where(groups.c.sequence.in_(sequences)))

@@ -11,6 +11,8 @@ from sqlalchemy import Connection, bindparam, func, select, update
 from app.domain.judging import Judgement
 from app.domain.keeping import KeptPart, ReducedBy, ReducedCompletion, ReducedReading, digest_text, reduce_completion
 from app.domain.retention import Reduced, ReducePlan
+from app.store.group_texts import find_indexed, forget_words, load_indexed_words
+from app.store.group_words import Words
 from app.store.judge_tables import judgements
 from app.store.packing import StoredText, measure_stored, pack_completion, pack_text, unpack_completion, unpack_text
 from app.store.pruning import delete_unused_prompts, load_states
@@ -53,6 +55,8 @@ class PreparedReduction:
     after: int | None
     seen: int
     groups: tuple[_PreparedGroup, ...]
+    words: Words
+    """That the index of texts has of them."""
 
 
 def prepare_reduction(
@@ -82,7 +86,9 @@ def prepare_reduction(
             found.append(_prepare_group(connection, sequence, parts, states[sequence], by, at))
         except ValueError:
             continue
-    return PreparedReduction(plan, rows[-1].sequence if len(rows) == limit else None, len(rows), tuple(found))
+    words = load_indexed_words(connection, [one.sequence for one in found])
+    after_this = rows[-1].sequence if len(rows) == limit else None
+    return PreparedReduction(plan, after_this, len(rows), tuple(found), words)
 
 
 def _prepare_group(
@@ -158,7 +164,13 @@ def reduce_batch(connection: Connection, batch: PreparedReduction) -> Reduced:
     may_be = choose_reducible(batch.plan.rule, batch.plan.of_runs)
     free = select(groups.c.sequence).where(groups.c.sequence.in_(locked), *may_be, build_reduction_reason().is_(None))
     states = load_states(connection, connection.execute(free).scalars().all())
-    going = [prepared[sequence] for sequence in sorted(states) if states[sequence] == prepared[sequence].state]
+    indexed = find_indexed(connection, states)
+    going = [
+        prepared[sequence]
+        for sequence in sorted(states)
+        if states[sequence] == prepared[sequence].state and (sequence in indexed) == (sequence in batch.words)
+    ]
+    forget_words(connection, {one.sequence: batch.words[one.sequence] for one in going if one.sequence in indexed})
     _write_rollouts(connection, going)
     _write_readings(connection, going)
     by_mask: defaultdict[int, list[int]] = defaultdict(list)

@@ -31,6 +31,7 @@ from app.ports.store import (
     SheetStore,
     TaskStore,
 )
+from app.ports.text_index import TextIndexStore
 from app.ports.trajectories import TrajectoryQueue
 from app.ports.views import ExportStore, GroupViews, StatisticsStore
 from app.store.api_keys import SqlApiKeyStore
@@ -59,6 +60,7 @@ from app.store.scoring_store import SqlScoringStore
 from app.store.sheet_store import SqlSheetStore
 from app.store.tables import runs
 from app.store.task_store import SqlTaskStore
+from app.store.text_index_store import SqlTextIndexStore
 from app.store.trajectory_store import SqlTrajectoryQueue
 
 HEALTH_SECONDS = 5.0
@@ -125,6 +127,7 @@ class Store:
         self.run_health: RunHealthStore = SqlRunHealthStore(database)
         self.play: PlayStore = SqlPlayStore(database)
         self.retention: RetentionStore = SqlRetentionStore(database)
+        self.texts: TextIndexStore = SqlTextIndexStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod

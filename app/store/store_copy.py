@@ -19,8 +19,8 @@ from app.store.tables import metadata
 
 _ROWS_AT_ONCE: Final = 200
 _KEPT_BY_MIGRATIONS: Final = {"schema_support"}
-_EVENT_INDEX: Final = {"event_postings", "event_segments", "event_segment_pages"}
-"""Each database has its own. It is written anew from the events."""
+_INDEXES: Final = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
+"""Each database has its own. They are written anew, that of events with the copy, that of texts by the service."""
 
 Progress = Callable[[str, int], None]
 """Called with a table's name and how many more of its rows were copied or compared."""
@@ -112,7 +112,7 @@ class _Source:
 
 def _list_tables() -> list[Table]:
     """Those that are referred to come first."""
-    return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS | _EVENT_INDEX]
+    return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS | _INDEXES]
 
 
 def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[str, int]:

@@ -18,6 +18,7 @@ import app.store.play_tables
 import app.store.retention_tables
 import app.store.rollup_tables
 import app.store.sheet_tables
+import app.store.text_tables
 import app.store.trajectory_tables  # noqa: F401
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 from app.store.table_records import metadata as metadata

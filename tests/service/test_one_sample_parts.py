@@ -82,7 +82,7 @@ class Trainer:
 
     async def groups(self) -> list[tuple[tuple[float | None, ...], tuple[str, ...]]]:
         """Rewards and flags, newest first."""
-        return [(one.rewards, one.flags) for one in await self.gateway.views.list_groups(GroupFilter())]
+        return [(one.rewards, one.flags) for one in (await self.gateway.views.find_groups(GroupFilter())).groups]
 
 
 Play = Callable[[Trainer], Awaitable[None]]

@@ -8,6 +8,7 @@ from app.domain.access import KeyBounds, KeyOptions, SignIn
 from app.domain.errors import Conflict
 from app.domain.groups import GroupFilter
 from app.service.key_admin import KeyAdmin
+from app.store import bounded_runs
 from app.store.store import Store
 from tests.support.store_cases import group, record, using
 
@@ -57,6 +58,32 @@ def test_a_listing_is_within_the_names(store_url: str, patterns: tuple[str, ...]
         names = ("ada-1", "ada-2", "ada_3", "Ada-1", "bob", None)
         await store.groups.add([group(f"group-{place}", run=run) for place, run in enumerate(names)])
         where = GroupFilter(runs=patterns)
-        return sorted(group.run for group in await store.views.list_groups(where) if group.run is not None)
+        return sorted(group.run for group in (await store.views.find_groups(where)).groups if group.run is not None)
 
     assert using(store_url, act) == found
+
+
+@pytest.mark.parametrize("most_read", [32, 1])
+def test_a_listing_within_names_has_pages(store_url: str, monkeypatch: pytest.MonkeyPatch, most_read: int) -> None:
+    """Whether runs are few, and each is read, or many."""
+    monkeypatch.setattr(bounded_runs, "MOST_READ", most_read)
+    within = GroupFilter(runs=("a*", "c"), limit=2)
+    narrowed = {"environments": ("gsm8k",), "min_mean": 0.5, "limit": 9}
+
+    async def act(store: Store) -> list[tuple[list[str], int | None]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(f"{run}{n}", run=run) for n in range(2) for run in ("a1", "a2", "b", "c")])
+        pages = []
+        for changed in ({}, {"before": 6}, {"skip": 4}, {"after": 4}, narrowed, {"order": "run", "skip": 1}):
+            found = await store.views.find_groups(within.model_copy(update=changed))
+            pages.append(([one.group_id for one in found.groups], found.next_before))
+        return pages
+
+    assert using(store_url, act) == [
+        (["c1", "a21"], 6),
+        (["a11", "c0"], 4),
+        (["a20", "a10"], None),
+        (["a11", "a21"], 6),
+        (["c1", "a21", "a11", "c0", "a20", "a10"], None),
+        (["a10", "a21"], None),
+    ]

@@ -38,6 +38,8 @@ EXPECTED: Mapping[str, set[str]] = {
     "of environment": {"ix_groups_environment", *LISTED},
     "of run, next page": {"ix_groups_run", *LISTED},
     "of run and environment": {"ix_groups_run_environment", *LISTED},
+    "of run and environment, none": {"ix_groups_run_environment"},
+    "of bounded runs": {"ix_groups_run", "ix_groups_run_environment", "pk_groups", *LISTED},
     "of task": {"ix_groups_task", *LISTED},
     "pending": {"ix_groups_open", *LISTED},
     "unscored": {"ix_groups_open", *LISTED},
@@ -183,23 +185,25 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     of_run = stream("r1").model_copy(update={"environment": "e1"})
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     calls: dict[str, Awaitable[object]] = {
-        "newest": store.views.list_groups(GroupFilter()),
-        "of environment": store.views.list_groups(GroupFilter(environment="e1")),
-        "of run, next page": store.views.list_groups(GroupFilter(run="r1", before=GROUPS // 2)),
-        "of run and environment": store.views.list_groups(GroupFilter(run="r1", environment="e1")),
-        "of task": store.views.list_groups(GroupFilter(task_id="task_1")),
-        "pending": store.views.list_groups(GroupFilter(outcome="pending")),
-        "unscored": store.views.list_groups(GroupFilter(outcome="unscored")),
-        "unscored of run": store.views.list_groups(GroupFilter(outcome="unscored", run="r2")),
-        "unscored of run and environment": store.views.list_groups(
+        "newest": store.views.find_groups(GroupFilter()),
+        "of environment": store.views.find_groups(GroupFilter(environment="e1")),
+        "of run, next page": store.views.find_groups(GroupFilter(run="r1", before=GROUPS // 2)),
+        "of run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1")),
+        "of run and environment, none": store.views.find_groups(GroupFilter(run="r1", environment="e2")),
+        "of bounded runs": store.views.find_groups(GroupFilter(runs=("r7*", "r1"))),
+        "of task": store.views.find_groups(GroupFilter(task_id="task_1")),
+        "pending": store.views.find_groups(GroupFilter(outcome="pending")),
+        "unscored": store.views.find_groups(GroupFilter(outcome="unscored")),
+        "unscored of run": store.views.find_groups(GroupFilter(outcome="unscored", run="r2")),
+        "unscored of run and environment": store.views.find_groups(
             GroupFilter(outcome="unscored", run="r2", environment="e2")
         ),
-        "unscored of environment": store.views.list_groups(GroupFilter(outcome="unscored", environment="e2")),
-        "evaluations": store.views.list_groups(GroupFilter(purpose="eval")),
-        "evaluations of run and environment": store.views.list_groups(
+        "unscored of environment": store.views.find_groups(GroupFilter(outcome="unscored", environment="e2")),
+        "evaluations": store.views.find_groups(GroupFilter(purpose="eval")),
+        "evaluations of run and environment": store.views.find_groups(
             GroupFilter(purpose="eval", run="r0", environment="e0")
         ),
-        "evaluations of environment": store.views.list_groups(GroupFilter(purpose="eval", environment="e0")),
+        "evaluations of environment": store.views.find_groups(GroupFilter(purpose="eval", environment="e0")),
         "found in run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1", order="std")),
         "found of a rare label": store.views.find_groups(GroupFilter(label="rare")),
         "found late": store.views.find_groups(GroupFilter(since=LATE + timedelta(minutes=30))),
@@ -248,8 +252,8 @@ async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, l
     return made
 
 
-READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted"}
-"""Lists that came with the statement, and the few entries of an index that are counted."""
+READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted", "SCAN pk_names"}
+"""Lists that came with the statement, the few entries of an index that are counted, and names found one by one."""
 
 
 def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str]:
@@ -266,6 +270,9 @@ def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str
 
 
 def read_of_postgres(connection: Connection, statement: Statement) -> Iterator[str]:
+    if "set_config" in statement[0]:  # for what follows of the call
+        connection.exec_driver_sql(*statement)
+        return
     rows = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement[0]}", statement[1]).scalar_one()
     plans = [row["Plan"] for row in (json.loads(rows) if isinstance(rows, str) else rows)]
     while plans:
@@ -283,7 +290,11 @@ def indexes_of(url: str, made: Mapping[str, Sequence[Statement]]) -> dict[str, s
     with engine.connect() as connection:
         if is_postgres(engine):
             connection.execute(text("SET enable_seqscan = off"))  # most tables hold too few rows for an index to pay
-        found = {name: {one for each in all_ for one in read(connection, each)} for name, all_ in made.items()}
+            connection.commit()
+        found = {}
+        for name, all_ in made.items():
+            found[name] = {one for each in all_ for one in read(connection, each)}
+            connection.rollback()
     engine.dispose()
     return {name: indexes - READ_ALREADY for name, indexes in found.items()}
 

@@ -15,7 +15,7 @@ EXPECTED: Mapping[str, set[str]] = {
         *("pk_rollouts", "pk_scores", "pk_tasks", "pk_prompts", "pk_rescores", "ix_scorings_group_sequence"),
         *("ix_judgements_group_sequence", "ix_judgements_prompt", "ix_tasks_prompt", "ix_judgements_scoring"),
         *("SCAN pk_run_anchors", "SCAN pk_anon_1"),  # a few for each run, and what was read of these groups
-        *("pk_sealed_rollups", "pk_sealed_task_rollups"),
+        *("pk_sealed_rollups", "pk_sealed_task_rollups", "pk_group_texts"),
     },
     "sweep": {"pk_leases", "pk_pruned_groups"},
     "recall": {"uq_groups_group_id", "pk_rollouts", "pk_pruned_groups"},

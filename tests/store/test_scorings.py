@@ -114,7 +114,7 @@ def test_scorings_stand_oldest_first_each_with_its_own_judgements(store_url: str
 def test_listings_statistics_and_groups_do_not_see_scorings(store_url: str) -> None:
     async def looked(store: Store) -> object:
         return (
-            await store.views.list_groups(GroupFilter()),
+            (await store.views.find_groups(GroupFilter())).groups,
             await store.views.get_statistics(None, None),
             await store.groups.find(["group", "other"]),
             await store.groups.list_unfinished(9),

@@ -16,7 +16,7 @@ UNSCORED = Score.unscored("judge_failed")
 
 
 async def ids(store: Store, where: GroupFilter) -> list[str]:
-    return [one.group_id for one in await store.views.list_groups(where)]
+    return [one.group_id for one in (await store.views.find_groups(where)).groups]
 
 
 def judged(reward: float, gate: float | None, absolute: float | None, **criteria: float | None) -> Score:
@@ -32,12 +32,12 @@ def test_a_listing_says_what_a_group_is(store_url: str) -> None:
         flags=("low_signal",),
     )
 
-    async def scenario(store: Store) -> list[GroupSummary]:
+    async def scenario(store: Store) -> tuple[GroupSummary, ...]:
         await store.tasks.put([record(0, "  Who \x00 are\nyou? " + "x" * 200)])
         await store.groups.add([item])
-        return await store.views.list_groups(GroupFilter())
+        return (await store.views.find_groups(GroupFilter())).groups
 
-    assert using(store_url, scenario) == [
+    assert using(store_url, scenario) == (
         GroupSummary(
             sequence=1,
             group_id="group",
@@ -54,8 +54,8 @@ def test_a_listing_says_what_a_group_is(store_url: str) -> None:
             rewards=(1.0, None, 0.0),
             title=("Who \x00 are you? " + "x" * 200)[:119] + "…",
             created_at=START,
-        )
-    ]
+        ),
+    )
 
 
 def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:
@@ -64,7 +64,7 @@ def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:
         for number in range(5):
             await store.groups.add([group(f"g{number}")])
         pages, before = list[list[str]](), None
-        while len(pages) < 5 and (page := await store.views.list_groups(GroupFilter(limit=2, before=before))):
+        while len(pages) < 5 and (page := (await store.views.find_groups(GroupFilter(limit=2, before=before))).groups):
             pages.append([one.group_id for one in page])
             before = page[-1].sequence
         return pages
@@ -177,6 +177,41 @@ def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pyte
     assert using(store_url, scenario) == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
 
 
+def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_search, "AT_ONCE", 2)
+
+    async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
+        monkeypatch.setattr(group_search, "SECONDS", seconds)
+        found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
+        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
+
+    async def scenario(store: Store) -> object:
+        await fill_for_finding(store)
+        return await find(store, 0), await find(store, 9)
+
+    assert using(store_url, scenario) == (
+        (["judged"], 4, 2, 1),
+        (["flagged", "plain", "judged"], None, 5, 3),
+    )
+
+
+def test_a_plain_list_looks_no_further_than_its_page(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
+        await fill_for_finding(store)
+        found = [await store.views.find_groups(GroupFilter(run="run", skip=skip, limit=2)) for skip in (0, 2, 4)]
+        return [
+            ([one.group_id for one in page.groups], page.next_before, page.looked_at, page.matched) for page in found
+        ]
+
+    assert using(store_url, scenario) == [
+        (["judged", "failed"], 3, 2, 2),
+        (["flagged", "plain"], None, 4, 4),
+        ([], None, 0, 0),
+    ]
+
+
 def test_there_is_no_detail_of_what_does_not_exist(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         return (
@@ -285,7 +320,7 @@ def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
         await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
         await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
         row = (await store.views.get_statistics(None, None))[0]
-        summary = (await store.views.list_groups(GroupFilter()))[0]
+        summary = ((await store.views.find_groups(GroupFilter())).groups)[0]
         return row.scored, row.pending, row.mean_reward, row.mean_absolute, row.criteria, summary.mean, summary.rewards
 
     voice = (CriterionMean(name="voice", mean=0.75, count=2),)

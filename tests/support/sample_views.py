@@ -345,8 +345,8 @@ class MemoryViews:
         self._details = {detail.group.group_id: detail for detail in details}
         self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
 
-    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
-        found = [
+    def _list_groups(self, where: GroupFilter) -> list[GroupSummary]:
+        return [
             summary
             for summary in reversed(self._summaries)
             if where.environment in (None, summary.environment)
@@ -354,10 +354,9 @@ class MemoryViews:
             and where.outcome in (None, summary.outcome)
             and (where.before is None or summary.sequence < where.before)
         ]
-        return found[: where.limit]
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
-        everything = await self.list_groups(where.model_copy(update={"limit": 10**6}))
+        everything = self._list_groups(where)
         newer = [one for one in reversed(everything) if one.sequence > (where.after or 0)]
         found = everything if where.after is None else newer
         rest = found[where.limit - 1].sequence if len(found) > where.limit else None

@@ -15,7 +15,7 @@ from app.domain.programs import Isolation, Protection
 from app.domain.rubrics import RubricLabel
 from app.domain.runs import Readings, Run
 from app.domain.tasks import Message, Passage, ToolSpec
-from app.domain.values import Frozen, Split, Unit
+from app.domain.values import Frozen, Split, Unit, is_absent
 from app.service.group_scoring import build_reply
 from app.service.request_models import GroupReply
 
@@ -153,6 +153,8 @@ class GroupPage(Frozen):
     """How many groups of an index were looked at for this page."""
     matched: int = 0
     """How many of these match. What `sort` sorts, and `skip` goes through."""
+    not_indexed: Annotated[int | None, Field(exclude_if=is_absent)] = None
+    """With `text`: about how many of the newest groups are not searched yet."""
 
 
 class GroupReplies(Frozen):

@@ -69,7 +69,11 @@ def create_records_router(gateway: Gateway) -> APIRouter:
             return await _collect_groups(gateway, id, wait, bounds)
         found = await gateway.views.find_groups(wanted.build_filter(bounds))
         return GroupPage(
-            groups=found.groups, next_before=found.next_before, looked_at=found.looked_at, matched=found.matched
+            groups=found.groups,
+            next_before=found.next_before,
+            looked_at=found.looked_at,
+            matched=found.matched,
+            not_indexed=found.not_indexed,
         )
 
     @router.get(

@@ -35,7 +35,7 @@ _COLUMNS: Final = (
     ("Rewards", "size", ""),
     ("Outcome", "outcome", ""),
 )
-_USUAL: Final = frozenset(("environment", "run", "outcome", "label", "sort"))
+_USUAL: Final = frozenset(("environment", "run", "outcome", "label", "text", "sort"))
 """What needs no unfolding."""
 
 

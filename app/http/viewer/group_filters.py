@@ -12,6 +12,7 @@ from app.domain.access import KeyBounds
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
+from app.domain.text_search import parse_text_query
 
 PAGE_SIZE: Final = 50
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
@@ -32,6 +33,7 @@ class FilterWords:
     run: Word = ""
     outcome: Word = ""
     label: Word = ""
+    text: Annotated[str, Query(max_length=200)] = ""
     model: Annotated[str, Query(max_length=200)] = ""
     judge: Word = ""
     flag: Word = ""
@@ -71,6 +73,7 @@ def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip
         reason=_find_known(REASONS, words.reason),
         task_id=_clean_word(words.task_id),
         label=_clean_word(words.label),
+        text=parse_text_query(words.text),
         model=_clean_word(words.model),
         judge=_clean_word(words.judge),
         flag=_clean_word(words.flag),

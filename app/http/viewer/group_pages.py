@@ -196,6 +196,8 @@ async def _find_neighbours(
 ) -> tuple[GroupSummary | None, GroupSummary | None]:
     """The groups right after and right before sequence `at` in the same listing, newest first."""
     near = where.model_copy(update={"order": None, "limit": 1})
-    newer = await views.find_groups(near.model_copy(update={"after": at}))
-    older = await views.find_groups(near.model_copy(update={"before": at}))
+    newer, older = await asyncio.gather(
+        views.find_groups(near.model_copy(update={"after": at})),
+        views.find_groups(near.model_copy(update={"before": at})),
+    )
     return next(iter(newer.groups), None), next(iter(older.groups), None)

@@ -57,9 +57,8 @@ def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str
         if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
             root = str(request.scope.get("root_path", "")).rstrip("/")
             return RedirectResponse(f"{root}/view/groups?{request.url.query}")
-        newest = await pages.views.list_groups(
-            GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=NEWEST)
-        )
+        within = GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=NEWEST)
+        newest = (await pages.views.find_groups(within)).groups
         rows = await _load_runs(pages.runs, newest, bounds)
         environments = [one for one in pages.environments() if bounds.allows_environment(one.name)]
         judges = pages.judges() if bounds.is_open else [replace(judge, report=None) for judge in pages.judges()]

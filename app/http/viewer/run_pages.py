@@ -237,7 +237,7 @@ async def load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
     where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=ARRIVALS)
-    arrivals: list[datetime] = [group.created_at for group in await pages.views.list_groups(where)]
+    arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_groups(where)).groups]
     outstanding = sum(each.outstanding for each in report.activity)
     return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
 

@@ -332,6 +332,7 @@ def test_a_lease_counts_for_its_own_run_alone(database: Path) -> None:
         ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
         ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
         ("GET", "/groups?limitt=3", None, "query.limitt"),
+        ("GET", "/groups?text=%22%22", None, "query.text"),
         ("GET", "/runs?page=2", None, "query.page"),
         ("GET", "/stats?buy=character", None, "query.buy"),
         ("GET", "/envs?env=toy", None, "query.env"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -156,3 +157,12 @@ def test_the_list_of_groups_is_found_by_character_and_keeps_its_filter(store_url
     assert "Not understood, so it filters nothing: max mean." in words
     (told,) = [link for link in outline.links() if link.startswith("/view/groups?") and "sort=mean" in link]
     assert told == "/view/groups?environment=npc_arena&label=hob&min_mean=0.1&max_mean=x&until=2999-01-01&sort=mean"
+
+
+def test_a_search_in_texts_is_typed_as_a_text_and_says_what_it_does_not_have_yet(store_url: str) -> None:
+    typed = f'"because of" {EVIL}'
+    outline = Outline(look(store_url, f"/view/groups?{urlencode({'text': typed})}").text)
+    assert "The 6 newest groups are not searched by text yet." in outline.words()
+    values = [value for tag, name, value in outline.attributes if (tag, name) == ("input", "value")]
+    assert (typed in values, outline.elements.count("script")) == (True, 1)
+    assert "Not understood, so it filters nothing: text." in Outline(look(store_url, "/?text=%22*").text).words()

@@ -1,0 +1,24 @@
+"""The index of texts, which is written behind everything else."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class IndexedBatch:
+    """`indexed` groups were taken in. `is_last` where none was left to be taken in."""
+
+    indexed: int
+    is_last: bool
+
+
+class TextIndexStore(Protocol):
+    async def get_newest(self) -> int:
+        """The sequence of the newest group that is stored; 0 without any."""
+
+    async def is_behind(self) -> bool:
+        """Whether a group is stored that the index could take in."""
+
+    async def index_texts(self, up_to: int, limit: int) -> IndexedBatch:
+        """Takes in the oldest groups up to this sequence that the index does not have. Those without scores are passed
+        over, and taken in once they have some."""

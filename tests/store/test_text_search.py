@@ -1,0 +1,226 @@
+"""Groups are found by words of their prompts, completions and rationales, once the index has taken them in."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from app.domain.groups import GroupFilter
+from app.domain.keeping import KeepRule
+from app.domain.retention import PruneRule, ReduceRule
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message
+from app.domain.text_search import parse_text_query
+from app.ports.store import GroupToStore
+from app.service.pruner import Pruner
+from app.service.text_indexer import TextIndexer
+from app.store import group_search, text_index_store, text_search
+from app.store.database import open_writer
+from app.store.packing import PACKED_FROM
+from app.store.store import Store
+from tests.support.store_cases import START, MovableClock, group, record, using
+
+LATE = START + timedelta(days=9)
+NUL = Completion(text="the \x00 ferryman \ud83d waits")
+TRACE = Completion(messages=(Message(role="assistant", content="Pay the toll.", reasoning_content="A riddle."),))
+LONG = Completion(text="lantern " + "filler " * PACKED_FROM)
+
+
+def saying(group_id: str, completions: Sequence[Completion | str], **given: object) -> GroupToStore:
+    given = {"scores": [Score.exact(True)] * len(completions), **given}
+    made = group(group_id, **given)  # type: ignore[arg-type]
+    said = [Completion(text=one) if isinstance(one, str) else one for one in completions]
+    members = (one.model_copy(update={"completion": c}) for one, c in zip(made.group.rollouts, said, strict=True))
+    return GroupToStore(made.group.model_copy(update={"rollouts": tuple(members)}), made.judgements)
+
+
+async def index(store: Store) -> int:
+    indexer = TextIndexer(store.texts, store.retention, settled_seconds=0)
+    return await indexer.catch_up()
+
+
+async def search(store: Store, typed: str, **where: object) -> list[str]:
+    wanted = GroupFilter.model_validate({"text": parse_text_query(typed), **where})
+    return [one.group_id for one in (await store.views.find_groups(wanted)).groups]
+
+
+async def fill(store: Store) -> None:
+    await store.tasks.put([record(0, "Who keeps the bridge?"), record(1, "Where is the caf\u00e9?")])
+    rationale = Score.exact(True).model_copy(update={"rationale": "It breaks character twice."})
+    await store.groups.add(
+        [
+            saying("toll", ["Pay the toll, traveller.", "The ferry is late."]),
+            saying("odd", [NUL, TRACE], run="other"),
+            saying("long", [LONG, "x"], environment="npc_arena"),
+            saying("judged", ["no", "yes"], scores=[rationale, Score.exact(False)], task_id="task_1"),
+        ]
+    )
+
+
+FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [
+    ("toll", {}, ["odd", "toll"]),
+    ("TOLL traveller", {}, ["toll"]),
+    ("toll ferry", {}, ["toll"]),
+    ('"pay the toll"', {}, ["odd", "toll"]),
+    ('"toll the"', {}, []),
+    ('"traveller the ferry"', {}, []),
+    ("ferryman waits", {}, ["odd"]),
+    ("riddle", {}, ["odd"]),
+    ("lantern", {}, ["long"]),
+    ("character", {}, ["judged"]),
+    ("caf\u00e9", {}, ["judged"]),
+    ("cafe", {}, ["judged"]),
+    ("bridge", {}, ["long", "odd", "toll"]),
+    ("bridge", {"run": "other"}, ["odd"]),
+    ("bridge", {"runs": ("o*",)}, ["odd"]),
+    ("bridge", {"environments": ("gsm8k",), "runs": ("run",)}, ["toll"]),
+    ("bridge", {"environment": "npc_arena"}, ["long"]),
+    ("bridge", {"before": 3, "limit": 1}, ["odd"]),
+    ("bridge", {"after": 1}, ["odd", "long"]),
+    ("bridge", {"until": START}, []),
+    ("bridge", {"min_mean": 0.9, "order": "run"}, ["odd", "long", "toll"]),
+    ("nobody", {}, []),
+    ('"" OR bridge', {}, []),
+    ("group_words", {}, []),
+    ("toll* NOT bridge", {}, []),
+    ("'); DROP TABLE groups; --", {}, []),
+    ("\ue000 toll", {}, ["odd", "toll"]),
+]
+
+
+def test_groups_are_found_by_their_words(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[str, dict[str, object], list[str]]]:
+        await fill(store)
+        await index(store)
+        return [(typed, where, await search(store, typed, **where)) for typed, where, _ in FOUND]
+
+    assert using(store_url, scenario) == FOUND
+
+
+def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store_url: str) -> None:
+    pending = [Score.pending(), Score.pending()]
+
+    async def scenario(store: Store) -> list[object]:
+        async def look() -> tuple[int | None, list[str], bool]:
+            found = await store.views.find_groups(GroupFilter(text=parse_text_query("count")))
+            return found.not_indexed, [one.group_id for one in found.groups], await store.texts.is_behind()
+
+        await store.tasks.put([record(0)])
+        seen: list[object] = [await look()]
+        await store.groups.add([saying("one", ["a", "b"]), saying("two", ["c", "d"], scores=pending)])
+        seen.append(await look())
+        await index(store)
+        seen.append(await look())
+        await store.groups.finish([saying("two", ["c", "d"])])
+        seen.append(await look())
+        await index(store)
+        seen.append(await look())
+        return seen
+
+    assert using(store_url, scenario) == [
+        (0, [], False),
+        (2, [], True),
+        (0, ["one"], False),
+        (0, ["one"], True),
+        (0, ["two", "one"], False),
+    ]
+
+
+def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(store_url: str) -> None:
+    told = Score.exact(True).model_copy(update={"rationale": "secret handshake"})
+    failed = Score.unscored("judge_failed", rationale="silence")
+
+    async def scenario(store: Store) -> list[object]:
+        async def look() -> list[list[str]]:
+            return [await search(store, word) for word in ("count", "handshake", "silence", "ferry")]
+
+        await store.tasks.put([record(0)])
+        await store.groups.add(
+            [
+                saying("old", ["ferry", "ferry"]),
+                saying("late", ["ferry", "toll"], scores=[failed, Score.exact(False)], run="keeps"),
+            ]
+        )
+        await index(store)
+        seen: list[object] = [await look()]
+        await store.groups.finish([saying("late", ["ferry", "toll"], scores=[told, Score.exact(False)], run="keeps")])
+        seen.append(await look())
+        await index(store)
+        seen.append(await look())
+        pruner = Pruner(store.retention, pauses=0)
+        rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"), runs=("keeps",))
+        await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
+        seen.append(await look())
+        await index(store)
+        seen.append(await look())
+        await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
+        seen.append((await look(), await store.texts.is_behind()))
+        return seen
+
+    assert using(store_url, scenario, MovableClock()) == [
+        [["late", "old"], [], ["late"], ["late", "old"]],
+        [["old"], [], [], ["old"]],
+        [["late", "old"], ["late"], [], ["late", "old"]],
+        [["old"], [], [], ["old"]],
+        [["late", "old"], ["late"], [], ["old"]],
+        ([[], [], [], []], False),
+    ]
+
+
+def count_words(url: str) -> int:
+    """What is left of words in the index itself, whatever groups there are."""
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            left = connection.execute(text("SELECT count(*) FROM group_words")).scalar_one()
+        else:
+            connection.execute(text("INSERT INTO group_words(group_words) VALUES ('optimize')"))
+            connection.execute(text("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, group_words, row)"))
+            left = connection.execute(text("SELECT count(*) FROM temp.terms")).scalar_one()
+    engine.dispose()
+    return int(left)
+
+
+def test_nothing_of_what_is_pruned_stays_in_the_index(store_url: str) -> None:
+    async def scenario(store: Store) -> None:
+        await fill(store)
+        await index(store)
+        pruner = Pruner(store.retention, pauses=0)
+        await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
+
+    using(store_url, scenario, MovableClock())
+    assert count_words(store_url) == 0
+
+
+def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        seen: list[object] = [await index(store), await search(store, "ferry")]
+        monkeypatch.setattr(text_index_store, "FORM", 2)
+        return [*seen, await search(store, "ferry"), await index(store), await search(store, "ferry")]
+
+    assert using(store_url, scenario) == [4, ["toll"], [], 4, ["toll"]]
+
+
+def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SPAN", 2), ("AT_ONCE", 2)):
+        monkeypatch.setattr(text_search, name, value)
+    monkeypatch.setattr(group_search, "LOOKED_AT", 3)
+
+    async def page(store: Store, before: int | None) -> tuple[list[str], int | None, int, int]:
+        found = await store.views.find_groups(
+            GroupFilter(text=parse_text_query("ferry"), max_step=0, outcome="scored", before=before)
+        )
+        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([saying(f"g{n}", ["ferry" if n % 2 else "toll"]) for n in range(10)])
+        await index(store)
+        pages, before = [await page(store, None)], None
+        while (before := pages[-1][1]) is not None:
+            pages.append(await page(store, before))
+        return [*pages]
+
+    assert using(store_url, scenario) == [([], 6, 3, 0), ([], None, 2, 0)]
