@@ -20,7 +20,7 @@ from app.store.health_versions import record_judge_version
 from app.store.judge_tables import calibration_references, judge_cache, judgements
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import charge_key
-from app.store.rows import decode, encode, insert_new_rows
+from app.store.rows import Row, decode, encode, insert_new_rows
 
 _PUTS_PER_SWEEP: Final = 200
 _PAUSE_SHARE: Final = 0.01
@@ -113,8 +113,8 @@ class SqlJudgeCache(JudgeCache):
                 record_judge_version(connection, self._database, made, stamp)
             if sweep:
                 _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
-            made = [put.judgement for put in puts]
-            return judge_budgets.record_spending(connection, judge, made, [put.hold for put in puts if put.hold], stamp)
+            spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
+            return judge_budgets.record_spending(connection, judge, spent, holds, stamp)
 
         state = await self._database.write(insert, _build_order_key(judge))
         if len(self._versions) < _MOST_VERSIONS:
@@ -169,9 +169,9 @@ _SELECT_CACHED: Final = PreparedStatement(
 
 def _load_cached(connection: Connection, readings: Sequence[str], oldest: int | None) -> dict[str, CachedJudgement]:
     return {
-        reading: CachedJudgement(decode(Judgement, body), bool(claimed))
-        for reading, body, made, claimed in _SELECT_CACHED.run(connection, asked=list(set(readings)))
-        if oldest is None or made >= oldest
+        row["reading"]: CachedJudgement(decode(Judgement, row["body"]), bool(row["claimed"]))
+        for row in _SELECT_CACHED.run(connection, asked=list(set(readings))).mappings()
+        if oldest is None or row["created_at"] >= oldest
     }
 
 
@@ -183,7 +183,7 @@ def _insert_judgements(connection: Connection, database: Database, puts: Sequenc
     for payer in sorted(filter(None, charged)):
         charge_key(connection, payer, charged[payer], stamp, database.postgres)
     usable = [put.judgement for put in puts if put.judgement.error is None and put.judgement.reading]
-    rows = [
+    rows: list[Row] = [
         {"reading": made.reading, "judge": made.judge, "body": encode(made, exclude={"prompt"}), "created_at": stamp}
         for made in usable
     ]

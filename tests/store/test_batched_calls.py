@@ -70,7 +70,7 @@ def test_what_comes_within_the_pause_goes_into_the_same_call() -> None:
             await asyncio.sleep(0.001)
             return await batched.add(item)
 
-        return await asyncio.gather(batched.add(1, pause=0.1), come_later(2), come_later(3)), doubling.calls
+        return list(await asyncio.gather(batched.add(1, pause=0.1), come_later(2), come_later(3))), doubling.calls
 
     assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
 
