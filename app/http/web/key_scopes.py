@@ -87,9 +87,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/talk
         POST /play/v1/chat/completions
         POST /play/v1/turns/*/better
-        POST /view/talk
-        POST /view/talk/better
-        POST /view/talk/remove
+        POST /view/talk/*
         DELETE /worlds/*
         DELETE /worlds/*/events/*
         POST /worlds/*/context
@@ -100,8 +98,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     "author": """
         POST /play/v1/turns/*/judge
         POST /play/v1/turns/*/keep
-        POST /view/talk/judge
-        POST /view/talk/keep
+        POST /view/talk/author/*
         DELETE /worlds/*/lorebooks/*
         POST /characters/reload
         POST /envs/*/try
@@ -144,9 +141,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/talk
         POST /play/v1/chat/completions
         POST /play/v1/turns/*/better
-        POST /view/talk
-        POST /view/talk/better
-        POST /view/talk/remove
+        POST /view/talk/*
         DELETE /labels/*
         GET /
         GET /envs/*/next-batch

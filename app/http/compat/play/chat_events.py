@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from app.domain.errors import GatewayError
 from app.ports.playing import Chunk
-from app.service.play.play_service import SpokenReply
+from app.service.play.play_service import PolicyAnswer
 
 DONE: Final = b"data: [DONE]\n\n"
 _KEPT: Final = ("usage", "system_fingerprint")
@@ -73,9 +73,9 @@ class ReplyWriter:
             "play": noticed,
         }
 
-    def list_spoken(self, seconds: float) -> list[SpokenReply]:
+    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
         return [
-            SpokenReply("".join(self.texts[index]), self.reasons.get(index), seconds) for index in sorted(self.texts)
+            PolicyAnswer("".join(self.texts[index]), self.reasons.get(index), seconds) for index in sorted(self.texts)
         ]
 
     def _note(self, choice: dict[str, JsonValue]) -> None:
