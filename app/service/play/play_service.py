@@ -17,6 +17,7 @@ from app.ports.runtime import Clock
 from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.judging import score_completions
 from app.service.play.played_models import PlayedModel, PlayFields, list_model_names, read_model
+from app.service.play.thoughts import split_thoughts
 from app.service.world_requests import Moment
 from app.service.world_service import PlacedMoment, WorldService
 
@@ -125,10 +126,12 @@ class PlayService:
 
 
 def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
-    """The text of a choice of a chat completion; empty where it has none."""
+    """What a choice of a chat completion says, without its thoughts; empty where it has nothing."""
     message = choice.get("message") if isinstance(choice, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
     reason = choice.get("finish_reason") if isinstance(choice, dict) else None
     return PolicyAnswer(
-        content if isinstance(content, str) else "", reason if isinstance(reason, str) else None, seconds
+        split_thoughts(content)[1] if isinstance(content, str) else "",
+        reason if isinstance(reason, str) else None,
+        seconds,
     )
