@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import JsonValue, ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.characters.casting import Staging
@@ -130,7 +130,12 @@ class ChatCompletions:
         whole = [PolicyAnswer(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
         said = [one for one in whole if one.text.strip()]
         checked = [await self._service.make_reply(turn, one) for one in said]
-        kept = await self._turns.add(turn, exchange.player, checked) if exchange.stores and checked else None
+        kept = None
+        if exchange.stores and checked:
+            try:
+                kept = await self._turns.add(turn, exchange.player, checked)
+            except GatewayError as error:  # the player has read the reply already
+                told["not_kept"] = error.detail
         return {
             **told,
             "character": turn.played.character,
@@ -142,13 +147,13 @@ class ChatCompletions:
 
 
 async def _stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """The result; ClientDisconnect as soon as the client is gone, and the work is broken off."""
+    """The result. As soon as the client is gone, the work is broken off."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_wait_until_gone(client))
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ClientDisconnect
+            raise HTTPException(400, "The client is gone.")  # nobody reads it
         return working.result()
     finally:
         for task in (working, listening):
