@@ -40,12 +40,12 @@ class Measured:
 
 
 def measure(url: str, folder: Path, events: int = EVENTS) -> Measured:
-    asyncio.run(_fill(url, events))
+    asyncio.run(fill(url, events))
     with serving(folder, python=sys.executable, settings={"ATROPOS_ENVS_DATABASE_URL": url}) as gateway:
         return asyncio.run(_measure(gateway.url))
 
 
-async def _fill(url: str, events: int) -> None:
+async def fill(url: str, events: int) -> None:
     chronicle = Chronicle(1)
     store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
     try:
@@ -65,7 +65,7 @@ async def _measure(url: str) -> Measured:
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         listed = (await client.get("/characters")).raise_for_status().json()
         characters = [one["id"] for one in listed["characters"]]
-        moments = [_moment(chronicle, characters, number) for number in range(MOMENTS)]
+        moments = [build_moment(chronicle, characters, number) for number in range(MOMENTS)]
         await _ask(client, moments[:50])
         alone, passages = await _ask(client, moments)
         telling = asyncio.create_task(_tell_steadily(url))
@@ -74,7 +74,7 @@ async def _measure(url: str) -> Measured:
         return Measured(alone, busy, await telling, passages / len(moments))
 
 
-def _moment(chronicle: Chronicle, characters: Sequence[str], number: int) -> dict[str, object]:
+def build_moment(chronicle: Chronicle, characters: Sequence[str], number: int) -> dict[str, object]:
     """Three lines of talk, at any time of the world's year."""
     said = [{"role": role, "content": " ".join(chronicle.words(20))} for role in ("user", "assistant", "user")]
     at: datetime = chronicle.moment()

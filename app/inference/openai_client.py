@@ -81,7 +81,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             raise NoReply("unreachable", "nothing accepts connections there") from None
         kept = [(name, value) for name, value in response.headers.items() if _is_kept(name)]
         if request.headers.get(_RAW_RESPONSE) == "stream":
-            body = ReplyStream(response, self._endpoint.largest_reply)
+            body = UnreadBody(response, self._endpoint.largest_reply)
             return httpx2.Response(response.status, headers=kept, stream=body, request=request)
         async with response:
             content = await self._read_body(response)
@@ -117,7 +117,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         return self._session
 
 
-class ReplyStream(httpx2.AsyncByteStream):
+class UnreadBody(httpx2.AsyncByteStream):
     """A body as it arrives. Closing it early closes the connection, which tells the server that nobody listens."""
 
     def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:

@@ -1,6 +1,7 @@
 """A policy that people talk to, behind an OpenAI-compatible URL: whole replies, and streams that pass through."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, cast
@@ -15,6 +16,7 @@ from app.inference.server_errors import parse_server_error, tells_error
 from app.ports.playing import ChatBody, Chunk, PolicyServer, ReplyStream
 
 _LONGEST_WORDS: Final = 300
+_END_SECONDS: Final = 0.2
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 _REQUEST_FAULTS: Final = frozenset({400, 413, 422})
 """Statuses that are about the request; all others are between this service and the policy's server."""
@@ -142,7 +144,7 @@ class PolicyReplyStream(ReplyStream):
         self._seconds = seconds
         self._events = iterate_events(reply.body)
         self._first: Chunk | None = None
-        self._closed = False
+        self._ended = self._closed = False
 
     async def read_first(self) -> None:
         first = await anext(self._events, None)
@@ -162,6 +164,7 @@ class PolicyReplyStream(ReplyStream):
             except NoReply as error:
                 raise self._server.fail(f"broke off: {error.reason}") from None
             if event is None:
+                self._ended = True
                 return
             yield self._server.check_event(cast(Chunk, event))
 
@@ -169,7 +172,16 @@ class PolicyReplyStream(ReplyStream):
         if not self._closed:
             self._closed = True
             self._line.release()
+            if self._ended:
+                await self._read_end()
             await self._reply.close()
+
+    async def _read_end(self) -> None:
+        """What a server sends behind the last event, so that the connection serves the next reply too."""
+        with contextlib.suppress(TimeoutError, NoReply):
+            async with asyncio.timeout(_END_SECONDS):
+                async for _ in self._reply.body:
+                    pass
 
 
 async def _read_start(reply: OpenReply) -> bytes:

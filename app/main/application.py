@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from app.characters.scenes import Scene
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -40,11 +39,10 @@ from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
 from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
-from app.http.compat.play.routes import create_play_router
+from app.http.compat.play.play_routes import create_play_router
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
 from app.http.viewer.sign_in_pages import create_sign_in_router
-from app.http.viewer.talk_pages import TalkPages
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.direct_routes import index_direct_routes
@@ -64,7 +62,7 @@ from app.main.components import (
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
-from app.main.policies import build_play_service
+from app.main.policies import build_play
 from app.main.served_characters import ServedCharacters
 from app.main.settings_check import require_known_names
 from app.main.viewer import ViewerParts, create_viewer
@@ -79,7 +77,6 @@ from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria
 from app.service.key_admin import KeyAdmin
-from app.service.play.play_turns import PlayTurns
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -171,16 +168,8 @@ def create_app(
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     served = ServedCharacters(gateway, settings)
-    playing = build_play_service(settings, gateway.worlds, served.list_names, clock or utc_now)
-    turns = PlayTurns(
-        store=store.play,
-        playing=playing,
-        labels=gateway.labelling,
-        panels=panels,
-        keep_scene=lambda character, scene: _keep_scene(gateway, examples, served, character, scene),
-        clock=clock or utc_now,
-        keep_days=settings.retention.play_days,
-    )
+    reload = partial(_reload_characters, gateway, examples)
+    play = build_play(settings, gateway, store.play, served, reload, clock or utc_now)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
@@ -188,18 +177,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings,
-            gateway,
-            store,
-            workers,
-            jails,
-            retriever,
-            examples,
-            atropos,
-            observer.refresh,
-            turns,
-            tuple(playing.policies.values()),
-            tracer,
+            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, play, tracer
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
@@ -210,13 +188,12 @@ def create_app(
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
-    talk = TalkPages(playing, turns, gateway.worlds)
-    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, talk)
+    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, play)
     _add_routes(service, create_viewer(parts))
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
+    _add_routes(service, create_characters_router(served.list_cards, reload))
     _add_record_routes(service, gateway)
-    _add_routes(service, create_play_router(playing, turns, gateway.worlds))
+    _add_routes(service, create_play_router(play.playing, play.turns, gateway.worlds))
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
@@ -329,10 +306,3 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
     await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
     await examples.prepare(gateway)
-
-
-async def _keep_scene(
-    gateway: Gateway, examples: Examples, served: ServedCharacters, character: str, scene: Scene
-) -> None:
-    await asyncio.to_thread(served.keep_scene, character, scene)
-    await _reload_characters(gateway, examples)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.http.api.examples import Examples
 from app.http.compat.atropos.queue import AtroposQueue
+from app.http.viewer.talk_pages import TalkPages
 from app.judges.offline import NAME as OFFLINE
-from app.ports.playing import PolicyServer
 from app.ports.retrieval import Retriever
 from app.ports.runtime import ManagedResource
 from app.ports.tracing import Tracer
@@ -21,7 +21,6 @@ from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
-from app.service.play.play_turns import PlayTurns
 from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
 from app.service.text_indexer import TextIndexer
 from app.settings import Settings
@@ -59,14 +58,17 @@ class ServiceLifespan:
     examples: Examples
     atropos: AtroposQueue
     refresh_metrics: Callable[[], None]
-    turns: PlayTurns
-    policies: Sequence[PolicyServer]
+    play: TalkPages
     tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
         judges = self.gateway.panels.judges.values()
-        held = [one for one in (*judges, self.retriever, *self.policies) if isinstance(one, ManagedResource)]
+        held = [
+            one
+            for one in (*judges, self.retriever, *self.play.playing.policies.values())
+            if isinstance(one, ManagedResource)
+        ]
         await asyncio.gather(*(one.open() for one in held))
         await self.gateway.assembler.open()
         if judged_offline := list_judged_offline(self.gateway):
@@ -116,7 +118,7 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            behind = self._prune(), self._reduce(), self.turns.prune_for_ever()
+            behind = self._prune(), self._reduce(), self.play.turns.prune_for_ever()
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
             await asyncio.gather(self._take_up(trying, configured), *lasting, *behind, indexing, self._share_metrics())
         finally:

@@ -1,17 +1,23 @@
 """Servers of models that the settings name: their keys, and the policies that people talk to."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from pydantic import SecretStr
 
+from app.characters.scenes import Scene
+from app.http.viewer.talk_pages import TalkPages
 from app.inference.connection import Connection
 from app.inference.credentials import Credentials, KeyFile, clean_key
 from app.inference.endpoint import Endpoint
 from app.inference.policy_server import ChatPolicyServer
 from app.judges.panel import JudgePanel
+from app.main.served_characters import ServedCharacters
+from app.ports.playing import PlayStore
 from app.ports.runtime import Clock
+from app.service.gateway import Gateway
 from app.service.play.play_service import PlayService
-from app.service.world_service import WorldService
+from app.service.play.play_turns import PlayTurns
 from app.settings import PolicySettings, ServerSettings, Settings
 
 
@@ -41,12 +47,37 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
         raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
 
 
-def build_play_service(
-    settings: Settings, worlds: WorldService, list_names: Callable[[], Mapping[str, str]], clock: Clock
-) -> PlayService:
-    """A panel without judges runs the gates alone."""
-    policies = build_policies(settings)
-    return PlayService(policies=policies, worlds=worlds, list_names=list_names, gates=JudgePanel((), 0.0), clock=clock)
+def build_play(
+    settings: Settings,
+    gateway: Gateway,
+    store: PlayStore,
+    served: ServedCharacters,
+    reload: Callable[[], Awaitable[None]],
+    clock: Clock,
+) -> TalkPages:
+    """What people need who talk to characters. `reload` serves sheets and scenes as their files are now."""
+    playing = PlayService(
+        policies=build_policies(settings),
+        worlds=gateway.worlds,
+        list_names=served.list_names,
+        gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
+        clock=clock,
+    )
+
+    async def keep_scene(character: str, scene: Scene) -> None:
+        await asyncio.to_thread(served.keep_scene, character, scene)
+        await reload()
+
+    turns = PlayTurns(
+        store=store,
+        playing=playing,
+        labels=gateway.labelling,
+        panels=gateway.panels,
+        keep_scene=keep_scene,
+        clock=clock,
+        keep_days=settings.retention.play_days,
+    )
+    return TalkPages(playing, turns, gateway.worlds)
 
 
 def build_policies(settings: Settings) -> dict[str, ChatPolicyServer]:

@@ -1,7 +1,7 @@
 """The page on which people talk to characters, and what they may do with what was said."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse
 
 from app.domain.access import KeyBounds
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, NotFound
 from app.domain.playing import PlayReply, PlayTurn
 from app.domain.scores import Score
 from app.http.viewer.cards import build_lines
@@ -35,6 +35,7 @@ _NOTICES: Final[Mapping[str, str]] = {
 }
 Word = Annotated[str, Query(max_length=100)]
 Words = Annotated[list[str] | None, Query(max_length=4)]
+Act = Callable[[Request, KeyBounds], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class TalkDesk:
         form = TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
         return await self._render(request, bounds, TalkState(form, notice=_NOTICES.get(notice, "")))
 
-    async def say(self, request: Request, bounds: CallerBounds) -> Response:
+    async def say(self, request: Request, bounds: KeyBounds) -> Response:
         form = TalkForm()
         try:
             form = read_form(read_body(await request.body()))
@@ -80,13 +81,13 @@ class TalkDesk:
             state = TalkState(form, said=said, problems=(escape_invisible(told),))
             return await self._render(request, bounds, state, status=error.status)
 
-    async def mark_better(self, request: Request) -> Response:
+    async def mark_better(self, request: Request, _: KeyBounds) -> Response:
         player, sent = await self._read(request)
         turn_id, reply = _pick(sent, "turn"), _pick(sent, "reply")
         await self.pages.turns.mark_better(player, turn_id, reply, consent="consent" in sent)
         return _lead_back(request, "better", turn_id)
 
-    async def keep(self, request: Request) -> Response:
+    async def keep(self, request: Request, _: KeyBounds) -> Response:
         player, sent = await self._read(request)
         turn_id, as_example = _pick(sent, "turn"), _pick(sent, "as") == "example"
         await self.pages.turns.keep(
@@ -94,12 +95,12 @@ class TalkDesk:
         )
         return _lead_back(request, "keep", turn_id)
 
-    async def remove(self, request: Request) -> Response:
+    async def remove(self, request: Request, _: KeyBounds) -> Response:
         player, sent = await self._read(request)
         await self.pages.turns.remove(player, _pick(sent, "turn"))
         return _lead_back(request, "remove")
 
-    async def judge(self, request: Request, bounds: CallerBounds) -> Response:
+    async def judge(self, request: Request, bounds: KeyBounds) -> Response:
         player, sent = await self._read(request)
         scores = await self.pages.turns.judge(player, _pick(sent, "turn"))
         return await self._show(request, bounds, _pick(sent, "turn"), scores=scores)
@@ -174,16 +175,25 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
         prefix="/view/talk", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
     desk = TalkDesk(pages, renderer)
+    players: dict[str, Act] = {"say": desk.say, "better": desk.mark_better, "remove": desk.remove}
+    authors: dict[str, Act] = {"keep": desk.keep, "judge": desk.judge}
     router.add_api_route("", desk.begin, methods=["GET"])
-    for path, answer in (
-        ("", desk.say),
-        ("/better", desk.mark_better),
-        ("/keep", desk.keep),
-        ("/remove", desk.remove),
-        ("/judge", desk.judge),
-    ):
-        router.add_api_route(path, answer, methods=["POST"])
+
+    @router.post("/{act}")
+    async def play(request: Request, bounds: CallerBounds, act: str) -> Response:
+        return await _find_act(players, act)(request, bounds)
+
+    @router.post("/author/{act}")
+    async def write(request: Request, bounds: CallerBounds, act: str) -> Response:
+        return await _find_act(authors, act)(request, bounds)
+
     return router
+
+
+def _find_act(acts: Mapping[str, Act], name: str) -> Act:
+    if name not in acts:
+        raise NotFound("the page has no such act")
+    return acts[name]
 
 
 def _pick(sent: Sent, name: str) -> str:

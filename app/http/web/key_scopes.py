@@ -91,9 +91,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/talk
         POST /play/v1/chat/completions
         POST /play/v1/turns/*/better
-        POST /view/talk
-        POST /view/talk/better
-        POST /view/talk/remove
+        POST /view/talk/*
         DELETE /worlds/*
         DELETE /worlds/*/events/*
         POST /worlds/*/context
@@ -104,8 +102,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     "author": """
         POST /play/v1/turns/*/judge
         POST /play/v1/turns/*/keep
-        POST /view/talk/judge
-        POST /view/talk/keep
+        POST /view/talk/author/*
         DELETE /worlds/*/lorebooks/*
         POST /characters/reload
         POST /envs/*/try
@@ -148,9 +145,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/talk
         POST /play/v1/chat/completions
         POST /play/v1/turns/*/better
-        POST /view/talk
-        POST /view/talk/better
-        POST /view/talk/remove
+        POST /view/talk/*
         DELETE /labels/*
         GET /
         GET /envs/*/next-batch

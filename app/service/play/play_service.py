@@ -17,6 +17,7 @@ from app.ports.runtime import Clock
 from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.judging import score_completions
 from app.service.play.played_models import PlayedModel, PlayFields, list_model_names, read_model
+from app.service.play.thoughts import split_thoughts
 from app.service.world_requests import Moment
 from app.service.world_service import PlacedMoment, WorldService
 
@@ -45,7 +46,7 @@ class PreparedTurn:
 
 
 @dataclass(frozen=True)
-class SpokenReply:
+class PolicyAnswer:
     """What a policy said, before anything is known of it."""
 
     text: str
@@ -81,7 +82,7 @@ class PlayService:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
         return PreparedTurn(played, moment, await self._worlds.place_moment(played.world, moment))
 
-    async def check(self, turn: PreparedTurn, reply: SpokenReply) -> tuple[str, ...]:
+    async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> tuple[str, ...]:
         """What the gates of training notice. Empty where they break: a reply is not lost for that."""
         task = turn.task
         judged = await score_completions(
@@ -97,7 +98,7 @@ class PlayService:
         flags = judged.scores[0].flags if judged.scores else ()
         return (*flags, *(["truncated"] if reply.finish_reason == "length" and "truncated" not in flags else []))
 
-    async def make_reply(self, turn: PreparedTurn, said: SpokenReply) -> PlayReply:
+    async def make_reply(self, turn: PreparedTurn, said: PolicyAnswer) -> PlayReply:
         """With what the gates of training notice."""
         policy, flags = turn.played.policy, await self.check(turn, said)
         return PlayReply(
@@ -115,7 +116,7 @@ class PlayService:
     def get_policy(self, name: str) -> PolicyServer:
         return self.policies[name]
 
-    async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> SpokenReply:
+    async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> PolicyAnswer:
         """One whole reply."""
         began = asyncio.get_running_loop().time()
         answer = await self.policies[turn.played.policy].ask({**sampling, "messages": turn.messages})
@@ -124,11 +125,13 @@ class PlayService:
         return read_choice(first, asyncio.get_running_loop().time() - began)
 
 
-def read_choice(choice: JsonValue, seconds: float | None) -> SpokenReply:
-    """The text of a choice of a chat completion; empty where it has none."""
+def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
+    """What a choice of a chat completion says, without its thoughts; empty where it has nothing."""
     message = choice.get("message") if isinstance(choice, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
     reason = choice.get("finish_reason") if isinstance(choice, dict) else None
-    return SpokenReply(
-        content if isinstance(content, str) else "", reason if isinstance(reason, str) else None, seconds
+    return PolicyAnswer(
+        split_thoughts(content)[1] if isinstance(content, str) else "",
+        reason if isinstance(reason, str) else None,
+        seconds,
     )

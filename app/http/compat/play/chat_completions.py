@@ -7,18 +7,18 @@ from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import JsonValue, ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.characters.casting import Staging
 from app.domain.access import find_bounds
 from app.domain.errors import GatewayError, InvalidRequest
+from app.http.compat.play.chat_events import DONE, ReplyWriter, describe_error, write_event
 from app.http.compat.play.chat_request import ChatRequest
 from app.http.compat.play.client_conversation import ClientConversation, read_conversation
-from app.http.compat.play.replies import DONE, ReplyWriter, describe_error, write_event
 from app.http.web.api_keys import find_caller
 from app.ports.playing import ChatBody, ReplyStream
-from app.service.play.play_service import PlayService, PreparedTurn, SpokenReply, read_choice
+from app.service.play.play_service import PlayService, PolicyAnswer, PreparedTurn, read_choice
 from app.service.play.play_turns import PlayTurns
 from app.service.play.played_models import PlayedModel
 from app.service.world_requests import Moment
@@ -28,7 +28,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class Exchange:
+class PlayExchange:
     """What a policy is asked. Without a `turn` the client's own messages are passed on, and nothing is kept."""
 
     played: PlayedModel
@@ -69,7 +69,7 @@ class ChatCompletions:
         noticed = await self._settle(exchange, spoken)
         return JSONResponse(writer.complete(answer, noticed), headers=exchange.headers)
 
-    async def _read(self, request: ChatRequest, client: Request) -> Exchange:
+    async def _read(self, request: ChatRequest, client: Request) -> PlayExchange:
         caller = find_caller(client.scope)
         bounds = find_bounds(caller)
         fields = request.play
@@ -91,7 +91,7 @@ class ChatCompletions:
         if read.beginning is not None:
             messages = [*messages, {"role": "assistant", "content": read.beginning}]
         body = {**request.sampling, "messages": messages}
-        return Exchange(played, read, body, turn, player, request.store is not False, request.model or played.name)
+        return PlayExchange(played, read, body, turn, player, request.store is not False, request.model or played.name)
 
     async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
         staged = {name: getattr(request.play, name) for name in Staging.model_fields}
@@ -103,7 +103,7 @@ class ChatCompletions:
         return await self._service.prepare(played, moment)
 
     async def _write_events(
-        self, exchange: Exchange, writer: ReplyWriter, stream: ReplyStream, began: float
+        self, exchange: PlayExchange, writer: ReplyWriter, stream: ReplyStream, began: float
     ) -> AsyncIterator[bytes]:
         try:
             async for event in stream:
@@ -114,23 +114,28 @@ class ChatCompletions:
             noticed = await self._settle(exchange, spoken)
             for chunk in writer.finish(noticed):
                 yield write_event(chunk)
+            yield DONE
         except GatewayError as error:
-            yield write_event(describe_error(error))
+            yield write_event(describe_error(error)) + DONE
         finally:
             await stream.close()
-        yield DONE
 
-    async def _settle(self, exchange: Exchange, spoken: Sequence[SpokenReply]) -> JsonValue:
+    async def _settle(self, exchange: PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
         """Checks the replies and keeps them. What it returns is told with the end of the reply."""
         told: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
         turn = exchange.turn
         if turn is None:
             return told
         beginning = exchange.read.beginning or ""
-        whole = [SpokenReply(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
+        whole = [PolicyAnswer(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
         said = [one for one in whole if one.text.strip()]
         checked = [await self._service.make_reply(turn, one) for one in said]
-        kept = await self._turns.add(turn, exchange.player, checked) if exchange.stores and checked else None
+        kept = None
+        if exchange.stores and checked:
+            try:
+                kept = await self._turns.add(turn, exchange.player, checked)
+            except GatewayError as error:  # the player has read the reply already
+                told["not_kept"] = error.detail
         return {
             **told,
             "character": turn.played.character,
@@ -142,13 +147,13 @@ class ChatCompletions:
 
 
 async def _stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """The result; ClientDisconnect as soon as the client is gone, and the work is broken off."""
+    """The result. As soon as the client is gone, the work is broken off."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_wait_until_gone(client))
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ClientDisconnect
+            raise HTTPException(400, "The client is gone.")  # nobody reads it
         return working.result()
     finally:
         for task in (working, listening):

@@ -44,7 +44,7 @@ class ClientConversation:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _SaidLine:
     role: Literal["user", "assistant"]
     text: str
 
@@ -125,16 +125,16 @@ def _read_turn(
     return replace(read, lines=_cut(merged, ends_with="user" if event is None else "assistant"))
 
 
-def _take_beginning(read: ClientConversation, merged: Sequence[_Line], quoted: str) -> ClientConversation:
+def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quoted: str) -> ClientConversation:
     """The reply stands last in the history, or in the order to continue it alone."""
     if quoted and merged and merged[-1].role == "user":
-        merged = [*merged, _Line("assistant", quoted)]
+        merged = [*merged, _SaidLine("assistant", quoted)]
     if len(merged) < 2 or merged[-1].role != "assistant":
         raise InvalidRequest("there is no reply to continue", field="messages")
     return replace(read, lines=_cut(merged[:-1], ends_with="user"), beginning=merged[-1].text)
 
 
-def _cut(merged: Sequence[_Line], ends_with: str) -> tuple[ConversationTurn, ...]:
+def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn, ...]:
     """The newest lines, the player's first. A greeting is part of the prompt."""
     kept = list(merged)
     if ends_with == "assistant" and kept and kept[-1].role == "user":
@@ -156,29 +156,29 @@ def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -
     return found
 
 
-def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _Line:
+def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _SaidLine:
     """A narrator's line, and one of another character in a group, stand between or behind brackets, as in training."""
     text = message.content.strip()
     if message.is_system:
-        return _Line("user", f"[{text}]")
+        return _SaidLine("user", f"[{text}]")
     if speaker is None:
-        return _Line("assistant" if message.role == "assistant" else "user", text)
+        return _SaidLine("assistant" if message.role == "assistant" else "user", text)
     match = _PREFIX.match(text)
     said = text[match.end() :] if match else text
     if message.role != "assistant":
-        return _Line("user", said or text)
+        return _SaidLine("user", said or text)
     whose = None if match is None else match["name"].strip()
     if whose is not None and names.get(whose.casefold()) != speaker:
-        return _Line("user", f"[{whose}] {said}")
-    return _Line("assistant", said)
+        return _SaidLine("user", f"[{whose}] {said}")
+    return _SaidLine("assistant", said)
 
 
-def _merge(lines: Sequence[_Line]) -> list[_Line]:
+def _merge(lines: Sequence[_SaidLine]) -> list[_SaidLine]:
     """Neighbours of one role are one line: chat templates of several models take turns alone."""
-    merged: list[_Line] = []
+    merged: list[_SaidLine] = []
     for line in lines:
         if merged and merged[-1].role == line.role:
-            merged[-1] = _Line(line.role, f"{merged[-1].text}\n{line.text}")
+            merged[-1] = _SaidLine(line.role, f"{merged[-1].text}\n{line.text}")
         else:
             merged.append(line)
     return merged

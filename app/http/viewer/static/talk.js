@@ -74,5 +74,5 @@ form?.addEventListener("submit", async (submitted) => {
   const turn = turns.find(Boolean);
   if (!turn || turns.includes(null)) return;
   const query = new URLSearchParams([["turn", turn], ...policies.map((policy) => ["policy", policy])]);
-  location.assign(`${form.action}?${query}`);
+  location.assign(`${form.dataset.page}?${query}`);
 });

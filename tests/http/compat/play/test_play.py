@@ -70,9 +70,9 @@ def complete(client: TestClient, body: dict[str, object]) -> list[dict[str, Any]
     return [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
 
 
-def say(client: TestClient, *said: tuple[str, str], control: str = "", **more: object) -> dict[str, Any]:
+def say(client: TestClient, *said: tuple[str, str], **more: Any) -> dict[str, Any]:
     """What is told with the end of a reply."""
-    told: dict[str, Any] = complete(client, build_tavern_body(MODEL, *said, control=control, **more))[-1]["play"]
+    told: dict[str, Any] = complete(client, build_tavern_body(MODEL, *said, **more))[-1]["play"]
     return told
 
 
@@ -328,10 +328,10 @@ def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
 
 def test_hostile_names_and_texts_are_text_on_the_page(client: TestClient) -> None:
     form = {"character": "hob_tarrant", "world": "shore", "policy": ["warm", "cold"], "conversation": "[]"}
-    answer = client.post("/view/talk", data={**form, "line": HOSTILE_JSON[:3000]})
+    answer = client.post("/view/talk/say", data={**form, "line": HOSTILE_JSON[:3000]})
     outline = page(answer)
     scripts = [value for tag, name, value in outline.attributes if (tag, name) == ("script", "src")]
-    hostile = page(client.post("/view/talk", data={**form, "player_name": '"><script>', "line": "x"}), 422)
+    hostile = page(client.post("/view/talk/say", data={**form, "player_name": '"><script>', "line": "x"}), 422)
     assert (len(scripts), outline.elements.count("script"), outline.elements.count("style")) == (2, 2, 0)
     assert [name for _, name, _ in outline.attributes if name.startswith("on") or name == "style"] == []
     assert "a name may contain only letters" in hostile.words()
@@ -340,7 +340,7 @@ def test_hostile_names_and_texts_are_text_on_the_page(client: TestClient) -> Non
 def test_a_page_without_its_script_goes_on_from_the_chosen_reply(client: TestClient, policy: ChatServer) -> None:
     said = [{"role": "user", "content": "One\nline."}]
     form = {"character": "hob_tarrant", "policy": "warm", "conversation": json.dumps(said), "store": "false"}
-    shown = page(client.post("/view/talk", data={**form, "go_on": "Two\r\nlines.", "line": "And three."}))
+    shown = page(client.post("/view/talk/say", data={**form, "go_on": "Two\r\nlines.", "line": "And three."}))
     received = policy.received[-1].messages[1:]
     assert [one["content"] for one in received] == ["One\nline.", "Two\nlines.", "And three."]
     assert "This one is better" not in shown.words()

@@ -11,7 +11,8 @@ from pydantic import JsonValue
 
 from app.domain.errors import GatewayError
 from app.ports.playing import Chunk
-from app.service.play.play_service import SpokenReply
+from app.service.play.play_service import PolicyAnswer
+from app.service.play.thoughts import ThoughtSplitter, split_thoughts
 
 DONE: Final = b"data: [DONE]\n\n"
 _KEPT: Final = ("usage", "system_fingerprint")
@@ -38,15 +39,15 @@ class ReplyWriter:
     created: int = field(default_factory=lambda: int(time.time()))
     texts: dict[int, list[str]] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
+    splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
     held: list[Chunk] = field(default_factory=list)
     """Events that end a choice, and all behind them that hold no text: they wait for the gates."""
 
     def take(self, event: Chunk) -> Chunk | None:
         """What is sent at once; None for what is held back."""
         choices = event.get("choices")
-        listed = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
-        for choice in listed:
-            self._note(choice)
+        given = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+        listed = [self._read(one) for one in given]
         chunk = self._rename(event, "chat.completion.chunk", listed)
         if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
             texts = [self._split_text(choice) for choice in listed]
@@ -68,32 +69,37 @@ class ReplyWriter:
     def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
         """A whole reply."""
         choices = answer.get("choices")
-        return {
-            **self._rename(answer, "chat.completion", choices if isinstance(choices, list) else []),
-            "play": noticed,
-        }
+        listed = [_move_thoughts(one) for one in choices] if isinstance(choices, list) else []
+        return {**self._rename(answer, "chat.completion", listed), "play": noticed}
 
-    def list_spoken(self, seconds: float) -> list[SpokenReply]:
+    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
         return [
-            SpokenReply("".join(self.texts[index]), self.reasons.get(index), seconds) for index in sorted(self.texts)
+            PolicyAnswer("".join(self.texts[index]), self.reasons.get(index), seconds) for index in sorted(self.texts)
         ]
 
-    def _note(self, choice: dict[str, JsonValue]) -> None:
-        index = choice.get("index")
+    def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Remembers what is said, and moves thoughts to where clients look for them."""
+        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
         place = index if isinstance(index, int) else 0
-        delta = choice.get("delta")
-        content = delta.get("content") if isinstance(delta, dict) else None
         said = self.texts.setdefault(place, [])
-        if isinstance(content, str):
-            said.append(content)
-        reason = choice.get("finish_reason")
+        splitter = self.splitters.setdefault(place, ThoughtSplitter())
+        given = delta if isinstance(delta, dict) else {}
+        content = given.get("content")
+        thought, text = splitter.feed(content) if isinstance(content, str) else ("", "")
         if isinstance(reason, str):
             self.reasons[place] = reason
+            more, rest = splitter.end()
+            thought, text = thought + more, text + rest
+        said.append(text)
+        if text == (content or "") and not thought:
+            return choice
+        moved: dict[str, JsonValue] = {**given, "content": text}
+        return {**choice, "delta": {**moved, "reasoning_content": thought} if thought else moved}
 
     def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
         """A text that comes with the end of its choice is not held back."""
         delta = choice.get("delta")
-        if not isinstance(delta, dict) or not delta.get("content"):
+        if not isinstance(delta, dict) or not (delta.get("content") or delta.get("reasoning_content")):
             return None, choice
         return {**choice, "finish_reason": None}, {
             "index": choice.get("index", 0),
@@ -105,3 +111,12 @@ class ReplyWriter:
         kept: Chunk = {name: event[name] for name in _KEPT if name in event}
         head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
         return {**head, "choices": [*choices], **kept}
+
+
+def _move_thoughts(choice: JsonValue) -> JsonValue:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
+        return choice
+    thought, said = split_thoughts(content)
+    return {**choice, "message": {**message, "content": said, "reasoning_content": thought}} if thought else choice

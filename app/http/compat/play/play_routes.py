@@ -18,6 +18,7 @@ from app.http.compat.play.chat_completions import ChatCompletions
 from app.http.compat.play.chat_request import ChatRequest
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import JsonRoute
+from app.http.web.direct_routes import DirectRoute
 from app.http.web.openapi import document_problems
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService
@@ -67,7 +68,7 @@ class RemovedTurns(Frozen):
 
 def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldService) -> APIRouter:
     router = APIRouter(prefix="/play/v1", tags=["play"], route_class=JsonRoute)
-    completions = ChatCompletions(service, turns)
+    router.routes.extend(_create_completions_router(ChatCompletions(service, turns)).routes)
 
     @router.get("/models", summary="Characters with each policy, and in each world", responses=_document(401))
     async def models(bounds: CallerBounds) -> PlayModels:
@@ -75,15 +76,6 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         named = await list_worlds_within(worlds, bounds, MOST_LISTED)
         listed = service.list_models([world.name for world in named])
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
-
-    @router.post(
-        "/chat/completions",
-        summary="Talk to a character with the prompt of training",
-        responses=_document(400, 401, 404, 408, 413, 415),
-        response_model=None,
-    )
-    async def complete(request: ChatRequest, client: Request) -> Response:
-        return await completions.answer(request, client)
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
     async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
@@ -115,6 +107,21 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
     async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
         return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user)))
+
+    return router
+
+
+def _create_completions_router(completions: ChatCompletions) -> APIRouter:
+    router = APIRouter(prefix="/play/v1", tags=["play"], route_class=DirectRoute)
+
+    @router.post(
+        "/chat/completions",
+        summary="Talk to a character with the prompt of training",
+        responses=_document(400, 401, 404, 408, 413, 415),
+        response_model=None,
+    )
+    async def complete(request: ChatRequest, client: Request) -> Response:
+        return await completions.answer(request, client)
 
     return router
 
