@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 PRIOR_SPREAD: Final = 3.0
-"""Standard deviation of the normal prior of each parameter: a strength of 3 wins 95 of 100 duels with one of 0."""
+"""Standard deviation of the normal prior of each parameter: a strength of 3 wins 95 in 100 with one of 0."""
 RESAMPLES: Final = 1_000
 _STEPS: Final = 100
 _LONGEST_STEP: Final = 2.0

@@ -100,7 +100,7 @@ class StandingRow(Frozen):
 
     name: str
     strength: MeanEstimate
-    """In logarithms of odds: strengths add up to 0, and a difference of 1 wins 73 of 100 duels."""
+    """In logarithms of odds. Strengths add up to 0; of duels that are no ties a difference of 1 wins 73 in 100."""
     share: MeanEstimate
     """The expected share of duels that it wins against the others, ties as half."""
     duels: int

@@ -14,6 +14,7 @@ from app.domain.rewards import (
     build_criteria,
     combine,
     compute_absolute,
+    compute_own_reward,
     compute_statistics,
 )
 from app.domain.scores import Criterion, GroupStatistics, Score
@@ -171,3 +172,17 @@ def test_statistics_are_those_of_the_rewards_that_there_are(rewards: list[float 
 )
 def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) -> None:
     assert compute_statistics(scores).low_signal is low
+
+
+@pytest.mark.parametrize(
+    ("parts", "reward"),
+    [
+        ({"reward": 0.9, "gate": 1.0, "absolute": 0.5, "relative": 1.0, "relative_weight": 0.8}, 0.5),
+        ({"reward": 0.3, "gate": 1.0, "absolute": 0.5, "cap": 0.3}, 0.3),
+        ({"reward": 0.0, "gate": 0.0, "absolute": 0.5}, 0.0),
+        ({"reward": 0.7}, 0.7),
+    ],
+)
+def test_a_reward_of_its_own_has_no_part_that_is_relative(parts: dict[str, float], reward: float) -> None:
+    assert compute_own_reward(Score.model_validate({"outcome": "scored", **parts})) == pytest.approx(reward)
+    assert compute_own_reward(Score.pending()) is None

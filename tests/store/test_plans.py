@@ -52,6 +52,8 @@ EXPECTED: Mapping[str, set[str]] = {
     "found in run and environment": {"ix_groups_run_environment", "pk_groups", *LISTED},
     "found of a rare label": {"ix_tasks_label", "ix_groups_task", "pk_groups", *LISTED},
     "found late": {"ix_groups_created_at", "pk_groups"},
+    "found of tasks of a run": {"ix_groups_task"},
+    "scores": {"uq_groups_group_id", "pk_rollouts", "ix_scorings_group_sequence"},
     "found by judge": {"ix_judgements_group_sequence", "ix_groups_run_environment"},
     "export of run and environment": {"ix_groups_run_environment", *EXPORTED},
     "export of evaluations of run": {"ix_groups_eval_run", *EXPORTED},
@@ -207,6 +209,10 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "found in run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1", order="std")),
         "found of a rare label": store.views.find_groups(GroupFilter(label="rare")),
         "found late": store.views.find_groups(GroupFilter(since=LATE + timedelta(minutes=30))),
+        "found of tasks of a run": store.views.find_groups(
+            GroupFilter(run="r1", environment="e1", task_ids=("task_1", "task_2", "task_3"), min_step=0)
+        ),
+        "scores": store.views.load_scores(("group_1", "group_2")),
         "found by judge": store.views.find_groups(GroupFilter(run="r1", environment="e1", judge="ann")),
         "export of run and environment": store.exports.read_page(ExportFilter(run="r1", env="e1"), 0, GROUPS, 5),
         "export of evaluations of run": store.exports.read_page(ExportFilter(purpose="eval", run="r0"), 0, GROUPS, 5),

@@ -9,8 +9,10 @@ import pytest
 
 from app.domain.runs import StepRange
 from app.http.viewer.compare_pages import CompareWords, parse_checkpoints
+from app.judges.panels import ConfiguredPanels
+from app.judges.scripted import ScriptedJudge
 from tests.support.outline import Outline
-from tests.support.playground import World, gateway, panels
+from tests.support.playground import World, contrary, gateway, panels
 
 EVIL = "</pre><script>alert(1)</script>"
 Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
@@ -22,7 +24,11 @@ def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
 
     async def act() -> None:
         world = World()
-        async with gateway(world, path, panels(world.judge)) as client:
+        stranger = ScriptedJudge(contrary, "stranger")
+        stranger.model = "stranger-9"
+        known = panels(world.judge)
+        judging = ConfiguredPanels({**known.judges, "stranger": stranger}, {}, fallback=(world.judge,))
+        async with gateway(world, path, judging) as client:
             await scene(client)
 
     asyncio.run(act())
@@ -133,6 +139,11 @@ def test_the_runs_own_judge_is_used_only_when_somebody_says_so(tmp_path: Path, m
         # Its model has the same name: another name alone is no other judge.
         same = (await client.get(f"{path}&format=json")).json()["compared"]
         assert same["scored_by"]["others"] == []
+        for group in groups:
+            (await client.post(f"/groups/{group}/rescore", json={"judges": ["stranger"]})).raise_for_status()
+        other = (await client.get(f"{path}&format=json")).json()["compared"]
+        assert (other["scored_by"]["used"], other["notice"], other["comparison"]["declined"]) == (["stranger"], "", 1)
+        assert other["pairs"][0]["first"]["text"] == "0.1"
 
     play(tmp_path, migrated_file, scene)
 
