@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI
 
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
+from app.http.api.author_routes import create_author_router
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
 from app.http.api.character_routes import create_characters_router
 from app.http.api.environment_routes import create_environment_router
@@ -74,6 +75,7 @@ from app.ports.tracing import Tracer
 from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
+from app.service.authoring import AuthoringService, CharacterSource
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria, list_judges
 from app.service.key_admin import KeyAdmin
@@ -165,6 +167,14 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
+    served = ServedCharacters(gateway, settings)
+    authoring = AuthoringService(
+        CharacterSource(NpcArena.name, served.folder, served.build_context),
+        gateway.catalogue,
+        store.authored,
+        partial(examples.prepare, gateway),
+    )
+    served.list_written = authoring.list_written
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     service = FastAPI(
@@ -174,7 +184,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, tracer
+            settings, gateway, store, authoring, workers, jails, retriever, examples, atropos, observer.refresh, tracer
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
@@ -182,7 +192,6 @@ def create_app(
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     _add_trainer_routes(service, settings, gateway, observer, store)
-    served = ServedCharacters(gateway, settings)
     pages = WorldPages(gateway.worlds, served.list_cards)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
@@ -198,7 +207,8 @@ def create_app(
         ),
     )
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(served.list_cards, lambda: _reload_characters(gateway, examples)))
+    _add_routes(service, create_characters_router(served.list_cards, authoring.reload))
+    _add_routes(service, create_author_router(authoring, served.build_prompt))
     _add_record_routes(service, gateway)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
@@ -307,8 +317,3 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
     if settings.proxy_header is None:
         return None
     return ProxySignIn(settings.proxy_header, settings.proxy_addresses, settings.proxy_scopes)
-
-
-async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
-    await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
-    await examples.prepare(gateway)

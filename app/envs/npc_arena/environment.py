@@ -21,7 +21,15 @@ from app.characters.casting import (
     cast_all,
     list_claimable_sources,
 )
-from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes, read_sheets
+from app.characters.loading import (
+    NOTHING_WRITTEN,
+    list_written_scenes,
+    list_yaml_files,
+    parse_model,
+    read_own_scenes,
+    read_scenes,
+    read_sheets,
+)
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
@@ -91,6 +99,15 @@ class NpcArenaReference(Frozen):
     """Game time of what was retrieved."""
 
 
+_OWN_SCENES = '{"scene_sets":'
+
+
+class _OwnScenes(Frozen):
+    """Scenes of a version, beside its sheets."""
+
+    scene_sets: tuple[SceneSet, ...]
+
+
 class NpcArena(DatasetEnvironment[SceneRow]):
     name: ClassVar[str] = "npc_arena"
     version: ClassVar[str] = "6"
@@ -132,19 +149,20 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
-        arena = cls.read(folder, datasets.folder("character_scenes"))
+        arena = cls.read(folder, datasets.folder("character_scenes"), datasets.written("character_sheets"))
         return arena._build_again(arena.sheets, datasets.rows(cls.name, build_row_form(arena.sheets)))
 
     @classmethod
-    def read(cls, folder: Path, scenes: Path | None = None) -> Self:
+    def read(cls, folder: Path, scenes: Path | None = None, written: Mapping[str, str] = NOTHING_WRITTEN) -> Self:
         """Uses the sheets of that folder, with the scenes that it brings or those of `scenes`; the packaged ones fill
         up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
-            own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
+            told = list_written_scenes(written)
+            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes, told)
             worlds = [read_world(file) for file in list_world_files(folder)]
             packaged = [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)]
             composer = SceneComposer.read(worlds, packaged)
-            arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
+            arena = cls(read_sheets(folder, written), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -170,14 +188,29 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     @cached_property
     def _sheet_texts(self) -> tuple[str, ...]:
-        return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
+        sheets = tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
+        return (*sheets, canonical_json(_OwnScenes(scene_sets=self._scene_sets).model_dump(mode="json")))
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        sheets = [CharacterSheet.model_validate_json(text) for text in texts]
-        return self._build_again(sheets, self.datasets)
+        """Of versions from before scenes could be written, `texts` hold no scenes: they had those of today."""
+        scenes = next((text for text in texts if text.startswith(_OWN_SCENES)), None)
+        sheets = [CharacterSheet.model_validate_json(text) for text in texts if text is not scenes]
+        own = self._scene_sets if scenes is None else _OwnScenes.model_validate_json(scenes).scene_sets
+        return self._build_again(sheets, self.datasets, own)
 
-    def _build_again(self, sheets: Sequence[CharacterSheet], datasets: Mapping[str, Dataset[SceneRow]]) -> Self:
-        return type(self)(sheets, self._scene_sets, self._origin, self._fallback, self._composer, datasets)
+    @property
+    def scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that the folder brings, then those that ship."""
+        return (*self._scene_sets, *self._fallback)
+
+    def _build_again(
+        self,
+        sheets: Sequence[CharacterSheet],
+        datasets: Mapping[str, Dataset[SceneRow]],
+        scene_sets: Sequence[SceneSet] | None = None,
+    ) -> Self:
+        own = self._scene_sets if scene_sets is None else scene_sets
+        return type(self)(sheets, own, self._origin, self._fallback, self._composer, datasets)
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)

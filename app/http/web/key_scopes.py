@@ -88,10 +88,25 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         PUT /worlds/*/events/*
     """,
     "author": """
+        DELETE /characters/*
+        DELETE /characters/*/scenes
         DELETE /worlds/*/lorebooks/*
+        GET /characters/*/revisions
+        GET /characters/*/revisions/*
+        GET /characters/*/scenes/revisions
+        GET /characters/*/scenes/revisions/*
+        GET /characters/*/scenes/text
+        GET /characters/*/text
+        GET /characters/archive
+        POST /characters/*/check
+        POST /characters/*/scenes/check
+        POST /characters/archive
+        POST /characters/import
         POST /characters/reload
         POST /envs/*/try
         POST /labels/import
+        PUT /characters/*
+        PUT /characters/*/scenes
         PUT /worlds/*/lorebooks/*
     """,
     "metrics": "GET /metrics",
