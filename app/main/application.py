@@ -42,6 +42,7 @@ from app.http.compat.ors.server import PREFIX as ORS
 from app.http.compat.ors.server import OrsServer
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
+from app.http.viewer.author_pages import AuthorPages
 from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.run_pages import RunPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
@@ -199,11 +200,22 @@ def create_app(
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     costs = gateway.runs.find_cost
     views, people = gateway.views, served.build_pages()
+    authors = AuthorPages(authoring, served.build_prompt, served.list_cards, served.list_scenes)
     runs = RunPages(gateway.runs, gateway.run_health, views, clock or utc_now)
     _add_routes(
         service,
         create_viewer_router(
-            views, names, roster, atropos.explain_runs, pages, costs, sign_in, runs, gateway.rubrics.find, people
+            views,
+            names,
+            roster,
+            atropos.explain_runs,
+            pages,
+            costs,
+            sign_in,
+            runs,
+            gateway.rubrics.find,
+            people,
+            authors,
         ),
     )
     _add_environment_routes(service, gateway)

@@ -87,7 +87,7 @@ def _add_revisions(
         }
         # another replica may store one between the two statements: the key lets only one of them in
         if newest != change.based_on or not connection.execute(database.insert_new(authored), row).rowcount:
-            raise build_author_conflict(change, max(newest, change.based_on + 1))
+            raise _build_conflict(change, newest if newest != change.based_on else newest + 1)
         added.append(
             AuthoredRevision(
                 file=change.file,
@@ -102,7 +102,7 @@ def _add_revisions(
     return added
 
 
-def build_author_conflict(change: AuthoredChange, newest: int) -> Conflict:
+def _build_conflict(change: AuthoredChange, newest: int) -> Conflict:
     return Conflict(
         f"{change.file}: revision {newest} is stored, and this change is based on {change.based_on}: read it again, "
         "then repeat the change",

@@ -53,7 +53,7 @@ def test_the_newest_revision_is_in_force_and_all_are_kept(store_url: str) -> Non
 def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url: str, based_on: int) -> None:
     async def scenario(store: Store) -> object:
         await store.authored.add([change(HOB, "one")], "ada", "")
-        with pytest.raises(Conflict, match="hob.yaml"):
+        with pytest.raises(Conflict, match="revision 1 is stored"):
             await store.authored.add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
         return list_texts(await store.authored.load_newest())
 

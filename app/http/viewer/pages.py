@@ -12,6 +12,7 @@ from app.domain.groups import StatisticsBreakdown
 from app.domain.run_costs import RunCost
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
+from app.http.viewer.author_pages import AuthorPages, create_author_pages_router
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
 from app.http.viewer.finding_pages import create_finding_router
@@ -45,10 +46,11 @@ def create_viewer_router(
     runs: RunPages | None = None,
     find_rubric: FindRubric = find_no_rubric,
     characters: CharacterPages | None = None,
+    authors: AuthorPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs` and `characters` there are
-    no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `characters` and
+    `authors` there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
     finds what a group was judged by."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
@@ -58,6 +60,8 @@ def create_viewer_router(
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+    if authors is not None:
+        router.routes.extend(create_author_pages_router(authors, renderer).routes)
     if characters is not None:
         router.routes.extend(create_character_pages_router(characters, renderer).routes)
     if runs is not None:

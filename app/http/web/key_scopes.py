@@ -98,6 +98,9 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /characters/*/scenes/text
         GET /characters/*/text
         GET /characters/archive
+        GET /view/author
+        GET /view/characters/*/edit
+        GET /view/characters/*/scenes/edit
         POST /characters/*/check
         POST /characters/*/scenes/check
         POST /characters/archive
@@ -105,6 +108,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /characters/reload
         POST /envs/*/try
         POST /labels/import
+        POST /view/characters/*/edit
+        POST /view/characters/*/scenes/edit
         PUT /characters/*
         PUT /characters/*/scenes
         PUT /worlds/*/lorebooks/*
