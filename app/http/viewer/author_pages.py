@@ -1,5 +1,5 @@
-"""Pages on which sheets and scenes are written: with what the check says, the prompt as it will be, what is changed, and
-earlier revisions."""
+"""Pages on which sheets and scenes are written: with what the check says, the prompt as it will be, changes, and earlier
+revisions."""
 
 import asyncio
 from collections.abc import Callable, Sequence

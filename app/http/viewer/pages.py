@@ -20,6 +20,7 @@ from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
+from app.http.viewer.world_author_pages import create_world_author_router
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
@@ -49,9 +50,9 @@ def create_viewer_router(
     authors: AuthorPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `characters` and
-    `authors` there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys, `find_rubric`
-    finds what a group was judged by."""
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds`, `runs`, `characters` and `authors`
+    there are no pages for them. `find_cost` says what judging a run has cost, `sign_in` adds the page for keys,
+    `find_rubric` finds what a group was judged by."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -60,6 +61,7 @@ def create_viewer_router(
     router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
     if worlds is not None:
         router.routes.extend(create_world_pages_router(worlds, renderer).routes)
+        router.routes.extend(create_world_author_router(worlds.desk, renderer).routes)
     if authors is not None:
         router.routes.extend(create_author_pages_router(authors, renderer).routes)
     if characters is not None:

@@ -101,6 +101,9 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /view/author
         GET /view/characters/*/edit
         GET /view/characters/*/scenes/edit
+        GET /view/worlds/*/events/*/edit
+        GET /view/worlds/*/lorebooks/*/edit
+        GET /view/worlds/*/write
         POST /characters/*/check
         POST /characters/*/scenes/check
         POST /characters/archive
@@ -110,6 +113,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /labels/import
         POST /view/characters/*/edit
         POST /view/characters/*/scenes/edit
+        POST /view/worlds/*/events/*/edit
+        POST /view/worlds/*/lorebooks/*/edit
         PUT /characters/*
         PUT /characters/*/scenes
         PUT /worlds/*/lorebooks/*
@@ -191,11 +196,16 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         DELETE /worlds/*/events/*
         DELETE /worlds/*/lorebooks/*
         GET /view/worlds/*
+        GET /view/worlds/*/events/*/edit
+        GET /view/worlds/*/lorebooks/*/edit
         GET /view/worlds/*/why
+        GET /view/worlds/*/write
         GET /worlds/*
         GET /worlds/*/events
         GET /worlds/*/lorebooks
         GET /worlds/*/lorebooks/*
+        POST /view/worlds/*/events/*/edit
+        POST /view/worlds/*/lorebooks/*/edit
         POST /worlds/*/context
         POST /worlds/*/events
         PUT /worlds/*
