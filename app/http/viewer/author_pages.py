@@ -1,4 +1,4 @@
-"""Pages on which sheets and scenes are written: with what the check says, the prompt as it will be, changes, and earlier
+"""Pages on which sheets and scenes are written: what the check says, the prompt as it will be, changes, and earlier
 revisions."""
 
 import asyncio
@@ -22,7 +22,7 @@ from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, nam
 from app.http.web.lazy_routes import LazyRoute
 from app.service.authoring import AuthoringService, BrokenText
 from app.service.character_drafts import BuildPrompt, TextDraft, check_draft, name_file
-from app.toolkit.display import escape_invisible
+from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
 
 HISTORY: Final = 50
 """Revisions that are listed."""
@@ -79,7 +79,8 @@ def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRou
         if name:
             return redirect(request, f"/view/characters/{name}/edit")
         cards = pages.list_cards()
-        rows = [(card, *(pages.authoring.find_number(name_file(card.id, one)) for one in _SUFFIXES)) for card in cards]
+        count = pages.authoring.find_number
+        rows = [(card, count(name_file(card.id, "")), count(name_file(card.id, "/scenes"))) for card in cards]
         problem = "An id has small letters, digits, - and _." if id else ""
         data = [{"id": card.id, "sheet": sheet, "scenes": scenes} for card, sheet, scenes in rows]
         return renderer.render(
@@ -160,7 +161,7 @@ async def build_editor(pages: AuthorPages, character: str, suffix: str, form: Te
         form=form,
         in_force=f"Revision {stamp}" if stamp else "The folder's own file" if exists else "Nothing yet",
         findings=checked.findings,
-        prompt=build_lines(checked.prompt),
+        prompt=build_lines(checked.prompt, SHOWN_AT_ALL),
         no_prompt=escape_invisible(checked.no_prompt),
         scenes=scenes,
         changed=await asyncio.to_thread(compare_lines, now, form.text),
