@@ -5,9 +5,9 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from app.characters.loading import MAX_FILE_BYTES, MAX_FILES
 from app.domain.authoring import MAX_AUTHORED, AuthoredFile
@@ -19,7 +19,7 @@ NUMBERS: Final = ".revisions.json"
 """The member that says which revision each file is; without an entry it is none that is stored."""
 _STARTS: Final = (1980, 1, 1, 0, 0, 0)
 _FILE: Final = TypeAdapter[str](AuthoredFile)
-_NUMBERS: Final = TypeAdapter(dict[str, int])
+_NUMBERS: Final = TypeAdapter(dict[str, Annotated[int, Field(ge=0, le=2**31)]])
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,15 @@ def read_archive(content: bytes) -> CharacterArchive:
             left_out.append(name)
     if not texts:
         raise InvalidRequest("the archive has no sheet and no scenes: a sheet is `<id>.yaml`, scenes are in `scenes/`")
+    return CharacterArchive(texts, read_numbers(numbers), tuple(left_out))
+
+
+def read_numbers(content: bytes) -> dict[str, int]:
+    """InvalidRequest."""
     try:
-        return CharacterArchive(texts, _NUMBERS.validate_json(numbers), tuple(left_out))
+        return _NUMBERS.validate_json(content)
     except ValidationError:
-        raise InvalidRequest(f"{NUMBERS}: must be an object of whole numbers") from None
+        raise InvalidRequest(f"{NUMBERS}: must be an object of whole numbers from 0") from None
 
 
 def _read_members(content: bytes) -> dict[str, bytes]:

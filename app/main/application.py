@@ -173,7 +173,7 @@ def create_app(
         CharacterSource(NpcArena.name, served.folder, served.build_context),
         gateway.catalogue,
         store.authored,
-        partial(examples.prepare, gateway),
+        partial(examples.prepare_one, gateway, NpcArena.name),
     )
     served.list_written = authoring.list_written
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
