@@ -14,14 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.characters.loading import LOREBOOKS, SCENES, read_text
 from app.characters.scenes import SceneSet
-from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, parse_findable
 from app.domain.authoring import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import Frozen
 from app.ports.authoring import AuthoredStore
-from app.service.catalogue import Catalogue, ServedEnvironment
+from app.service.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +82,8 @@ class AuthoringService:
         self._changed = changed
         self._in_force: dict[str, AuthoredRevision] = {}
         self._written: Mapping[str, str] = {}
+        self._served: Mapping[str, str] = {}
+        """The texts with which the characters that are served were read, or were to be."""
         self._count = -1
         self._changing = asyncio.Lock()
 
@@ -92,6 +93,10 @@ class AuthoringService:
 
     async def load(self) -> None:
         """Reads what is in force, before the characters are read. StoreUnavailable."""
+        await self._load()
+        self._served = self._written
+
+    async def _load(self) -> None:
         self._count = await self._store.count()
         self._in_force = await self._store.load_newest() if self._count else {}
         self._written = list_texts(self._in_force)
@@ -102,20 +107,28 @@ class AuthoringService:
         async with self._changing:
             await self.load()
             await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
-        await self._changed()
+        await self._tell_changed()
 
     async def poll(self) -> bool:
         """Takes up what other replicas stored. Whether there was something."""
-        if self._source.environment not in self._catalogue.classes or await self._store.count() == self._count:
+        if self._source.environment not in self._catalogue.classes:
             return False
-        before = self._written
         async with self._changing:
-            await self.load()
-            if self._written == before:
+            if await self._store.count() != self._count:
+                await self._load()
+            if self._written == self._served:
                 return False
+            self._served = self._written
             await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
-        await self._changed()
+        await self._tell_changed()
         return True
+
+    async def _tell_changed(self) -> None:
+        """What is in force stays so, whatever becomes of this."""
+        try:
+            await self._changed()
+        except GatewayError as error:
+            log.warning("after a change of characters: %s", error.detail)
 
     async def run(self) -> None:
         while True:
@@ -124,6 +137,8 @@ class AuthoringService:
                 await self.poll()
             except GatewayError as error:
                 log.error("what authors wrote could not be taken up: %s", error.detail)
+            except Exception:
+                log.exception("what authors wrote could not be taken up")
 
     async def read(self, file: str) -> FileInForce:
         """NotFound for a file that is neither stored nor in the folder."""
@@ -142,7 +157,7 @@ class AuthoringService:
 
     async def read_all(self) -> list[FileInForce]:
         """All sheets, scenes and lorebooks of the folder as they are in force."""
-        texts = await asyncio.to_thread(self._read_folder) | dict(self._written)
+        texts = await asyncio.to_thread(self._read_folder) | list_texts(self._in_force)
         return [FileInForce(file=file, revision=self.find_number(file), text=texts[file]) for file in sorted(texts)]
 
     async def check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
@@ -163,7 +178,7 @@ class AuthoringService:
         """All or none; durable and in force here on return. BrokenText, InvalidRequest for what cannot be used beside
         everything else, Conflict where another revision than that which a change is based on is stored."""
         async with self._changing:
-            await self.load()
+            await self._load()
             for change in changes:
                 self._require_based(change)
             found = [await self._check_change(change) for change in changes]
@@ -171,7 +186,7 @@ class AuthoringService:
             if new:
                 await self._store_changes(new, author, note)
         if new:
-            await self._changed()
+            await self._tell_changed()
         files = {change.file for change in new}
         return [
             SavedText(file=one.file, revision=self.find_number(one.file), is_new=one.file in files, warnings=warnings)
@@ -191,9 +206,7 @@ class AuthoringService:
             raise
         self._in_force |= {one.file: one for one in stored}
         self._count += len(stored)
-        self._serve(hosted)
-
-    def _serve(self, hosted: ServedEnvironment) -> None:
+        self._served = self._written
         self._catalogue.install(hosted)
 
     def _require_based(self, change: AuthoredChange) -> None:
@@ -243,7 +256,3 @@ class AuthoringService:
         places = ("", f"{SCENES}/", f"{LOREBOOKS}/")
         files = [f"{place}{path.name}" for place in places for path in (folder / place).glob("*.yaml")]
         return {file: read_text(folder / file) for file in files}
-
-
-def get_sheets_by_id(sheets: Sequence[CharacterSheet]) -> dict[str, CharacterSheet]:
-    return {sheet.id: sheet for sheet in sheets}
