@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.characters.loading import MAX_FILE_BYTES, MAX_FILES
-from app.domain.authoring import MAX_AUTHORED, AuthoredFile
+from app.domain.authored_files import MAX_AUTHORED, AuthoredFile
 from app.domain.errors import InvalidRequest, TooLarge
 
 MAX_ARCHIVE_BYTES: Final = 32 * 1024 * 1024

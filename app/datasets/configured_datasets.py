@@ -68,7 +68,7 @@ class ConfiguredDatasets:
     def folder(self, name: str) -> Path | None:
         return self._folders.get(name)
 
-    def written(self, name: str) -> Mapping[str, str]:
+    def list_written(self, name: str) -> Mapping[str, str]:
         return self._written[name]() if name in self._written else {}
 
     def _read_dataset(

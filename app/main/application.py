@@ -76,7 +76,6 @@ from app.ports.tracing import Tracer
 from app.rag.world_retriever import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
-from app.service.authoring import AuthoringService, CharacterSource
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_criteria, list_judges
 from app.service.key_admin import KeyAdmin
@@ -169,13 +168,7 @@ def create_app(
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
     served = ServedCharacters(gateway, settings)
-    authoring = AuthoringService(
-        CharacterSource(NpcArena.name, served.folder, served.build_context),
-        gateway.catalogue,
-        store.authored,
-        partial(examples.prepare_one, gateway, NpcArena.name),
-    )
-    served.list_written = authoring.list_written
+    authoring = served.build_authoring(store.authored, partial(examples.prepare_one, gateway, NpcArena.name))
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
     service = FastAPI(

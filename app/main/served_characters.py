@@ -1,7 +1,7 @@
 """The characters that are served, as pages and listings want them."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -12,13 +12,15 @@ from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, read_source
 from app.characters.views import CharacterCard, build_character_cards
-from app.domain.authoring import SCENE_FILES
+from app.domain.authored_files import SCENE_FILES
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Message
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
 from app.http.viewer.character_pages import CharacterPages
 from app.judges.gates.gate_registry import GATES
+from app.ports.authoring import AuthoredStore
+from app.service.authoring import AuthoringService, CharacterSource
 from app.service.character_drafts import TextDraft
 from app.service.gateway import Gateway
 from app.settings import Settings
@@ -40,6 +42,13 @@ class ServedCharacters:
     @property
     def folder(self) -> Path:
         return self.settings.character_sheets or find_packaged_folder("character_sheets")
+
+    def build_authoring(self, store: AuthoredStore, changed: Callable[[], Awaitable[None]]) -> AuthoringService:
+        """What authors write is from now on part of what is checked."""
+        source = CharacterSource(NpcArena.name, self.folder, self.build_context)
+        authoring = AuthoringService(source, self.gateway.catalogue, store, changed)
+        self.list_written = authoring.list_written
+        return authoring
 
     def build_pages(self) -> CharacterPages:
         return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views)

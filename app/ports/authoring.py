@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.domain.authoring import AuthoredChange, AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision
 
 
 class AuthoredStore(Protocol):

@@ -32,7 +32,7 @@ class Datasets(Protocol):
     def folder(self, name: str) -> Path | None:
         """The configured folder of the files called `name`; None when none is configured."""
 
-    def written(self, name: str) -> Mapping[str, str]:
+    def list_written(self, name: str) -> Mapping[str, str]:
         """Texts that people wrote in place of files of that folder or beside them, by path in it."""
 
 

@@ -16,7 +16,7 @@ from app.characters.loading import LOREBOOKS, SCENES, read_text
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, parse_findable
-from app.domain.authoring import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
+from app.domain.authored_files import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import Frozen
 from app.ports.authoring import AuthoredStore

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.characters.sheet_sources import SheetFinding
-from app.domain.authoring import MAX_AUTHORED, SCENE_FILES
+from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import GatewayError
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name

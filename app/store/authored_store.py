@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
-from app.domain.authoring import AuthoredChange, AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision
 from app.domain.digests import digest_of_text
 from app.domain.errors import Conflict
 from app.ports.authoring import AuthoredStore

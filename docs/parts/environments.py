@@ -34,7 +34,7 @@ class NothingConfigured:
     def folder(self, name: str) -> Path | None:
         return None
 
-    def written(self, name: str) -> Mapping[str, str]:
+    def list_written(self, name: str) -> Mapping[str, str]:
         return {}
 
 

@@ -67,7 +67,7 @@ class NoDatasets:
     def folder(self, name: str) -> Path | None:
         return None
 
-    def written(self, name: str) -> Mapping[str, str]:
+    def list_written(self, name: str) -> Mapping[str, str]:
         return {}
 
 

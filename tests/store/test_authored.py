@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.domain.authoring import AuthoredChange, AuthoredRevision, list_texts
+from app.domain.authored_files import AuthoredChange, AuthoredRevision, list_texts
 from app.domain.errors import Conflict
 from app.store.store import Store
 from tests.support.store_cases import using

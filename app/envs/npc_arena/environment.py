@@ -36,7 +36,7 @@ from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.world_files import list_world_files, read_world
 from app.domain.calibration import ReferencePlan
-from app.domain.digests import canonical_json, digest, digest_of_model
+from app.domain.digests import digest, digest_of_model
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
@@ -44,11 +44,12 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written
+from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written, derive_seed, list_utterances
 from app.envs.npc_arena.composed_scenes import SceneComposer
 from app.envs.npc_arena.scene_rows import SceneRow, SceneRows, build_row_form
 from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, extract_spoken, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
+from app.envs.npc_arena.sheet_editions import read_edition, write_edition
 from app.ports import Datasets, Drafted, Tools
 from app.toolkit.answers.committed import map_completions
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
@@ -99,15 +100,6 @@ class NpcArenaReference(Frozen):
     """Game time of what was retrieved."""
 
 
-_OWN_SCENES = '{"scene_sets":'
-
-
-class _OwnScenes(Frozen):
-    """Scenes of a version, beside its sheets."""
-
-    scene_sets: tuple[SceneSet, ...]
-
-
 class NpcArena(DatasetEnvironment[SceneRow]):
     name: ClassVar[str] = "npc_arena"
     version: ClassVar[str] = "6"
@@ -149,7 +141,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
-        arena = cls.read(folder, datasets.folder("character_scenes"), datasets.written("character_sheets"))
+        arena = cls.read(folder, datasets.folder("character_scenes"), datasets.list_written("character_sheets"))
         return arena._build_again(arena.sheets, datasets.rows(cls.name, build_row_form(arena.sheets)))
 
     @classmethod
@@ -188,15 +180,11 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     @cached_property
     def _sheet_texts(self) -> tuple[str, ...]:
-        sheets = tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
-        return (*sheets, canonical_json(_OwnScenes(scene_sets=self._scene_sets).model_dump(mode="json")))
+        return write_edition(self.sheets, self._scene_sets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        """Of versions from before scenes could be written, `texts` hold no scenes: they had those of today."""
-        scenes = next((text for text in texts if text.startswith(_OWN_SCENES)), None)
-        sheets = [CharacterSheet.model_validate_json(text) for text in texts if text is not scenes]
-        own = self._scene_sets if scenes is None else _OwnScenes.model_validate_json(scenes).scene_sets
-        return self._build_again(sheets, self.datasets, own)
+        sheets, scene_sets = read_edition(texts)
+        return self._build_again(sheets, self.datasets, scene_sets)
 
     @property
     def scene_sets(self) -> tuple[SceneSet, ...]:
@@ -246,7 +234,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         cast = self.find_cast(task)
         if reference.params.world is None or cast is None:
             return None
-        said = _list_utterances(cast)
+        said = list_utterances(cast)
         return ContextQuery(
             text=said[-1],
             character=reference.character,
@@ -254,7 +242,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             as_of=reference.params.as_of,
             circles=cast.sheet.identity.circles,
             conversation=said,
-            seed=_derive_seed(reference, said),
+            seed=derive_seed(reference.character, reference.scene, reference.params, said),
             budget_tokens=_CONTEXT_TOKENS - sum(estimate_tokens(passage.text) for passage in reference.passages),
         )
 
@@ -326,10 +314,16 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         book = self._lorebooks.get(cast.sheet.id)
         if book is None:
             return ()
-        said = _list_utterances(cast)
+        said = list_utterances(cast)
         return tuple(
             Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
-            for one in recall_from(book, said, _derive_seed(reference, said), _CONTEXT_TOKENS // 2, estimate_tokens)
+            for one in recall_from(
+                book,
+                said,
+                derive_seed(reference.character, reference.scene, reference.params, said),
+                _CONTEXT_TOKENS // 2,
+                estimate_tokens,
+            )
             if one.told
         )
 
@@ -352,12 +346,3 @@ def _compose_brief(cast: Cast) -> str:
 
 def _add_flags(score: Score, entry: CandidateEntry) -> Score:
     return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
-
-
-def _list_utterances(cast: Cast) -> tuple[str, ...]:
-    return tuple(message.content or "" for message in build_conversation(cast))
-
-
-def _derive_seed(reference: NpcArenaReference, said: Sequence[str]) -> str:
-    """Seed for the random parts of a task, the same for every caller."""
-    return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

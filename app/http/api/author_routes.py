@@ -14,7 +14,7 @@ from app.characters.cards.files import read_bytes
 from app.characters.cards.report import ImportReport
 from app.characters.cards.sheet_files import dump_sheet
 from app.characters.cards.transfer import import_document
-from app.domain.authoring import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision
 from app.domain.errors import TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Frozen, Name

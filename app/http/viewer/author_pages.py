@@ -1,5 +1,4 @@
-"""Pages on which sheets and scenes are written: what the check says, the prompt as it will be, changes, and earlier
-revisions."""
+"""Pages on which sheets and scenes are written, with checks, prompts, changes and earlier revisions."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.characters.loading import parse_model
 from app.characters.scenes import Scene, SceneSet
 from app.characters.views import CharacterCard
-from app.domain.authoring import AuthoredChange
+from app.domain.authored_files import AuthoredChange
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
 from app.http.viewer.cards import build_lines

@@ -1,5 +1,4 @@
-"""A page on which a text is written: the form as sent, what a check says, and how the text differs from what is in
-force."""
+"""A page on which a text is written: the form as sent, what a check says, and what it changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.characters.sheet_sources import SheetFinding
-from app.domain.authoring import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.rendering import build_link
