@@ -1,8 +1,9 @@
 """Safe loading of sheets, scenes and lorebooks from folders."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -18,6 +19,8 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 2000
 SCENES, LOREBOOKS, WORLDS = "scenes", "lorebooks", "worlds"
 """What a folder of sheets may bring along, as folders in it."""
+NOTHING_WRITTEN: Final[Mapping[str, str]] = MappingProxyType({})
+"""What stands in place of files or beside them, by their paths in the folder: `hob.yaml`, `scenes/hob.yaml`."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -38,7 +41,12 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
 
 def read_sheet(path: Path) -> CharacterSheet:
     """Reads a sheet, whose id must equal the file name, with the lorebook beside it."""
-    sheet = parse_model(read_text(path), path.name, CharacterSheet)
+    return parse_sheet(path, read_text(path))
+
+
+def parse_sheet(path: Path, text: str) -> CharacterSheet:
+    """As `read_sheet`, of the text that the file has or should have."""
+    sheet = parse_model(text, path.name, CharacterSheet)
     if sheet.id != path.stem:
         reason = f"{path.name}: meta.id: is {sheet.id!r}, but the file name says {path.stem!r}"
         raise InvalidRequest(reason, field="meta.id")
@@ -52,11 +60,15 @@ def find_lorebook_beside(sheet: Path) -> Path | None:
     return book if book.is_file() else None
 
 
-def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
+def read_sheets(folder: Path, written: Mapping[str, str] = NOTHING_WRITTEN) -> tuple[CharacterSheet, ...]:
     """All sheets of a folder by id, with the lorebooks beside them. NotFound without any, InvalidRequest or TooLarge
     for the first broken one."""
     read_own_lorebooks(folder)
-    return tuple(read_sheet(path) for path in list_yaml_files(folder))
+    files = {path.name for path in list_yaml_files(folder)} | {name for name in written if "/" not in name}
+    return tuple(
+        parse_sheet(folder / name, written[name]) if name in written else read_sheet(folder / name)
+        for name in sorted(files)
+    )
 
 
 def read_own_lorebooks(sheets: Path) -> dict[str, Lorebook]:
@@ -86,9 +98,15 @@ def _add_lorebook(sheet: CharacterSheet, book: Lorebook) -> CharacterSheet:
     return sheet.model_copy(update={"lorebook": book})
 
 
-def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
-    """Reads all scene files of a folder; scene ids must be unique."""
-    sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in list_yaml_files(folder))
+def read_scenes(folder: Path, written: Mapping[str, str] = NOTHING_WRITTEN) -> tuple[SceneSet, ...]:
+    """Reads all scene files of a folder; scene ids must be unique. `written`: by file name."""
+    return _read_scene_files({path.name: path for path in list_yaml_files(folder)}, written)
+
+
+def _read_scene_files(files: Mapping[str, Path], written: Mapping[str, str]) -> tuple[SceneSet, ...]:
+    names = sorted({*files, *written})
+    texts = ((name, written[name] if name in written else read_text(files[name])) for name in names)
+    sets = tuple(parse_model(text, name, SceneSet) for name, text in texts)
     seen: set[str] = set()
     for scene in (scene for scenes in sets for scene in scenes.scenes):
         if scene.id in seen:
@@ -97,10 +115,15 @@ def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
     return sets
 
 
-def read_own_scenes(sheets: Path) -> tuple[SceneSet, ...]:
+def read_own_scenes(sheets: Path, written: Mapping[str, str] = NOTHING_WRITTEN) -> tuple[SceneSet, ...]:
     """The scenes that a folder of sheets brings; none without a folder for them."""
-    folder = sheets / SCENES
-    return read_scenes(folder) if folder.is_dir() else ()
+    folder, own = sheets / SCENES, list_written_scenes(written)
+    return read_scenes(folder, own) if folder.is_dir() else _read_scene_files({}, own)
+
+
+def list_written_scenes(written: Mapping[str, str]) -> dict[str, str]:
+    """Files of scenes by their names."""
+    return {name.removeprefix(f"{SCENES}/"): text for name, text in written.items() if name.startswith(f"{SCENES}/")}
 
 
 def list_yaml_files(folder: Path) -> Sequence[Path]:

@@ -53,7 +53,13 @@ class SheetCheckContext:
 
 def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> SheetCheckResult:
     """Reads each file once. Never raises for invalid content."""
-    read = [read_source(path) for path in paths]
+    return check_sources([read_source(path) for path in paths], surroundings)
+
+
+def check_sources(
+    read: Sequence[SheetSource | list[SheetFinding]], surroundings: SheetCheckContext
+) -> SheetCheckResult:
+    """As `check_sheets`, of what was read already."""
     sources = [one for one in read if isinstance(one, SheetSource)]
     findings = [finding for one in read if not isinstance(one, SheetSource) for finding in one]
     findings += _find_repeated_ids(sources)

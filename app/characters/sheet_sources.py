@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.characters.loading import read_text
 from app.characters.schema import CharacterSheet
@@ -18,6 +18,7 @@ from app.domain.values import Frozen
 
 Level = Literal["error", "warning"]
 FieldPath = tuple[int | str, ...]
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class SheetFinding(Frozen):
@@ -58,24 +59,37 @@ class SheetSource:
 
 
 def read_source(path: Path) -> SheetSource | list[SheetFinding]:
-    name = str(path)
     try:
-        document = parse_document(read_text(path), path.name)
+        text = read_text(path)
+    except (GatewayError, OSError) as error:
+        return [SheetFinding(file=str(path), line=0, field="", level="error", message=str(error))]
+    return build_source(path, text)
+
+
+def build_source(path: Path, text: str) -> SheetSource | list[SheetFinding]:
+    """As `read_source`, of the text that the file has or should have."""
+    parsed = parse_findable(path, text, CharacterSheet)
+    if isinstance(parsed, list):
+        return parsed
+    source = SheetSource(path, *parsed)
+    if source.sheet.id != path.stem:
+        message = f"is {source.sheet.id!r}, but the file name says {path.stem!r}"
+        return [source.build_finding("error", ("meta", "id"), message)]
+    return source
+
+
+def parse_findable(path: Path, text: str, model: type[ModelT]) -> tuple[YamlDocument, ModelT] | list[SheetFinding]:
+    """Every fault, with its line and field, or the model and where its parts stand."""
+    try:
+        document = parse_document(text, path.name)
     except BrokenYaml as error:
         message = error.detail.removeprefix(f"{path.name}: ")
-        return [SheetFinding(file=name, line=error.line or 0, field="", level="error", message=message)]
-    except (GatewayError, OSError) as error:
-        return [SheetFinding(file=name, line=0, field="", level="error", message=str(error))]
+        return [SheetFinding(file=str(path), line=error.line or 0, field="", level="error", message=message)]
     try:
-        sheet = CharacterSheet.model_validate(document.value)
+        return document, model.model_validate(document.value)
     except ValidationError as error:
-        return [
-            _build_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)
-        ]
-    source = SheetSource(path, document, sheet)
-    if sheet.id != path.stem:
-        return [source.build_finding("error", ("meta", "id"), f"is {sheet.id!r}, but the file name says {path.stem!r}")]
-    return source
+        faults = error.errors(include_url=False)
+        return [_build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults]
 
 
 def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:

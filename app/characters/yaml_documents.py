@@ -10,6 +10,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson
 
 _Parser: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _json = TypeAdapter[JsonValue](FiniteJson)
 
 
@@ -146,6 +147,12 @@ def build_yaml_refusal(name: str, error: ValidationError) -> InvalidRequest:
     return InvalidRequest(
         f"{name}: {field or 'the document'}: {_collapse_whitespace(first['msg'])}", field=field or None
     )
+
+
+def dump_yaml(value: JsonValue) -> str:
+    """A value as it is written by hand."""
+    text: str = yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=120)
+    return text
 
 
 def _collapse_whitespace(text: str) -> str:

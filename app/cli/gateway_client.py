@@ -25,6 +25,7 @@ from app.domain.suggestions import suggest
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import Frozen
 from app.domain.worlds import Event, EventsAdded, RetrievalExplanation
+from app.http.api.author_routes import SavedTexts
 from app.http.api.label_routes import JudgeAgreement
 from app.http.api.models import (
     EnvironmentInfo,
@@ -181,10 +182,21 @@ class GatewayClient:
             await self._send_request("GET", f"/worlds/{world}/events?{asked}")
         )
 
-    async def _send_request(self, method: str, path: str, body: Mapping[str, JsonValue] | None = None) -> bytes:
+    async def fetch_characters(self) -> bytes:
+        """A ZIP file."""
+        return await self._send_request("GET", "/characters/archive")
+
+    async def store_characters(self, content: bytes, note: str, *, force: bool) -> SavedTexts:
+        asked = httpx.QueryParams({"note": note, "force": str(force).lower()})
+        reply = await self._send_request("POST", f"/characters/archive?{asked}", content=content)
+        return SavedTexts.model_validate_json(reply)
+
+    async def _send_request(
+        self, method: str, path: str, body: Mapping[str, JsonValue] | None = None, content: bytes | None = None
+    ) -> bytes:
         base = str(self.client.base_url).rstrip("/")
         try:
-            reply = await self.client.request(method, path, json=body)
+            reply = await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
                 f"cannot reach the gateway at {str(base).rstrip('/')} (set --url): {error or type(error).__name__}"

@@ -29,6 +29,7 @@ from app.cli.consoles import AsJson, errors, output_console
 from app.cli.judge_setup import open_judge_panels
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.cli.sheet_preview import try_sheet
+from app.cli.sheet_transfer import pull, push
 from app.domain.errors import GatewayError
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
 from app.judges.gates.gate_registry import GATES
@@ -40,6 +41,8 @@ sheets.command("try")(try_sheet)
 sheets.command("import")(import_cards)
 sheets.command("export")(export_card)
 sheets.command("scenes")(draft_scenes)
+sheets.command("pull")(pull)
+sheets.command("push")(push)
 console = output_console()
 
 SHIPPED = "character_sheets"

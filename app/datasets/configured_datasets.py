@@ -40,14 +40,16 @@ class ConfiguredDatasets:
         sources: Mapping[str, str | Mapping[str, DatasetSource]],
         *,
         folders: Mapping[str, Path | None] | None = None,
+        written: Mapping[str, Callable[[], Mapping[str, str]]] | None = None,
         hub_cache: Path | None = None,
         probe_seconds: float = PROBE_SECONDS,
     ) -> None:
-        """`folders`: other folders by name.
+        """`folders`: other folders by name. `written`: what people wrote in place of their files, at present.
         `hub_cache`: cache of prepared data sets; None for the library's default (`HF_HOME`).
         `probe_seconds`: timeout of the test whether the hub is reachable."""
         self._sources = {environment: _SOURCES.validate_python(given) for environment, given in sources.items()}
         self._folders = folders or {}
+        self._written = written or {}
         self._hub_cache = hub_cache
         self._probe_seconds = probe_seconds
         self.reports: dict[str, Mapping[str, Mapping[Split, RowReport]]] = {}
@@ -65,6 +67,9 @@ class ConfiguredDatasets:
 
     def folder(self, name: str) -> Path | None:
         return self._folders.get(name)
+
+    def list_written(self, name: str) -> Mapping[str, str]:
+        return self._written[name]() if name in self._written else {}
 
     def _read_dataset(
         self, name: str, source: DatasetSource, forms: Sequence[type[RowT]], subset: str | None

@@ -73,6 +73,14 @@ class Event(Frozen):
         return "\n".join((self.text, self.kind or "", self.location or "", *self.actors, *self.tags))
 
 
+class EventRevision(Frozen):
+    """An event as it is in force. A withdrawn one never happened, until it is corrected."""
+
+    event: Event
+    revision: int
+    is_withdrawn: bool
+
+
 class World(Frozen):
     """One timeline of a game. A branch shares its parent's past up to `branched_at`, inclusive."""
 

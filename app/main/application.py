@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI
 
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
+from app.http.api.author_routes import create_author_router
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
 from app.http.api.character_routes import create_characters_router
 from app.http.api.environment_routes import create_environment_router
@@ -42,6 +43,7 @@ from app.http.compat.ors.server import OrsServer
 from app.http.compat.play.play_routes import create_play_router
 from app.http.compat.port_paths import PortPaths, PortRoot
 from app.http.compat.slime import create_slime_router
+from app.http.viewer.author_pages import AuthorPages
 from app.http.viewer.sign_in_pages import create_sign_in_router
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
@@ -165,11 +167,11 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
+    served = ServedCharacters(gateway, settings)
+    authoring = served.build_authoring(store.authored, partial(examples.prepare_one, gateway, NpcArena.name))
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
-    served = ServedCharacters(gateway, settings)
-    reload = partial(_reload_characters, gateway, examples)
-    play = build_play(settings, gateway, store.play, served, reload, clock or utc_now)
+    play = build_play(settings, gateway, store.play, served, authoring.reload, clock or utc_now)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
@@ -177,7 +179,18 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings, gateway, store, workers, jails, retriever, examples, atropos, observer.refresh, play, tracer
+            settings,
+            gateway,
+            store,
+            authoring,
+            workers,
+            jails,
+            retriever,
+            examples,
+            atropos,
+            observer.refresh,
+            play,
+            tracer,
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
@@ -188,10 +201,12 @@ def create_app(
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
-    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, play)
+    authors = AuthorPages(authoring, served.build_prompt, served.list_cards, served.list_scenes)
+    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, play, authors)
     _add_routes(service, create_viewer(parts))
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(served.list_cards, reload))
+    _add_routes(service, create_characters_router(served.list_cards, authoring.reload))
+    _add_routes(service, create_author_router(authoring, served.build_prompt))
     _add_record_routes(service, gateway)
     _add_routes(service, create_play_router(play.playing, play.turns, gateway.worlds))
     _add_routes(service, create_key_router(admin))
@@ -301,8 +316,3 @@ def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
     if settings.proxy_header is None:
         return None
     return ProxySignIn(settings.proxy_header, settings.proxy_addresses, settings.proxy_scopes)
-
-
-async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
-    await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
-    await examples.prepare(gateway)

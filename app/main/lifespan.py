@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import GatewayError
 from app.http.api.examples import Examples
 from app.http.compat.atropos.queue import AtroposQueue
 from app.http.viewer.talk_pages import TalkPages
@@ -19,6 +20,7 @@ from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
+from app.service.authoring import AuthoringService
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
 from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
@@ -37,6 +39,8 @@ ISOLATION_SECONDS = 2.0
 HELD_BACK_SECONDS = 30.0
 """The longest that a process lets others take its connections while it reads data."""
 READY_POLL_SECONDS = 0.02
+STORE_SECONDS = 1.0
+"""How soon a store that could not be read at a start is asked again."""
 METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
@@ -52,6 +56,7 @@ class ServiceLifespan:
     settings: Settings
     gateway: Gateway
     store: Store
+    authoring: AuthoringService
     workers: ProcessWorkers
     programs: JailedPrograms
     retriever: Retriever
@@ -107,7 +112,9 @@ class ServiceLifespan:
         come in pieces: what was interrupted may take long, and replicas may always have more of it."""
         catalogue, chosen = self.gateway.catalogue, self.settings.datasets
         folders = {"character_sheets": self.settings.character_sheets}
-        datasets = ConfiguredDatasets(chosen, folders=folders, hub_cache=self.settings.cache_dir)
+        written = {"character_sheets": self.authoring.list_written}
+        datasets = ConfiguredDatasets(chosen, folders=folders, written=written, hub_cache=self.settings.cache_dir)
+        await self._load_authored()
         trying = asyncio.create_task(self._try_isolation())
         slow = {name for name in catalogue.classes if chosen.get(name)}
         reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
@@ -118,12 +125,21 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            behind = self._prune(), self._reduce(), self.play.turns.prune_for_ever()
+            behind = self._prune(), self._reduce(), self.play.turns.prune_for_ever(), self.authoring.run()
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
             await asyncio.gather(self._take_up(trying, configured), *lasting, *behind, indexing, self._share_metrics())
         finally:
             trying.cancel()
             configured.cancel()
+
+    async def _load_authored(self) -> None:
+        """Without it the characters would be others than those of the other replicas."""
+        while True:
+            try:
+                return await self.authoring.load()
+            except GatewayError as error:
+                log.error("what authors wrote cannot be read yet: %s", error.detail)
+                await asyncio.sleep(STORE_SECONDS)
 
     async def _take_up(self, *known: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from app.domain.programs import Isolation
 from app.domain.trajectories import TrajectoryRunStatus
 from app.http.api.export_routes import build_label_rows
+from app.http.viewer.author_pages import AuthorPages, create_author_pages_router
 from app.http.viewer.character_pages import create_character_pages_router
 from app.http.viewer.compare_pages import create_compare_router
 from app.http.viewer.export_pages import ExportPages, create_export_page_router
@@ -18,6 +19,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.viewer.talk_pages import TalkPages, create_talk_router
+from app.http.viewer.world_author_pages import create_world_author_router
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.judges.offline import NAME as OFFLINE
 from app.main.served_characters import ServedCharacters
@@ -38,6 +40,7 @@ class ViewerParts:
     clock: Clock
     free_bytes: Callable[[], float] | None
     talk: TalkPages
+    authors: AuthorPages
 
 
 def create_viewer(parts: ViewerParts) -> APIRouter:
@@ -49,6 +52,7 @@ def create_viewer(parts: ViewerParts) -> APIRouter:
     def get_isolation() -> Isolation | None:
         return gateway.catalogue.isolation
 
+    worlds = WorldPages(gateway.worlds, parts.served.list_cards)
     exports = ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE})
     return create_viewer_router(
         gateway.views,
@@ -61,7 +65,9 @@ def create_viewer(parts: ViewerParts) -> APIRouter:
         sections=(
             partial(create_export_page_router, exports),
             partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
-            partial(create_world_pages_router, WorldPages(gateway.worlds, parts.served.list_cards)),
+            partial(create_world_pages_router, worlds),
+            partial(create_world_author_router, worlds.desk),
+            partial(create_author_pages_router, parts.authors),
             partial(create_character_pages_router, parts.served.build_pages()),
             partial(create_run_pages_router, runs),
             partial(create_compare_router, runs),

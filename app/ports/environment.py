@@ -32,6 +32,9 @@ class Datasets(Protocol):
     def folder(self, name: str) -> Path | None:
         """The configured folder of the files called `name`; None when none is configured."""
 
+    def list_written(self, name: str) -> Mapping[str, str]:
+        """Texts that people wrote in place of files of that folder or beside them, by path in it."""
+
 
 @dataclass(frozen=True)
 class Tools:
@@ -102,7 +105,7 @@ class Environment(Protocol):
         return cls()
 
     def sheet_texts(self) -> tuple[str, ...]:
-        """Its character sheets as JSON texts, in order. People may edit them while the service runs."""
+        """Its character sheets as JSON texts, in order, and what else people may edit while the service runs."""
         return ()
 
     def with_sheets(self, texts: Sequence[str]) -> Self:

@@ -8,7 +8,15 @@ from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
 from app.domain.suggestions import suggest
 from app.domain.tasks import Context, ContextQuery
-from app.domain.worlds import Event, EventsAdded, EventSearch, RetrievalExplanation, SearchFindings, World
+from app.domain.worlds import (
+    Event,
+    EventRevision,
+    EventsAdded,
+    EventSearch,
+    RetrievalExplanation,
+    SearchFindings,
+    World,
+)
 
 NEAR_WORLDS = 500
 """Among so many worlds the one is looked for that somebody may have meant."""
@@ -45,10 +53,14 @@ class EventStore(Protocol):
         """Adds all events or none, and creates the world if it does not exist. Conflict naming `events[i].id` when the
         id exists, in this world or its past, with different content."""
 
-    async def correct(self, world: str, event: Event) -> int | None:
+    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
+        """The event of this id in the world or its past; None without the world or the event."""
+
+    async def correct(self, world: str, event: Event, based_on: int | None = None) -> int | None:
         """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
         parent and earlier branches keep what they have. Returns the revision in force, which stays the same for the
-        same content; None without such an event. NotFound without the world."""
+        same content; None without such an event. NotFound without the world; Conflict when another revision than
+        `based_on` is in force."""
 
     async def withdraw(self, world: str, event_id: str) -> bool:
         """Removes an event from this world and its branches; a parent keeps its own. Returns whether the event existed.

@@ -124,14 +124,26 @@ class Catalogue:
     def reopen(self, name: str) -> ServedEnvironment:
         """Reloads an environment's data. Blocking. Tasks handed out earlier are scored with the earlier data.
         InvalidRequest with the reason when the data cannot be read; the loaded data then stays in use."""
+        try:
+            return self.install(self.read_again(name))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
+
+    def read_again(self, name: str) -> ServedEnvironment:
+        """An environment as its data is now, which is not served yet. Blocking. InvalidRequest with the reason when the
+        data cannot be read."""
         self.require_known(name)
         if self._datasets is None:
             raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
+        try:
+            return ServedEnvironment.from_environment(self.classes[name].open(self._datasets))
+        except EnvironmentUnavailable as error:
+            raise InvalidRequest(error.detail) from error
+
+    def install(self, hosted: ServedEnvironment) -> ServedEnvironment:
+        """Serves it from now on, or what is served if that has the same data."""
+        name = hosted.name
         with self._reopening:
-            try:
-                hosted = ServedEnvironment.from_environment(self.classes[name].open(self._datasets))
-            except EnvironmentUnavailable as error:
-                raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
             present = self._hosted.get(name)
             if present is not None and present.data_digest == hosted.data_digest:
                 return present

@@ -10,7 +10,7 @@ from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
 from app.domain.tasks import ContextQuery
-from app.domain.worlds import Event, EventId, EventsAdded, RetrievalExplanation, World
+from app.domain.worlds import Event, EventId, EventRevision, EventsAdded, RetrievalExplanation, World
 from app.ports.environment import Drafted
 from app.ports.retrieval import EventStore, LorebookStore, suggest_world
 from app.service.catalogue import Catalogue
@@ -59,14 +59,17 @@ class WorldService:
         Conflict naming `events[i].id` for an id that exists with different content."""
         return await self._events.add_events(world, told.events)
 
-    async def correct(self, world: str, event_id: EventId, event: Event) -> int:
+    async def find_event(self, world: str, event_id: EventId) -> EventRevision | None:
+        return await self._events.find_event(world, event_id)
+
+    async def correct(self, world: str, event_id: EventId, event: Event, based_on: int | None = None) -> int:
         """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
         from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
-        id; NotFound for an unknown world or event."""
+        id; NotFound for an unknown world or event; Conflict when another revision than `based_on` is in force."""
         if event.id != event_id:
             raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
         await self.get_world(world)
-        revision = await self._events.correct(world, event)
+        revision = await self._events.correct(world, event, based_on)
         if revision is None:
             raise NotFound(
                 f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"

@@ -5,13 +5,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, World
+from app.domain.worlds import Event, EventRevision, EventsAdded, EventSearch, SearchFindings, World
 from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.event_index import EventIndexes
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
-from app.store.event_writes import correct_event, insert_events, withdraw_event
+from app.store.event_writes import correct_event, find_revision, insert_events, withdraw_event
 from app.store.rows import filter_storable
 from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 
@@ -26,9 +26,15 @@ class SqlEventStore(EventStore):
             lambda connection: insert_events(connection, self._database, world, events), _build_order_key(world)
         )
 
-    async def correct(self, world: str, event: Event) -> int | None:
+    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
+        if len(filter_storable([world, event_id])) < len({world, event_id}):
+            return None
+        return await self._database.read(lambda connection: find_revision(connection, world, event_id))
+
+    async def correct(self, world: str, event: Event, based_on: int | None = None) -> int | None:
         return await self._database.write(
-            lambda connection: correct_event(connection, self._database, world, event), _build_order_key(world)
+            lambda connection: correct_event(connection, self._database, world, event, based_on),
+            _build_order_key(world),
         )
 
     async def withdraw(self, world: str, event_id: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.worlds import Event, EventsAdded
+from app.domain.worlds import Event, EventRevision, EventsAdded
 from app.store.database import Database
 from app.store.event_index import add_postings, remove_postings
 from app.store.event_rows import compute_sequence, decode_event, load_valid_events
@@ -94,13 +94,27 @@ def insert_events(connection: Connection, database: Database, world: str, told: 
     return EventsAdded(new=len(new.events), known=len(told) - len(new.events))
 
 
-def correct_event(connection: Connection, database: Database, world: str, event: Event) -> int | None:
+def find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
+    """The event as it is in force; None without one of this id."""
+    levels = load_world_lineage(connection, world)
+    known = _find_known_events(connection, levels, [event_id]).get(event_id)
+    if known is None:
+        return None
+    standing = known.sequence in load_valid_events(connection, levels, [known.sequence])
+    return EventRevision(event=decode_event(known.body), revision=known.revision, is_withdrawn=not standing)
+
+
+def correct_event(
+    connection: Connection, database: Database, world: str, event: Event, based_on: int | None = None
+) -> int | None:
     """Returns the number of the revision that is in force; None without an event of this id."""
     levels = _lock_existing(connection, database, world)
     mine = levels[0]
     former = _find_known_events(connection, levels, [event.id]).get(event.id)
     if former is None:
         return None
+    if based_on not in (None, former.revision):
+        raise Conflict(f"revision {former.revision} of {event.id!r} is in force, and this is based on {based_on}")
     standing = former.sequence in load_valid_events(connection, levels, [former.sequence])
     if standing and decode_event(former.body) == event:
         return former.revision

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.ports.authoring import AuthoredStore
 from app.ports.health import RunHealthStore
 from app.ports.judges import ReferenceStore
 from app.ports.keys import QuotaStore
@@ -35,6 +36,7 @@ from app.ports.text_index import TextIndexStore
 from app.ports.trajectories import TrajectoryQueue
 from app.ports.views import ExportStore, GroupViews, StatisticsStore
 from app.store.api_keys import SqlApiKeyStore
+from app.store.authored_store import SqlAuthoredStore
 from app.store.database import Database
 from app.store.database_errors import DISK_FULL, is_disk_full
 from app.store.episode_store import SqlEpisodeStore
@@ -108,6 +110,7 @@ class Store:
         self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks: TaskStore = SqlTaskStore(database)
         self.sheets: SheetStore = SqlSheetStore(database)
+        self.authored: AuthoredStore = SqlAuthoredStore(database)
         self.events: EventStore = SqlEventStore(database)
         self.lorebooks: LorebookStore = SqlLorebookStore(database)
         self.groups: GroupStore = SqlGroupStore(database)

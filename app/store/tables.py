@@ -8,7 +8,8 @@ and lone surrogates escaped, which both databases accept; everything else is an 
 from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
 from sqlmodel import Field
 
-import app.store.event_tables  # so that whoever has these tables has all
+import app.store.author_tables  # so that whoever has these tables has all
+import app.store.event_tables
 import app.store.health_tables
 import app.store.judge_tables
 import app.store.label_tables

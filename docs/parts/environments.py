@@ -34,6 +34,9 @@ class NothingConfigured:
     def folder(self, name: str) -> Path | None:
         return None
 
+    def list_written(self, name: str) -> Mapping[str, str]:
+        return {}
+
 
 @cache
 def environments() -> Mapping[str, Environment]:

@@ -75,6 +75,9 @@ class NoDatasets:
     def folder(self, name: str) -> Path | None:
         return None
 
+    def list_written(self, name: str) -> Mapping[str, str]:
+        return {}
+
 
 def opened(*classes: type[Environment]) -> Catalogue:
     catalogue = Catalogue({environment.name: environment for environment in classes})

@@ -67,6 +67,9 @@ class NoDatasets:
     def folder(self, name: str) -> Path | None:
         return None
 
+    def list_written(self, name: str) -> Mapping[str, str]:
+        return {}
+
 
 @dataclass
 class RememberedSheets(SheetStore):

@@ -5,7 +5,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
-from app.characters.casting import Cast
+from pydantic import BaseModel
+
+from app.characters.casting import Cast, build_conversation
+from app.domain.digests import digest
 from app.domain.values import Split
 
 ROSTERS = 64
@@ -46,3 +49,12 @@ class CastRoster:
 
 def _is_chosen(cast: Cast, turns: Turns) -> bool:
     return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
+
+
+def list_utterances(cast: Cast) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in build_conversation(cast))
+
+
+def derive_seed(character: str, scene: str, params: BaseModel, said: Sequence[str]) -> str:
+    """Seed for the random parts of a task, the same for every caller."""
+    return digest([character, scene, params.model_dump(mode="json"), said])

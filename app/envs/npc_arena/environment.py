@@ -21,14 +21,22 @@ from app.characters.casting import (
     cast_all,
     list_claimable_sources,
 )
-from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes, read_sheets
+from app.characters.loading import (
+    NOTHING_WRITTEN,
+    list_written_scenes,
+    list_yaml_files,
+    parse_model,
+    read_own_scenes,
+    read_scenes,
+    read_sheets,
+)
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.world_files import list_world_files, read_world
 from app.domain.calibration import ReferencePlan
-from app.domain.digests import canonical_json, digest, digest_of_model
+from app.domain.digests import digest, digest_of_model
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
@@ -36,11 +44,12 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written
+from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written, derive_seed, list_utterances
 from app.envs.npc_arena.composed_scenes import SceneComposer
 from app.envs.npc_arena.scene_rows import SceneRow, SceneRows, build_row_form
 from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, extract_spoken, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
+from app.envs.npc_arena.sheet_editions import read_edition, write_edition
 from app.ports import Datasets, Drafted, Tools
 from app.toolkit.answers.committed import map_completions
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
@@ -132,19 +141,20 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
-        arena = cls.read(folder, datasets.folder("character_scenes"))
+        arena = cls.read(folder, datasets.folder("character_scenes"), datasets.list_written("character_sheets"))
         rows = datasets.rows(cls.name, build_row_form(arena.sheets))
         return arena._build_again(arena.sheets, rows) if rows else arena
 
     @classmethod
-    def read(cls, folder: Path, scenes: Path | None = None) -> Self:
+    def read(cls, folder: Path, scenes: Path | None = None, written: Mapping[str, str] = NOTHING_WRITTEN) -> Self:
         """Uses the sheets of that folder, with the scenes that it brings or those of `scenes`; the packaged ones fill
         up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
-            own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
+            told = list_written_scenes(written)
+            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes, told)
             worlds = [read_world(file) for file in list_world_files(folder)]
             composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
-            arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
+            arena = cls(read_sheets(folder, written), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -170,14 +180,25 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     @cached_property
     def _sheet_texts(self) -> tuple[str, ...]:
-        return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
+        return write_edition(self.sheets, self._scene_sets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        sheets = [CharacterSheet.model_validate_json(text) for text in texts]
-        return self._build_again(sheets, self.datasets)
+        sheets, scene_sets = read_edition(texts)
+        return self._build_again(sheets, self.datasets, scene_sets)
 
-    def _build_again(self, sheets: Sequence[CharacterSheet], datasets: Mapping[str, Dataset[SceneRow]]) -> Self:
-        return type(self)(sheets, self._scene_sets, self._origin, self._fallback, self._composer, datasets)
+    @property
+    def scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that the folder brings, then those that ship."""
+        return (*self._scene_sets, *self._fallback)
+
+    def _build_again(
+        self,
+        sheets: Sequence[CharacterSheet],
+        datasets: Mapping[str, Dataset[SceneRow]],
+        scene_sets: Sequence[SceneSet] | None = None,
+    ) -> Self:
+        own = self._scene_sets if scene_sets is None else scene_sets
+        return type(self)(sheets, own, self._origin, self._fallback, self._composer, datasets)
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
@@ -213,7 +234,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         cast = self.find_cast(task)
         if reference.params.world is None or cast is None:
             return None
-        said = _list_utterances(cast)
+        said = list_utterances(cast)
         return ContextQuery(
             text=said[-1],
             character=reference.character,
@@ -221,7 +242,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             as_of=reference.params.as_of,
             circles=cast.sheet.identity.circles,
             conversation=said,
-            seed=_derive_seed(reference, said),
+            seed=derive_seed(reference.character, reference.scene, reference.params, said),
             budget_tokens=_CONTEXT_TOKENS - sum(estimate_tokens(passage.text) for passage in reference.passages),
         )
 
@@ -293,10 +314,16 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         book = self._lorebooks.get(cast.sheet.id)
         if book is None:
             return ()
-        said = _list_utterances(cast)
+        said = list_utterances(cast)
         return tuple(
             Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
-            for one in recall_from(book, said, _derive_seed(reference, said), _CONTEXT_TOKENS // 2, estimate_tokens)
+            for one in recall_from(
+                book,
+                said,
+                derive_seed(reference.character, reference.scene, reference.params, said),
+                _CONTEXT_TOKENS // 2,
+                estimate_tokens,
+            )
             if one.told
         )
 
@@ -319,12 +346,3 @@ def _compose_brief(cast: Cast) -> str:
 
 def _add_flags(score: Score, entry: CandidateEntry) -> Score:
     return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
-
-
-def _list_utterances(cast: Cast) -> tuple[str, ...]:
-    return tuple(message.content or "" for message in build_conversation(cast))
-
-
-def _derive_seed(reference: NpcArenaReference, said: Sequence[str]) -> str:
-    """Seed for the random parts of a task, the same for every caller."""
-    return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

@@ -35,7 +35,7 @@ class Examples:
         """Anew for every environment that serves, but for those of a costly first task."""
         for name, environment in gateway.catalogue.classes.items():
             if not environment.costly_first_task:
-                await self._prepare_one(gateway, name)
+                await self.prepare_one(gateway, name)
 
     def install(self, app: FastAPI, gateway: Gateway) -> None:
         original: Callable[[], Document] = app.openapi
@@ -67,11 +67,12 @@ class Examples:
             for name, environment in gateway.catalogue.classes.items():
                 if environment.costly_first_task and name not in self._members:
                     try:
-                        await self._prepare_one(gateway, name)
+                        await self.prepare_one(gateway, name)
                     except Exception:
                         log.exception("the example of %s could not be made", name)
 
-    async def _prepare_one(self, gateway: Gateway, name: str) -> None:
+    async def prepare_one(self, gateway: Gateway, name: str) -> None:
+        """Anew for one environment, if it serves."""
         if gateway.catalogue.explain_unavailability(name) is not None:
             return
         task_id, gold = await _fetch_first_task(gateway, name)

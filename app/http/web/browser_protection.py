@@ -19,7 +19,7 @@ _ELSEWHERE = "Cross-origin requests are not allowed."
 
 PAGES: Final = frozenset({"/", "/docs", "/favicon.svg"})
 PAGES_BELOW: Final = "/view/"
-"""What people look at in a browser. No page changes anything."""
+"""What people look at in a browser. Opening a page changes nothing."""
 _LINKED = "A link of another web site can only open pages, not what programs call. Type the address to see it."
 
 

@@ -18,6 +18,13 @@ from app.http.web.problems import build_problem_response
 Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
 RequireGroup = Callable[[KeyBounds, str], Awaitable[None]]
 
+
+def _list_places(lines: str) -> list[str]:
+    """`GET,PUT /runs/*` is two."""
+    told = [line.split() for line in lines.strip().splitlines()]
+    return [f"{method} {path}" for methods, path in told for method in methods.split(",")]
+
+
 _SHARED: Final[Mapping[AccessScope, str]] = {
     "read": """
         GET /
@@ -100,14 +107,31 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         PUT /worlds/*/events/*
     """,
     "author": """
+        DELETE,PUT /characters/*
+        DELETE,PUT /characters/*/scenes
+        DELETE,PUT /worlds/*/lorebooks/*
+        GET /characters/*/revisions
+        GET /characters/*/revisions/*
+        GET /characters/*/scenes/revisions
+        GET /characters/*/scenes/revisions/*
+        GET /characters/*/scenes/text
+        GET /characters/*/text
+        GET /view/author
+        GET /view/worlds/*/write
+        GET,POST /characters/archive
+        GET,POST /view/characters/*/edit
+        GET,POST /view/characters/*/scenes/edit
+        GET,POST /view/worlds/*/events/*/edit
+        GET,POST /view/worlds/*/lorebooks/*/edit
+        POST /characters/*/check
+        POST /characters/*/scenes/check
+        POST /characters/import
         POST /play/v1/turns/*/judge
         POST /play/v1/turns/*/keep
         POST /view/talk/author/*
-        DELETE /worlds/*/lorebooks/*
         POST /characters/reload
         POST /envs/*/try
         POST /labels/import
-        PUT /worlds/*/lorebooks/*
     """,
     "metrics": "GET /metrics",
     "admin": """
@@ -120,7 +144,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     """,
 }
 SCOPES: Final[Mapping[str, AccessScope]] = MappingProxyType(
-    {line.strip(): scope for scope, lines in _SHARED.items() for line in lines.strip().splitlines()}
+    {place: scope for scope, lines in _SHARED.items() for place in _list_places(lines)}
 )
 """By method and path, whose parameters and environments are `*`."""
 BoundKind = Literal["shared", "handler", "run", "group", "rollout", "world"]
@@ -198,7 +222,10 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         DELETE /worlds/*/events/*
         DELETE /worlds/*/lorebooks/*
         GET /view/worlds/*
+        GET,POST /view/worlds/*/events/*/edit
+        GET,POST /view/worlds/*/lorebooks/*/edit
         GET /view/worlds/*/why
+        GET /view/worlds/*/write
         GET /worlds/*
         GET /worlds/*/events
         GET /worlds/*/lorebooks
@@ -211,7 +238,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
     """,
 }
 BOUND_BY: Final[Mapping[str, BoundKind]] = MappingProxyType(
-    {line.strip(): kind for kind, lines in _BOUND.items() for line in lines.strip().splitlines()}
+    {place: kind for kind, lines in _BOUND.items() for place in _list_places(lines)}
 )
 """Where a bound key is checked: in the path, or by the route's own handler. A route that is not here is closed to bound
 keys."""

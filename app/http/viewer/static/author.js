@@ -1,0 +1,100 @@
+"use strict";
+
+// Checks what is being written, half a second after the last key, by the same form that the button sends. The server
+// renders the answer, so that texts stay texts. Without this script the button does it.
+const form = document.querySelector("form.writing");
+const area = form && form.querySelector("textarea");
+const told = document.getElementById("dropped");
+let timer = 0;
+let asked = 0;
+
+const check = async () => {
+  const number = ++asked;
+  const fields = new URLSearchParams(new FormData(form));
+  fields.set("do", "check");
+  try {
+    const reply = await fetch(form.action, { method: "POST", body: fields, headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const checked = page.getElementById("checked");
+    if (number === asked && checked) document.getElementById("checked").replaceWith(checked);
+  } catch {
+    told.textContent = "The check could not be asked for.";
+  }
+};
+
+const checkSoon = () => {
+  clearTimeout(timer);
+  timer = setTimeout(check, 500);
+};
+
+if (form) {
+  form.addEventListener("input", checkSoon);
+  form.addEventListener("change", checkSoon);
+}
+
+// A file that is dropped: YAML is taken as it is, a card is read by the service, a folder in a ZIP file is stored.
+const isPlain = (file) => /\.(ya?ml|txt)$/i.test(file.name);
+
+const readAsText = async (file, path) => {
+  if (isPlain(file)) return { text: await file.text(), id: file.name.replace(/\.[^.]*$/, "") };
+  const reply = await fetch(path, { method: "POST", body: file });
+  const answer = await reply.json();
+  if (!reply.ok) throw new Error(answer.detail);
+  return answer;
+};
+
+const takeIntoForm = async (file) => {
+  area.value = (await readAsText(file, form.dataset.import)).text;
+  told.textContent = `${file.name} is in the field. Save it to store it.`;
+  check();
+};
+
+const begin = (root, id, text) => {
+  const made = document.createElement("form");
+  made.method = "post";
+  made.action = `${root}/view/characters/${encodeURIComponent(id)}/edit`;
+  for (const [name, value] of Object.entries({ do: "check", text, stamp: "0" })) {
+    const field = document.createElement("textarea");
+    field.name = name;
+    field.value = value;
+    made.append(field);
+  }
+  made.hidden = true;
+  document.body.append(made);
+  made.submit();
+};
+
+const takeFile = async (file, root) => {
+  if (/\.zip$/i.test(file.name)) {
+    const reply = await fetch(`${root}/characters/archive`, { method: "POST", body: file });
+    const answer = await reply.json();
+    if (!reply.ok) throw new Error(answer.detail);
+    const count = answer.saved.filter((one) => one.is_new).length;
+    told.textContent = `${count} of ${answer.saved.length} files are new and in force.`;
+    return;
+  }
+  const read = await readAsText(file, `${root}/characters/import`);
+  if (read.kind === "lorebook") throw new Error("This is a lorebook: drop it on a lorebook of a world.");
+  begin(root, read.id, read.text);
+};
+
+const accept = async (file) => {
+  if (!file) return;
+  try {
+    if (form) await takeIntoForm(file);
+    else await takeFile(file, place.dataset.drop);
+  } catch (error) {
+    told.textContent = error.message;
+  }
+};
+
+const place = (form && form.dataset.import && form) || document.querySelector("[data-drop]");
+if (place) {
+  place.addEventListener("dragover", (event) => event.preventDefault());
+  place.addEventListener("drop", (event) => {
+    event.preventDefault();
+    accept(event.dataTransfer.files[0]);
+  });
+  const chosen = place.querySelector("input[type=file]");
+  if (chosen) chosen.addEventListener("change", () => accept(chosen.files[0]));
+}

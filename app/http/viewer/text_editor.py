@@ -1,0 +1,146 @@
+"""A page on which a text is written: the form as sent, what a check says, and what it changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Final, Literal
+from urllib.parse import parse_qs
+
+from fastapi import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.characters.sheet_sources import SheetFinding
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
+from app.domain.errors import InvalidRequest, TooLarge
+from app.http.viewer.cards import MessageLine
+from app.http.viewer.rendering import build_link
+from app.http.web.api_keys import find_caller
+from app.toolkit.display import Excerpt, escape_invisible
+
+MAX_FORM: Final = 4 * MAX_AUTHORED
+"""Bytes: most of a text may be encoded as %XX."""
+MAX_LINES: Final = 5_000
+"""Longer texts are not compared line by line, which takes long."""
+MAX_CHANGED: Final = 400
+"""Lines of a comparison that are shown."""
+
+Doing = Literal["check", "save", "withdraw"]
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """`stamp` says which revision the author has read."""
+
+    text: str
+    stamp: str
+    note: str = ""
+    scene: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class ChangedLine:
+    kind: Literal["both", "first", "second", "place"]
+    text: str
+
+
+@dataclass(frozen=True)
+class RecalledLine:
+    """An entry of a lorebook that comes up for a line, and why."""
+
+    name: str
+    because: str
+    is_told: bool
+    content: Excerpt
+
+
+@dataclass(frozen=True)
+class TextEditor:
+    """`path` is where the form is sent. `recalled` is None for what is no lorebook."""
+
+    kind: Literal["sheet", "scenes", "event", "lorebook"]
+    title: str
+    path: str
+    back: tuple[str, str]
+    form: TextForm
+    in_force: str
+    """What is in force, in words."""
+    findings: Sequence[SheetFinding] = ()
+    problem: str = ""
+    saved: str = ""
+    prompt: tuple[MessageLine, ...] = ()
+    no_prompt: str = ""
+    scenes: Sequence[str] = ()
+    changed: tuple[ChangedLine, ...] = ()
+    history: Sequence[AuthoredRevision] = ()
+    recalled: tuple[RecalledLine, ...] | None = None
+    links: tuple[tuple[str, str], ...] = ()
+    import_id: str = ""
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.level == "error" for finding in self.findings)
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The twin of the page."""
+        return {
+            "text": self.form.text,
+            "revision": self.form.stamp,
+            "findings": self.findings,
+            "prompt": self.prompt,
+            "history": [
+                {name: getattr(one, name) for name in ("revision", "author", "at", "note")} for one in self.history
+            ],
+            "recalled": self.recalled,
+        }
+
+
+async def read_form(request: Request) -> tuple[Doing, TextForm]:
+    """TooLarge; InvalidRequest for what no browser sends."""
+    body = await request.body()
+    if len(body) > MAX_FORM:
+        raise TooLarge(f"the form is larger than {MAX_FORM} bytes")
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20, errors="strict")
+    except ValueError:
+        raise InvalidRequest("the form cannot be read") from None
+    told = {name: values[0] for name, values in fields.items()}
+    text = told.get("text", "").replace("\r\n", "\n")
+    if len(text) > MAX_AUTHORED:
+        raise TooLarge(f"the text is longer than {MAX_AUTHORED} characters")
+    doing: Doing = "save" if told.get("do") == "save" else "withdraw" if told.get("do") == "withdraw" else "check"
+    note, scene, line = (told.get(name, "").strip() for name in ("note", "scene", "line"))
+    return doing, TextForm(text, told.get("stamp", "")[:64], note[:MAX_NOTE], scene[:64], line[:4000])
+
+
+def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
+    """What `now` changes, with two lines around each change."""
+    first, second = before.splitlines(), now.splitlines()
+    if before == now:
+        return ()
+    if max(len(first), len(second)) > MAX_LINES:
+        return (ChangedLine("place", f"more than {MAX_LINES} lines are not compared"),)
+    lines = [_build_line(line) for line in list(unified_diff(first, second, lineterm="", n=2))[2:]]
+    more = len(lines) - MAX_CHANGED
+    return (*lines[:MAX_CHANGED], *((ChangedLine("place", f"and {more} more lines"),) if more > 0 else ()))
+
+
+def _build_line(line: str) -> ChangedLine:
+    text = escape_invisible(line[1:])
+    if line.startswith("+"):
+        return ChangedLine("second", text)
+    if line.startswith("-"):
+        return ChangedLine("first", text)
+    return ChangedLine("place", escape_invisible(line)) if line.startswith("@") else ChangedLine("both", text)
+
+
+def redirect(request: Request, path: str, **named: object) -> Response:
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    return RedirectResponse(root + build_link(path, **named), 303)
+
+
+def name_author(request: Request) -> str:
+    """Empty where no key is needed."""
+    caller = find_caller(request.scope)
+    return "" if caller is None else caller.name

@@ -1,0 +1,254 @@
+"""Pages on which events of a world are corrected, and lorebooks written and tried with a line."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final, Literal, Protocol
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+
+from app.characters.lorebooks.activation import recall_from
+from app.characters.lorebooks.prepared_books import prepare_books
+from app.characters.lorebooks.validation import refuse_unusable
+from app.characters.sheet_sources import SheetFinding, parse_findable
+from app.characters.yaml_documents import dump_yaml
+from app.domain.digests import digest_of_model
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
+from app.domain.lorebooks import Lorebook
+from app.domain.token_estimate import estimate_tokens
+from app.domain.values import Name
+from app.domain.worlds import Event, EventId
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form, redirect
+from app.http.web.lazy_routes import LazyRoute
+from app.service.world_requests import EventsToAdd
+from app.service.world_service import WorldService
+from app.toolkit.display import cut_excerpt, escape_invisible
+
+BUDGET_TOKENS: Final = 600
+"""For what comes up, as in a prompt."""
+VISIBLE_CHARACTERS: Final = 400
+NEW: Final = "new"
+"""The stamp of what is not there yet."""
+STARTER_EVENT: Final = 'id: {id}\ntime: "1312-04-03T09:15:00Z"\nimportance: 5\ntext: What happened, in a sentence.\n'
+STARTER_BOOK: Final = """description: What everybody here has heard of.
+entries:
+  - id: salt
+    keys: [salt, brine]
+    content: Salt is dear this year.
+"""
+_NAME: Final = TypeAdapter[str](Name)
+_EVENT: Final = TypeAdapter[str](EventId)
+
+Short = Annotated[str, Query(max_length=200)]
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """An event or a lorebook of a world as it is in force. `stamp` says which revision of it this is."""
+
+    text: str
+    stamp: str
+    in_force: str
+
+
+class WorldTexts(Protocol):
+    """What of a world is written as one text."""
+
+    kind: Literal["event", "lorebook"]
+    folder: str
+    name: TypeAdapter[str]
+
+    async def read(self, world: str, name: str) -> WrittenPart: ...
+
+    def check(self, name: str, text: str) -> list[SheetFinding]: ...
+
+    async def save(self, world: str, name: str, form: TextForm) -> None:
+        """RequestRefused. The text has no errors."""
+
+    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+        """What comes up for the form's line."""
+
+
+class EventTexts(WorldTexts):
+    kind = "event"
+    folder = "events"
+    name = _EVENT
+
+    def __init__(self, desk: WorldService) -> None:
+        self._desk = desk
+
+    async def read(self, world: str, name: str) -> WrittenPart:
+        found = await self._desk.find_event(world, name)
+        if found is None:
+            return WrittenPart(STARTER_EVENT.replace("{id}", name), NEW, "Nothing yet")
+        text = dump_yaml(found.event.model_dump(mode="json", exclude_defaults=True))
+        state = "withdrawn; saving brings the event back, and nothing" if found.is_withdrawn else ""
+        return WrittenPart(text, str(found.revision), state.capitalize() or f"Revision {found.revision}")
+
+    def check(self, name: str, text: str) -> list[SheetFinding]:
+        parsed = parse_findable(Path(f"{name}.yaml"), text, Event)
+        if isinstance(parsed, list):
+            return parsed
+        document, event = parsed
+        if event.id == name:
+            return []
+        message = f"is {event.id!r}, but this is the page of {name!r}"
+        return [SheetFinding(file=name, line=document.find_line(("id",)), field="id", level="error", message=message)]
+
+    async def save(self, world: str, name: str, form: TextForm) -> None:
+        parsed = parse_findable(Path(f"{name}.yaml"), form.text, Event)
+        if isinstance(parsed, list):
+            raise InvalidRequest(parsed[0].message)
+        if form.stamp == NEW:
+            await self._desk.add_events(world, EventsToAdd(events=(parsed[1],)))
+        else:
+            await self._desk.correct(world, name, parsed[1], _read_number(form.stamp))
+
+    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+        return None
+
+
+class BookTexts(WorldTexts):
+    kind = "lorebook"
+    folder = "lorebooks"
+    name = _NAME
+
+    def __init__(self, desk: WorldService) -> None:
+        self._desk = desk
+
+    async def read(self, world: str, name: str) -> WrittenPart:
+        try:
+            found = (await self._desk.list_lorebooks(world)).get(name)
+        except NotFound:
+            found = None
+        if found is None:
+            return WrittenPart(STARTER_BOOK, NEW, "Nothing yet")
+        text = dump_yaml(found.model_dump(mode="json", exclude_defaults=True))
+        return WrittenPart(text, digest_of_model(found), "The stored lorebook")
+
+    def check(self, name: str, text: str) -> list[SheetFinding]:
+        parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
+        if isinstance(parsed, list):
+            return parsed
+        try:
+            refuse_unusable(parsed[1])
+        except InvalidRequest as error:
+            field = error.field or ""
+            return [SheetFinding(file=name, line=0, field=field, level="error", message=error.detail)]
+        return []
+
+    async def save(self, world: str, name: str, form: TextForm) -> None:
+        book = self._parse(name, form.text)
+        if book is None:
+            raise InvalidRequest("the text is no lorebook")
+        if (await self.read(world, name)).stamp != form.stamp:
+            raise Conflict(f"the lorebook {name!r} was changed by somebody else: read it again, then repeat the change")
+        await self._desk.put_lorebook(world, name, book)
+
+    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+        book = self._parse(name, form.text)
+        if book is None or not form.line or self.check(name, form.text):
+            return ()
+        found = recall_from(prepare_books({name: book}), [form.line], name, BUDGET_TOKENS, estimate_tokens)
+        return tuple(
+            RecalledLine(
+                name=escape_invisible(one.entry.name or one.entry.id),
+                because=escape_invisible(one.because),
+                is_told=one.told,
+                content=cut_excerpt(one.entry.content, VISIBLE_CHARACTERS),
+            )
+            for one in found
+        )
+
+    def _parse(self, name: str, text: str) -> Lorebook | None:
+        parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
+        return None if isinstance(parsed, list) else parsed[1]
+
+
+def create_world_author_router(desk: WorldService, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
+    kinds = (EventTexts(desk), BookTexts(desk))
+
+    @router.get("/{world}/write")
+    async def begin(request: Request, world: str, event: Short = "", lorebook: Short = "") -> Response:
+        name = _parse_name(_NAME, world)
+        if name is None:
+            return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
+        for texts, given in zip(kinds, (event, lorebook), strict=True):
+            if wanted := _parse_name(texts.name, given):
+                return redirect(request, f"/view/worlds/{name}/{texts.folder}/{wanted}/edit")
+        problem = (
+            "An event's id has letters, digits and . _ : -, a lorebook's name small letters."
+            if event + lorebook
+            else ""
+        )
+        shown = {"world": name, "problem": problem}
+        return renderer.render(request, "world_write.html", shown, shown, 422 if problem else 200)
+
+    for texts in kinds:
+        _add_editor(router, renderer, texts)
+    return router
+
+
+def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> None:
+    path = f"/{{world}}/{texts.folder}/{{name}}/edit"
+
+    @router.get(path)
+    async def edit(request: Request, world: str, name: str, line: Short = "", saved: bool = False) -> Response:
+        if _parse_name(_NAME, world) is None or _parse_name(texts.name, name) is None:
+            return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
+        now = await texts.read(world, name)
+        editor = await _build_editor(texts, world, name, TextForm(now.text, now.stamp, line=line), now)
+        editor = replace(editor, saved="It is saved." if saved else "")
+        return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
+
+    @router.post(path)
+    async def write(request: Request, world: str, name: str) -> Response:
+        if _parse_name(_NAME, world) is None or _parse_name(texts.name, name) is None:
+            return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
+        doing, form = await read_form(request)
+        problem, status = "", 200
+        try:
+            if doing == "save":
+                if await asyncio.to_thread(texts.check, name, form.text):
+                    raise InvalidRequest("The text has errors.")
+                await texts.save(world, name, form)
+                return redirect(request, f"/view/worlds/{world}/{texts.folder}/{name}/edit", saved="true")
+        except RequestRefused as error:
+            problem, status = f"Nothing is stored. {escape_invisible(error.detail)}", error.status
+        editor = await _build_editor(texts, world, name, form, await texts.read(world, name))
+        editor = replace(editor, problem=problem)
+        return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
+
+
+async def _build_editor(texts: WorldTexts, world: str, name: str, form: TextForm, now: WrittenPart) -> TextEditor:
+    return TextEditor(
+        kind=texts.kind,
+        title=f"{name} in {world}",
+        path=f"/view/worlds/{world}/{texts.folder}/{name}/edit",
+        back=(world, f"/view/worlds/{world}"),
+        form=form,
+        in_force=now.in_force,
+        findings=await asyncio.to_thread(texts.check, name, form.text),
+        changed=await asyncio.to_thread(compare_lines, now.text, form.text),
+        recalled=await asyncio.to_thread(texts.recall, name, form),
+        links=(("Why a character knows", f"/view/worlds/{world}/why"),),
+    )
+
+
+def _parse_name(adapter: TypeAdapter[str], text: str) -> str | None:
+    try:
+        return adapter.validate_python(text.strip())
+    except ValidationError:
+        return None
+
+
+def _read_number(stamp: str) -> int:
+    if not stamp.isdecimal():
+        raise InvalidRequest("the form does not say which revision was read")
+    return int(stamp)

@@ -1,0 +1,258 @@
+"""Sheets and scenes that authors write while the service runs.
+
+The revision in force of a file is the newest stored one, or else the folder's own file. Every replica counts the stored
+revisions now and then, and reads its characters again once there are new ones."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.characters.loading import LOREBOOKS, SCENES, read_text
+from app.characters.scenes import SceneSet
+from app.characters.sheet_checks import SheetCheckContext, check_sources
+from app.characters.sheet_sources import SheetFinding, build_source, parse_findable
+from app.domain.authored_files import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
+from app.domain.values import Frozen
+from app.ports.authoring import AuthoredStore
+from app.service.catalogue import Catalogue
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 2.0
+_FILE: Final = TypeAdapter[str](AuthoredFile)
+
+
+class BrokenText(InvalidRequest):
+    """Texts with errors. `findings` has those and the warnings."""
+
+    def __init__(self, findings: Sequence[SheetFinding]) -> None:
+        self.findings = tuple(findings)
+        first = next(finding for finding in findings if finding.level == "error")
+        more = sum(finding.level == "error" for finding in findings) - 1
+        place = f"{first.file}, line {first.line}: {first.field + ': ' if first.field else ''}"
+        super().__init__(f"{place}{first.message}{f' (and {more} more)' if more else ''}", field="text")
+
+
+class FileInForce(Frozen):
+    """A file as it is in force."""
+
+    file: str
+    revision: int
+    """0: the folder's own."""
+    text: str
+
+
+class SavedText(Frozen):
+    """`revision` is in force now. It is no new one if it says what was in force before."""
+
+    file: str
+    revision: int
+    is_new: bool
+    warnings: tuple[SheetFinding, ...] = ()
+
+
+@dataclass(frozen=True)
+class CharacterSource:
+    """Where the characters come from. `build_context` is what a sheet is checked beside, apart from itself."""
+
+    environment: str
+    folder: Path
+    build_context: Callable[[], SheetCheckContext]
+
+
+class AuthoringService:
+    """`changed` is awaited after other characters are served."""
+
+    def __init__(
+        self,
+        source: CharacterSource,
+        catalogue: Catalogue,
+        store: AuthoredStore,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._source = source
+        self._catalogue = catalogue
+        self._store = store
+        self._changed = changed
+        self._in_force: dict[str, AuthoredRevision] = {}
+        self._written: Mapping[str, str] = {}
+        self._served: Mapping[str, str] = {}
+        """The texts with which the characters that are served were read, or were to be."""
+        self._count = -1
+        self._changing = asyncio.Lock()
+
+    def list_written(self) -> Mapping[str, str]:
+        """The texts that stand in place of the folder's files."""
+        return self._written
+
+    async def load(self) -> None:
+        """Reads what is in force, before the characters are read. StoreUnavailable."""
+        await self._load()
+        self._served = self._written
+
+    async def _load(self) -> None:
+        self._count = await self._store.count()
+        self._in_force = await self._store.load_newest() if self._count else {}
+        self._written = list_texts(self._in_force)
+
+    async def reload(self) -> None:
+        """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
+        stays in use."""
+        async with self._changing:
+            await self.load()
+            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+        await self._tell_changed()
+
+    async def poll(self) -> bool:
+        """Takes up what other replicas stored. Whether there was something."""
+        if self._source.environment not in self._catalogue.classes:
+            return False
+        async with self._changing:
+            if await self._store.count() != self._count:
+                await self._load()
+            if self._written == self._served:
+                return False
+            self._served = self._written
+            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+        await self._tell_changed()
+        return True
+
+    async def _tell_changed(self) -> None:
+        """What is in force stays so, whatever becomes of this."""
+        try:
+            await self._changed()
+        except GatewayError as error:
+            log.warning("after a change of characters: %s", error.detail)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.poll()
+            except GatewayError as error:
+                log.error("what authors wrote could not be taken up: %s", error.detail)
+            except Exception:
+                log.exception("what authors wrote could not be taken up")
+
+    async def read(self, file: str) -> FileInForce:
+        """NotFound for a file that is neither stored nor in the folder."""
+        stored = self._in_force.get(file)
+        if stored is not None and stored.text is not None:
+            return FileInForce(file=file, revision=stored.revision, text=stored.text)
+        own = await asyncio.to_thread(self._read_own, file)
+        if own is None:
+            raise NotFound(f"there is no {file}")
+        return FileInForce(file=file, revision=self.find_number(file), text=own)
+
+    def find_number(self, file: str) -> int:
+        """The number of the newest stored revision, on which the next change is based."""
+        stored = self._in_force.get(file)
+        return 0 if stored is None else stored.revision
+
+    async def read_all(self) -> list[FileInForce]:
+        """All sheets, scenes and lorebooks of the folder as they are in force."""
+        texts = await asyncio.to_thread(self._read_folder) | list_texts(self._in_force)
+        return [FileInForce(file=file, revision=self.find_number(file), text=texts[file]) for file in sorted(texts)]
+
+    async def check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
+        """What `atropos-envs sheets check` says of it."""
+        return await asyncio.to_thread(self._check, file, text)
+
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+        return await self._store.list_revisions(file, limit, before)
+
+    async def get_revision(self, file: str, revision: int) -> AuthoredRevision:
+        """NotFound."""
+        found = await self._store.get(file, revision)
+        if found is None:
+            raise NotFound(f"{file} has no revision {revision}")
+        return found
+
+    async def save(self, changes: Sequence[AuthoredChange], author: str, note: str = "") -> list[SavedText]:
+        """All or none; durable and in force here on return. BrokenText, InvalidRequest for what cannot be used beside
+        everything else, Conflict where another revision than that which a change is based on is stored."""
+        async with self._changing:
+            await self._load()
+            for change in changes:
+                self._require_based(change)
+            found = [await self._check_change(change) for change in changes]
+            new = [change for change in changes if await self._differs(change)]
+            if new:
+                await self._store_changes(new, author, note)
+        if new:
+            await self._tell_changed()
+        files = {change.file for change in new}
+        return [
+            SavedText(file=one.file, revision=self.find_number(one.file), is_new=one.file in files, warnings=warnings)
+            for one, warnings in zip(changes, found, strict=True)
+        ]
+
+    async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
+        """What is stored has been read once as it will be served."""
+        before = self._written
+        wanted = {**before, **{change.file: change.text for change in changes}}
+        self._written = {file: text for file, text in wanted.items() if text is not None}
+        try:
+            hosted = await asyncio.to_thread(self._catalogue.read_again, self._source.environment)
+            stored = await self._store.add(changes, author, note)
+        except BaseException:
+            self._written = before
+            raise
+        self._in_force |= {one.file: one for one in stored}
+        self._count += len(stored)
+        self._served = self._written
+        self._catalogue.install(hosted)
+
+    def _require_based(self, change: AuthoredChange) -> None:
+        newest = self.find_number(change.file)
+        if newest != change.based_on:
+            raise Conflict(
+                f"{change.file}: revision {newest} is in force, and this change is based on {change.based_on}: read it "
+                "again, then repeat the change",
+                field="revision",
+            )
+
+    async def _differs(self, change: AuthoredChange) -> bool:
+        if change.text is None:
+            return change.file in self._written
+        try:
+            return (await self.read(change.file)).text != change.text
+        except NotFound:
+            return True
+
+    async def _check_change(self, change: AuthoredChange) -> tuple[SheetFinding, ...]:
+        findings = () if change.text is None else await self.check(change.file, change.text)
+        if any(finding.level == "error" for finding in findings):
+            raise BrokenText(findings)
+        return findings
+
+    def _check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
+        path = Path(file)
+        if file.startswith(SCENE_FILES):
+            parsed = parse_findable(path, text, SceneSet)
+            return tuple(parsed) if isinstance(parsed, list) else ()
+        context = self._source.build_context()
+        others = {name: sheet for name, sheet in context.others.items() if name != path.stem}
+        beside = SheetCheckContext(context.scene_sets, context.gates, others)
+        return check_sources([build_source(path, text)], beside).findings
+
+    def _read_own(self, file: str) -> str | None:
+        """None for what the folder has not, and for links that lead out of it."""
+        try:
+            path = self._source.folder / _FILE.validate_python(file)
+        except ValidationError:
+            return None
+        inside = path.resolve().is_relative_to(self._source.folder.resolve())
+        return read_text(path) if inside and path.is_file() else None
+
+    def _read_folder(self) -> dict[str, str]:
+        folder = self._source.folder
+        places = ("", f"{SCENES}/", f"{LOREBOOKS}/")
+        files = [f"{place}{path.name}" for place in places for path in (folder / place).glob("*.yaml")]
+        return {file: read_text(folder / file) for file in files}

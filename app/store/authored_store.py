@@ -1,0 +1,110 @@
+"""The store of what authors wrote."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Row, Select, and_, func, select
+
+from app.domain.authored_files import AuthoredChange, AuthoredRevision
+from app.domain.digests import digest_of_text
+from app.domain.errors import Conflict
+from app.ports.authoring import AuthoredStore
+from app.store.author_tables import authored
+from app.store.database import Database
+from app.store.rows import decode_json, encode_json, filter_storable, from_micros
+
+
+class SqlAuthoredStore(AuthoredStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def count(self) -> int:
+        return await self._database.read(
+            lambda connection: connection.execute(select(func.count()).select_from(authored)).scalar_one()
+        )
+
+    async def load_newest(self) -> dict[str, AuthoredRevision]:
+        newest = _select_newest()
+        return await self._database.read(
+            lambda connection: {row.file: _build_revision(row) for row in connection.execute(newest)}
+        )
+
+    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
+        return await self._database.write(
+            lambda connection: _add_revisions(connection, self._database, changes, author, note), "authored"
+        )
+
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+        if not filter_storable([file]):
+            return []
+        statement = select(authored).where(authored.c.file == file)
+        if before is not None:
+            statement = statement.where(authored.c.revision < before)
+        ordered = statement.order_by(authored.c.revision.desc()).limit(limit)
+        return await self._database.read(
+            lambda connection: [_build_revision(row) for row in connection.execute(ordered)]
+        )
+
+    async def get(self, file: str, revision: int) -> AuthoredRevision | None:
+        found = await self.list_revisions(file, 1, revision + 1)
+        return found[0] if found and found[0].revision == revision else None
+
+
+def _select_newest() -> "Select[tuple[object, ...]]":
+    numbers = select(authored.c.file, func.max(authored.c.revision).label("revision")).group_by(authored.c.file)
+    newest = numbers.subquery()
+    here = and_(authored.c.file == newest.c.file, authored.c.revision == newest.c.revision)
+    return select(authored).join(newest, here).order_by(authored.c.file)
+
+
+def _build_revision(row: "Row[tuple[object, ...]]") -> AuthoredRevision:
+    return AuthoredRevision(
+        file=row.file,
+        revision=row.revision,
+        text=None if row.body is None else str(decode_json(row.body)),
+        note=str(decode_json(row.note)),
+        author=row.author,
+        at=from_micros(row.created_at),
+        digest=row.digest,
+    )
+
+
+def _add_revisions(
+    connection: Connection, database: Database, changes: Sequence[AuthoredChange], author: str, note: str
+) -> list[AuthoredRevision]:
+    stamp = database.read_clock()
+    added = []
+    for change in sorted(changes, key=lambda change: change.file):
+        numbers = select(func.max(authored.c.revision)).where(authored.c.file == change.file)
+        newest = connection.execute(numbers).scalar() or 0
+        row = {
+            "file": change.file,
+            "revision": change.based_on + 1,
+            "body": None if change.text is None else encode_json(change.text),
+            "note": encode_json(note),
+            "author": author,
+            "digest": None if change.text is None else digest_of_text(change.text),
+            "created_at": stamp,
+        }
+        # another replica may store one between the two statements: the key lets only one of them in
+        if newest != change.based_on or not connection.execute(database.insert_new(authored), row).rowcount:
+            raise _build_conflict(change, newest if newest != change.based_on else newest + 1)
+        added.append(
+            AuthoredRevision(
+                file=change.file,
+                revision=change.based_on + 1,
+                text=change.text,
+                note=note,
+                author=author,
+                at=from_micros(stamp),
+                digest=None if change.text is None else digest_of_text(change.text),
+            )
+        )
+    return added
+
+
+def _build_conflict(change: AuthoredChange, newest: int) -> Conflict:
+    return Conflict(
+        f"{change.file}: revision {newest} is stored, and this change is based on {change.based_on}: read it again, "
+        "then repeat the change",
+        field="based_on",
+    )

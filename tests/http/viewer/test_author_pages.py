@@ -1,0 +1,96 @@
+"""Pages on which people write: forms, conflicts, and hostile texts that stay texts."""
+
+from pathlib import Path
+
+import httpx
+
+from tests.http.api.test_editions import NEW, OLD, Place, visit
+from tests.support.outline import Outline
+
+EVIL = "</textarea></title><script>alert(1)</script>"
+HOB = "/view/characters/hob_tarrant/edit"
+BOOK = "/view/worlds/quay/lorebooks/coast/edit"
+EVENT = "/view/worlds/quay/events/owl/edit"
+
+
+async def send(there: Place, path: str, doing: str, text: str, stamp: object, **more: str) -> httpx.Response:
+    fields = {"do": doing, "text": text.replace("\n", "\r\n"), "stamp": str(stamp), **more}
+    return await there.client.post(path, data=fields, headers={"Sec-Fetch-Site": "same-origin"})
+
+
+def is_harmless(reply: httpx.Response) -> bool:
+    outline = Outline(reply.text)
+    inline = [one for one in outline.attributes if one[1] == "style" or one[1].startswith("on")]
+    return (outline.open, outline.elements.count("script"), inline) == ([], 2, [])
+
+
+def test_a_sheet_is_written_by_a_form(tmp_path: Path) -> None:
+    async def doing(here: Place) -> None:
+        text = (await here.client.get(f"{HOB}?format=json")).json()["text"]
+        new = text.replace(OLD, NEW)
+        replies = [
+            await send(here, HOB, "check", new, 0, note=EVIL, scene=EVIL),
+            await send(here, HOB, "save", new.replace("name: Hob Tarrant", f"nom: '{EVIL}'"), 0, note=EVIL),
+            await send(here, HOB, "save", new, 0, note=EVIL),
+            await send(here, HOB, "save", text, 0),
+            await send(here, HOB, "save", text, "x"),
+            await here.client.get(f"{HOB}?revision=1"),
+            await here.client.get("/view/characters/no%20name/edit"),
+            await send(here, "/view/characters/nobody/edit", "check", EVIL, 0),
+            await here.client.post(HOB, data={"do": "save"}, headers={"Sec-Fetch-Site": "cross-site"}),
+            await send(here, HOB, "withdraw", "", 1),
+            await here.client.get("/view/author"),
+        ]
+        history = (await here.client.get(f"{HOB}?format=json")).json()["history"]
+        assert [one.status_code for one in replies] == [200, 422, 303, 409, 422, 200, 404, 200, 403, 303, 200]
+        assert replies[2].headers["location"] == f"{HOB}?saved=1"
+        assert [is_harmless(one) for one in (*replies[:2], replies[3], replies[5], replies[7], replies[10])] == [
+            True
+        ] * 6
+        assert [(one["revision"], one["note"]) for one in history] == [(2, ""), (1, EVIL)]
+        assert "identity.nom" in Outline(replies[1].text).words()
+
+    visit(tmp_path, doing)
+
+
+def test_events_and_lorebooks_are_written_by_forms(tmp_path: Path) -> None:
+    event = f"id: owl\ntime: '1312-04-03T09:15:00Z'\ntext: 'An owl. {EVIL}'\n"
+    book = f"entries:\n  - {{id: '{EVIL}', keys: [salt], content: 'Dear. {EVIL}'}}\n"
+
+    async def doing(here: Place) -> None:
+        replies = [
+            await send(here, EVENT, "save", event.replace("owl\n", "hen\n"), "new"),
+            await send(here, EVENT, "save", event, "new"),
+            await send(here, EVENT, "save", event.replace("An owl", "A hen"), 1),
+            await send(here, EVENT, "save", event, 1),
+            await here.client.get(EVENT),
+            await send(here, BOOK, "check", book, "new", line="What of the salt?"),
+            await send(here, BOOK, "save", "entries: 1", "new"),
+            await send(here, BOOK, "save", book, "new"),
+            await send(here, BOOK, "save", book, "new"),
+            await here.client.get("/view/worlds/quay/write?event=owl"),
+            await here.client.get("/view/worlds/quay/write?lorebook=No+name"),
+            await here.client.get("/view/worlds/quay"),
+        ]
+        assert [one.status_code for one in replies] == [422, 303, 303, 409, 200, 200, 422, 303, 409, 303, 422, 200]
+        assert [is_harmless(one) for one in (replies[0], replies[3], replies[4], replies[5])] == [True] * 4
+        assert "A hen." in replies[4].text
+        assert f"Dear. {EVIL}" in Outline(replies[5].text).words()
+
+    visit(tmp_path, doing)
+
+
+def test_a_character_is_begun_and_its_scenes_are_tried(tmp_path: Path) -> None:
+    async def doing(here: Place) -> None:
+        begun = await here.client.get("/view/author?id=mara_quill")
+        wrong = await here.client.get("/view/author?id=No+name")
+        page = await here.client.get(begun.headers["location"] + "?format=json")
+        saved = await send(here, begun.headers["location"], "save", page.json()["text"], 0)
+        scenes = await here.client.get("/view/characters/mara_quill/scenes/edit?format=json")
+        known = {one["id"] for one in (await here.client.get("/characters")).json()["characters"]}
+        assert (begun.status_code, wrong.status_code, saved.status_code) == (303, 422, 303)
+        assert [one["level"] for one in page.json()["findings"] if one["level"] == "error"] == []
+        assert scenes.json()["prompt"][-1]["content"]["head"] == "Who are you?"
+        assert "mara_quill" in known
+
+    visit(tmp_path, doing)
