@@ -1,7 +1,7 @@
 """Chat completions that were sent as a stream of events, put together again."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,7 +94,7 @@ def _extract_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-async def iterate_events(body: AsyncIterator[bytes]) -> AsyncIterator[dict[str, object]]:
+async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
     """The events of a stream, as they come, up to `[DONE]`. A whole chat completion, of a server that cannot stream, is
     one event. NoReply where the stream ends before its end was told."""
     waiting, plain = b"", None

@@ -172,6 +172,7 @@ class PolicyReplyStream(ReplyStream):
         if not self._closed:
             self._closed = True
             self._line.release()
+            await self._events.aclose()
             if self._ended:
                 await self._read_end()
             await self._reply.close()
