@@ -19,6 +19,7 @@ from app.http.web.key_scopes import OPEN, find_bound_kind, list_methods
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.atropos import ENVIRONMENT, TRAINER, group
+from tests.support.bound_places import FACTS, LISTS, ORS_BODIES, RUN_QUERIES, SAME_FOR_ALL
 from tests.support.openenv import talking
 
 SECRET = "gw_of-the-settings"
@@ -30,33 +31,6 @@ EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WO
 BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
 SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
-SAME_FOR_ALL = {
-    ("POST", "/envs/mastermind/step"),
-    ("GET", "/view/characters/{character}"),
-    ("POST", "/view/label"),
-}
-"""A generated task is of no run: whoever knows its id is handed it too, and a step stores nothing. Sheets are too. A
-form without fields names nobody's."""
-ORS_BODIES: dict[str, dict[str, Any]] = {
-    "create": {"split": "train", "index": 0},
-    "call": {"name": "reply", "input": {"text": "4"}},
-    "score_group": {"candidates": [{"messages": [{"role": "assistant", "blocks": []}]}]},
-    **{key: {"split": "test"} for key in ("num_tasks", "tasks", "task_range")},
-    "task": {"split": "test", "index": 0},
-}
-RUN_QUERIES = [
-    f"{interface}/{path}"
-    for interface, paths in {
-        "POST /compat/openrlhf": "* */get_reward",
-        "POST /compat/slime": "*",
-        "GET /compat/nemo_gym/*": "reverify_mode",
-        "POST /compat/nemo_gym/*": "* verify seed_session close_session reset step aggregate_metrics",
-        "GET /compat/ors/*": "task_tools prompt messages */task_tools */prompt */messages",
-        "POST /compat/ors/*": "create ping delete call score_group */call */score_group",
-    }.items()
-    for path in paths.split()
-]
-"""Whose queries name the run."""
 
 
 @dataclass
@@ -277,30 +251,6 @@ def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
         if WORD in answer.text or not (shared or answer.status_code in {403, 404} or is_empty(bob, answer, template)):
             opened.append((method, template, answer.status_code, answer.text[:300]))
     assert (opened, read_all_of(ada)) == ([], before)
-
-
-LISTS = frozenset(["/", "/judges", "/runs", "/stats", "/worlds"]) | {
-    f"/view/{name}" for name in ("atropos", "characters", "groups", "judges", "runs", "stats", "worlds")
-}
-FACTS = (
-    "/health",
-    "/metadata",
-    "/schema",
-    "/mcp",
-    "/state",
-    "/openapi.json",
-    "/list_environments",
-    "/splits",
-    "/num_tasks",
-    "/tasks",
-    "/task",
-    "/task_range",
-    "/version",
-    "/tools",
-    "/create_session",
-    "/delete_session",
-)
-"""What every caller is told of an environment over OpenEnv's interface and the Open Reward Standard."""
 
 
 def names_no_queue(template: str) -> bool:
