@@ -323,12 +323,10 @@ def _measure_position(duels: Sequence[Duel]) -> PositionEffect:
 
 def _iter_cautions(table: _Table, planned: int) -> Iterator[Caution]:
     parts = [part for part in find_components(count_duels(len(table.names), table.duels)) if len(part) > 1]
-    missing = planned - len(table.duels)
     if len(parts) > 1:
         told = "; ".join(", ".join(table.names[place] for place in sorted(part)) for part in parts)
-        text = f"These never met, directly or through others, so their strengths do not compare: {told}."
-        yield Caution(code="apart", text=text)
-    if missing:
+        yield Caution(code="apart", text=f"These never met, so their strengths do not compare: {told}.")
+    if missing := planned - len(table.duels):
         yield Caution(code="incomplete", text=f"{missing:,} of {planned:,} duels have no outcome and are left out.")
     if len(table.tasks) < FEW_TASKS:
         text = f"Only {len(table.tasks)} tasks: intervals are rough, and small differences cannot be detected."

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
-from app.domain.groups import GroupFilter, GroupScores, GroupSummary
+from app.domain.groups import GroupFilter, GroupSummary, StoredScores
 from app.domain.rewards import compute_own_reward
 from app.domain.runs import StepRange
 from app.domain.suggestions import suggest
@@ -203,8 +203,7 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
         (words.first.strip(), words.first_steps, words.first_model),
         (second, words.second_steps, words.second_model),
     )
-    found: list[Checkpoint] = []
-    problems: list[str] = []
+    found, problems = list[Checkpoint](), list[str]()
     for run, steps, model in sent:
         try:
             parsed = StepRange.parse(steps) if steps.strip() else None
@@ -245,7 +244,7 @@ async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> Compar
     )
 
 
-def _choose_judge(shared: SharedTasks, scores: Mapping[str, GroupScores], judge: str, models: Models) -> ScoredBy:
+def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: Models) -> ScoredBy:
     """One of another model than the runs' own, unless somebody asks for those. Verifiers need no choice."""
     own = list_own_judges(scores)
     others = list_other_judges(shared, scores, own, models) if own else ()
@@ -288,7 +287,7 @@ class ReplyReader:
     views: GroupViews
     bounds: KeyBounds
     shared: SharedTasks
-    scores: Mapping[str, GroupScores]
+    scores: Mapping[str, StoredScores]
     judge: str | None
 
     async def load_pair(self, change: TaskChange) -> TaskPair:
