@@ -31,7 +31,8 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.model_names import is_same_model
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
-from app.evaluation.tournament import Contestant, Duel, TournamentReport, TournamentSetup, build_tournament_report
+from app.evaluation.tournament import Contestant, Duel, TournamentReport, TournamentSetup
+from app.evaluation.tournament_report import build_tournament_report
 from app.http.api.models import JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.service.run_registry import RunSettings
