@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "Compare two evaluations task by task and test the differences for significance.",
         ),
         "tournament": CommandPlace(
-            "app.cli.tournament.command",
+            "app.cli.tournament.tournament_command",
             "Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.",
         ),
         "process": CommandPlace(

@@ -11,7 +11,8 @@ from app.cli.gateway_client import GatewayClient
 from app.cli.run_audit import ApiKey, RunArgument, Url, ask_gateway
 from app.cli.run_selector import RunSelector
 from app.evaluation.comparison import Comparison, Difference
-from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
+from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage
+from app.http.viewer.compared_replies import TaskPair
 from app.http.viewer.run_pages import RunListing, RunRow, RunTotals, ShownRun
 from app.toolkit.display import escape_invisible
 

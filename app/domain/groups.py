@@ -153,7 +153,7 @@ class GroupDetail(Frozen):
     """New scorings of the group, oldest first."""
 
 
-class GroupScores(Frozen):
+class StoredScores(Frozen):
     """What the completions of a group were given, without what they say."""
 
     scores: tuple[Score, ...]

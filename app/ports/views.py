@@ -8,9 +8,9 @@ from app.domain.groups import (
     FoundGroups,
     GroupDetail,
     GroupFilter,
-    GroupScores,
     StatisticsBreakdown,
     StatisticsRow,
+    StoredScores,
 )
 from app.domain.rollups import Rollup, RollupFilter
 
@@ -25,7 +25,7 @@ class GroupViews(Protocol):
     async def get_group(self, group_id: str) -> GroupDetail | None:
         """Gone when it was pruned."""
 
-    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
         """Of those of these groups that are stored. A few hundred at most."""
 
     async def get_statistics(

@@ -12,11 +12,11 @@ from app.domain.groups import (
     FoundGroups,
     GroupDetail,
     GroupFilter,
-    GroupScores,
     GroupSummary,
     Scoring,
     StatisticsBreakdown,
     StatisticsRow,
+    StoredScores,
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
@@ -48,7 +48,7 @@ class SqlGroupViews(GroupViews):
             return None
         return await self._database.read(lambda connection: _load_group(connection, group_id))
 
-    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
         return await self._database.read(lambda connection: _load_scores(connection, group_ids))
 
     async def get_statistics(
@@ -132,7 +132,7 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     )
 
 
-def _load_scores(connection: Connection, group_ids: Sequence[str]) -> dict[str, GroupScores]:
+def _load_scores(connection: Connection, group_ids: Sequence[str]) -> dict[str, StoredScores]:
     wanted = groups.c.group_id.in_(filter_storable(group_ids))
     members = (
         select(groups.c.group_id, rollouts.c.score, *(rollouts.c[name] for name in CALIBRATED_FIELDS))
@@ -147,7 +147,7 @@ def _load_scores(connection: Connection, group_ids: Sequence[str]) -> dict[str, 
     for scoring in load_scorings(connection, wanted):
         later[scoring.group_id].append(scoring)
     return {
-        group_id: GroupScores(scores=tuple(scores), scorings=tuple(later[group_id]))
+        group_id: StoredScores(scores=tuple(scores), scorings=tuple(later[group_id]))
         for group_id, scores in given.items()
     }
 

@@ -17,9 +17,9 @@ from app.cli.gateway_client import GatewayClient
 from app.cli.main import cli
 from app.cli.run_selector import RunSelector
 from app.cli.tournament.contestants import load_entrants, plan_duels
-from app.cli.tournament.ledger import DuelsPlanned, TournamentJournalSetup
-from app.cli.tournament.session import TournamentSession
+from app.cli.tournament.duel_ledger import DuelsPlanned, TournamentJournalSetup
 from app.cli.tournament.summary import build_tournament_summary
+from app.cli.tournament.tournament_session import TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
 from app.evaluation.report_builder import build_report

@@ -10,8 +10,8 @@ from app.evaluation.tournament import (
     DuelReading,
     TournamentReport,
     TournamentSetup,
-    build_tournament_report,
 )
+from app.evaluation.tournament_report import build_tournament_report
 
 STARTED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTILE = (

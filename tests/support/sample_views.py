@@ -13,12 +13,12 @@ from app.domain.groups import (
     Group,
     GroupDetail,
     GroupFilter,
-    GroupScores,
     GroupSummary,
     Rollout,
     Scoring,
     StatisticsBreakdown,
     StatisticsRow,
+    StoredScores,
     TaskPrompt,
     TaskRecord,
 )
@@ -365,9 +365,8 @@ class MemoryViews:
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
-    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, GroupScores]:
-        known = [detail for group_id in group_ids if (detail := self._details.get(group_id)) is not None]
-        return {each.group.group_id: GroupScores(scores=each.group.scores, scorings=each.scorings) for each in known}
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
+        return {one: StoredScores(scores=self._details[one].group.scores) for one in group_ids}
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         return []
@@ -380,13 +379,11 @@ class MemoryViews:
     ) -> list[StatisticsRow]:
         counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
         means = {"mean_reward": 0.53, "mean_absolute": 0.57}
-        place = {"environment": "npc_arena", "run": "night-watch", "step": 121}
+        place = {"environment": "npc_arena", "run": "night-watch", "step": 121, **means}
         who = {"label": "hob<b>" if by == "label" else None, "judge": "ann" if by == "judge" else None}
-        criteria = (
-            CriterionMean(name="in_character", mean=0.58, count=9300),
-            CriterionMean(name="voice", mean=0.24, count=9120),
-        )
-        row = StatisticsRow.model_validate({**place, **who, **counts, **means, "criteria": criteria})
+        told = (("in_character", 0.58, 9300), ("voice", 0.24, 9120))
+        criteria = tuple(CriterionMean(name=name, mean=mean, count=count) for name, mean, count in told)
+        row = StatisticsRow.model_validate({**place, **who, **counts, "criteria": criteria})
         changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
         other = row.model_copy(update=changed)
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]

@@ -10,7 +10,7 @@ from typing import Final
 from app.cli.evaluate.files import REPORT, read_evaluation
 from app.cli.gateway_client import GatewayClient
 from app.cli.run_selector import RunSelector
-from app.cli.tournament.ledger import DuelsPlanned, PlannedDuel, StoredReply
+from app.cli.tournament.duel_ledger import DuelsPlanned, PlannedDuel, StoredReply
 from app.domain.errors import InvalidRequest
 from app.domain.rubrics import OwnRubric
 from app.evaluation.tournament import Contestant

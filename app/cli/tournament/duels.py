@@ -11,7 +11,7 @@ from app.cli.gateway_client import AnsweredTask, GatewayClient
 from app.cli.journal import Journal
 from app.cli.retry import Retrier
 from app.cli.rollout import GATEWAY, gather_or_cancel
-from app.cli.tournament.ledger import DuelJudged, PlannedDuel, StoredReply, TournamentEvent, TournamentLedger
+from app.cli.tournament.duel_ledger import DuelJudged, PlannedDuel, StoredReply, TournamentEvent, TournamentLedger
 from app.domain.errors import InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group
 from app.domain.judging import Judgement

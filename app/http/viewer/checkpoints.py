@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.domain.groups import GroupFilter, GroupScores, GroupSummary
+from app.domain.groups import GroupFilter, GroupSummary, StoredScores
 from app.domain.model_names import is_same_model
 from app.domain.rewards import compute_own_reward
 from app.domain.runs import StepRange
@@ -116,20 +116,20 @@ async def _scan(views: GroupViews, where: GroupFilter) -> CheckpointGroups:
     return CheckpointGroups(kept, len(found), looked_at, before is None)
 
 
-async def load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, GroupScores]:
-    found: dict[str, GroupScores] = {}
+async def load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, StoredScores]:
+    found: dict[str, StoredScores] = {}
     for begin in range(0, len(group_ids), ASKED_AT_ONCE):
         found |= await views.load_scores(group_ids[begin : begin + ASKED_AT_ONCE])
     return found
 
 
-def list_own_judges(scores: Mapping[str, GroupScores]) -> tuple[str, ...]:
+def list_own_judges(scores: Mapping[str, StoredScores]) -> tuple[str, ...]:
     """Those by whom the groups were scored when they were sent; none where verifiers decide."""
     return tuple(sorted({judge for each in scores.values() for score in each.scores for judge in score.judges}))
 
 
 def list_other_judges(
-    shared: SharedTasks, scores: Mapping[str, GroupScores], own: Sequence[str], models: Mapping[str, str]
+    shared: SharedTasks, scores: Mapping[str, StoredScores], own: Sequence[str], models: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Judges of a model that neither scored nor answered these groups, and that scored groups of both checkpoints anew;
     those of the most tasks first. `models` are the models of judges by name."""
@@ -146,13 +146,13 @@ def list_other_judges(
     return tuple(sorted(counts, key=lambda judge: (-counts[judge], judge)))
 
 
-def _list_sole_judges(scores: GroupScores | None) -> Iterator[str]:
+def _list_sole_judges(scores: StoredScores | None) -> Iterator[str]:
     for scoring in () if scores is None else scores.scorings:
         if len(scoring.judges) == 1 and scoring.outcome == "scored":
             yield scoring.judges[0]
 
 
-def pick_scores(scores: GroupScores | None, judge: str | None) -> tuple[Score, ...]:
+def pick_scores(scores: StoredScores | None, judge: str | None) -> tuple[Score, ...]:
     """The newest by this judge alone, or the group's own for None; nothing where there are none."""
     if scores is None or judge is None:
         return () if scores is None else scores.scores
@@ -163,7 +163,7 @@ def pick_scores(scores: GroupScores | None, judge: str | None) -> tuple[Score, .
 def build_evaluations(
     checkpoints: tuple[Checkpoint, Checkpoint],
     shared: SharedTasks,
-    scores: Mapping[str, GroupScores],
+    scores: Mapping[str, StoredScores],
     judge: str | None,
     now: datetime,
 ) -> tuple[Evaluation, Evaluation]:
@@ -179,7 +179,7 @@ def _build_evaluation(
     checkpoint: Checkpoint,
     side: CheckpointGroups,
     tasks: Sequence[str],
-    scores: Mapping[str, GroupScores],
+    scores: Mapping[str, StoredScores],
     judge: str | None,
     now: datetime,
 ) -> Evaluation:
@@ -207,7 +207,7 @@ def _build_evaluation(
 
 
 def _build_attempts(
-    place: int, groups: Sequence[GroupSummary], scores: Mapping[str, GroupScores], judge: str | None
+    place: int, groups: Sequence[GroupSummary], scores: Mapping[str, StoredScores], judge: str | None
 ) -> Iterator[Attempt]:
     sample = 0
     for group in groups:

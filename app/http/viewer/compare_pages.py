@@ -1,7 +1,7 @@
 """The page that compares two checkpoints: on the tasks of both, who is ahead by how much, then task by task."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Final
 
@@ -9,14 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from app.domain.access import KeyBounds
-from app.domain.errors import GatewayError, InvalidRequest, NotFound
-from app.domain.groups import GroupFilter, GroupScores, GroupSummary
-from app.domain.rewards import compute_own_reward
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.groups import GroupFilter, StoredScores
 from app.domain.runs import StepRange
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.evaluation.charts import build_whisker, fit_around_zero
-from app.evaluation.comparison import Comparison, TaskChange, compare_evaluations, list_changes
+from app.evaluation.comparison import Comparison, compare_evaluations, list_changes
 from app.evaluation.resampling import Resampler
 from app.http.viewer.checkpoints import (
     Checkpoint,
@@ -26,16 +25,12 @@ from app.http.viewer.checkpoints import (
     list_other_judges,
     list_own_judges,
     load_scores,
-    pick_scores,
 )
-from app.http.viewer.group_pages import write_out
+from app.http.viewer.compared_replies import BestReply, ReplyReader, TaskPair
 from app.http.viewer.rendering import Renderer, build_link
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
-from app.http.viewer.word_diff import WordDiff, compare_words
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
-from app.ports.views import GroupViews
-from app.service.key_bounds import allows_task
 from app.toolkit.bar_charts import build_difference_histogram
 from app.toolkit.charts import Scale
 from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible
@@ -80,27 +75,6 @@ class ScoredBy:
     @property
     def is_own(self) -> bool:
         return bool(self.own) and self.used == self.own
-
-
-@dataclass(frozen=True)
-class BestReply:
-    """The best completion that a checkpoint has for a task; None of its text where it is not kept."""
-
-    group: GroupSummary
-    slot: int
-    reward: float
-    text: str
-
-
-@dataclass(frozen=True)
-class TaskPair:
-    """A task with the best reply of each checkpoint, and their words."""
-
-    change: TaskChange
-    title: str
-    first: BestReply | None
-    second: BestReply | None
-    diff: WordDiff | None
 
 
 @dataclass(frozen=True)
@@ -203,8 +177,7 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
         (words.first.strip(), words.first_steps, words.first_model),
         (second, words.second_steps, words.second_model),
     )
-    found: list[Checkpoint] = []
-    problems: list[str] = []
+    found, problems = list[Checkpoint](), list[str]()
     for run, steps, model in sent:
         try:
             parsed = StepRange.parse(steps) if steps.strip() else None
@@ -245,7 +218,7 @@ async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> Compar
     )
 
 
-def _choose_judge(shared: SharedTasks, scores: Mapping[str, GroupScores], judge: str, models: Models) -> ScoredBy:
+def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: Models) -> ScoredBy:
     """One of another model than the runs' own, unless somebody asks for those. Verifiers need no choice."""
     own = list_own_judges(scores)
     others = list_other_judges(shared, scores, own, models) if own else ()
@@ -279,46 +252,6 @@ def _build_result(
         pairs=(),
         next_skip=None,
     )
-
-
-@dataclass(frozen=True)
-class ReplyReader:
-    """Reads the best replies of both checkpoints, by the scores that are compared."""
-
-    views: GroupViews
-    bounds: KeyBounds
-    shared: SharedTasks
-    scores: Mapping[str, GroupScores]
-    judge: str | None
-
-    async def load_pair(self, change: TaskChange) -> TaskPair:
-        groups = [side.by_task[change.task_id] for side in (self.shared.first, self.shared.second)]
-        first, second = [await self._load_best(some) for some in groups]
-        diff = None
-        if first is not None and second is not None:
-            diff = await asyncio.to_thread(compare_words, first.text, second.text)
-        return TaskPair(change, groups[0][0].title, first, second, diff)
-
-    async def _load_best(self, groups: Sequence[GroupSummary]) -> BestReply | None:
-        """None where the group is gone by now, is of a task that the caller may not see, or its text is not kept."""
-        reward, group, slot = max(self._iter_places(groups), key=lambda place: place[0])
-        try:
-            detail = await self.views.get_group(group.group_id)
-        except GatewayError as error:
-            if error.status in {404, 410}:
-                return None
-            raise
-        if detail is None or slot >= len(detail.group.rollouts) or not allows_task(self.bounds, detail.task):
-            return None
-        rollout = detail.group.rollouts[slot]
-        kept = rollout.reduced is None or rollout.reduced.text is None
-        return BestReply(group, slot + 1, reward, write_out(rollout.completion)) if kept else None
-
-    def _iter_places(self, groups: Sequence[GroupSummary]) -> Iterator[tuple[float, GroupSummary, int]]:
-        for group in groups:
-            for slot, score in enumerate(pick_scores(self.scores.get(group.group_id), self.judge)):
-                if (reward := compute_own_reward(score)) is not None:
-                    yield reward, group, slot
 
 
 def _build_charts(found: ComparedCheckpoints | None) -> dict[str, object]:

@@ -149,9 +149,7 @@ def store_everything(person: Person) -> None:
         "POST /compat/openenv/*/step": {"run": run, "task_id": handed["task_id"], "action": {"text": "4"}},
     }
     person.queries = {
-        "GET /envs/gsm8k/next-batch": {"run": run, "cursor": "0"},
-        "GET /envs/npc_arena/next-batch": {"run": run, "cursor": "0"},
-        "GET /envs/mastermind/next-batch": {"run": run, "cursor": "0"},
+        **{f"GET /envs/{env}/next-batch": {"run": run, "cursor": "0"} for env in ("gsm8k", "npc_arena", "mastermind")},
         "GET /export": {"run": run},
         "GET /export/summary": {"run": run},
         "GET /view/export": {"run": run},

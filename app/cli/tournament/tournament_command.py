@@ -14,9 +14,9 @@ from app.cli.endpoints import GATEWAY_SECONDS
 from app.cli.gateway_client import GatewayClient
 from app.cli.policy_options import CONNECTIONS, COST_AND_CHECKS, GatewayKey, GatewayUrl
 from app.cli.process.plan import check_run_name
-from app.cli.tournament.ledger import TournamentJournalSetup
-from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
+from app.cli.tournament.duel_ledger import TournamentJournalSetup
 from app.cli.tournament.summary import build_tournament_summary
+from app.cli.tournament.tournament_session import REPORT, TournamentOutcome, TournamentSession
 
 
 def tournament(

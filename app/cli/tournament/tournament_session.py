@@ -17,8 +17,7 @@ from app.cli.journal import Journal, open_journal
 from app.cli.retry import Retrier
 from app.cli.signals import stop_on_signals
 from app.cli.tournament.contestants import find_shared_rubric, load_entrants, plan_duels
-from app.cli.tournament.duels import DuelRunner, running
-from app.cli.tournament.ledger import (
+from app.cli.tournament.duel_ledger import (
     TOURNAMENT_EVENT,
     DuelsPlanned,
     PlannedDuel,
@@ -27,11 +26,13 @@ from app.cli.tournament.ledger import (
     TournamentJournalSetup,
     TournamentLedger,
 )
+from app.cli.tournament.duels import DuelRunner, running
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.model_names import is_same_model
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
-from app.evaluation.tournament import Contestant, Duel, TournamentReport, TournamentSetup, build_tournament_report
+from app.evaluation.tournament import Contestant, Duel, TournamentReport, TournamentSetup
+from app.evaluation.tournament_report import build_tournament_report
 from app.http.api.models import JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.service.run_registry import RunSettings
