@@ -239,9 +239,9 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "store/test_parts.py::test_samples_fill_a_group_and_then_the_next",
     ),
     (
-        "store/group_search.py",
-        "groups.c.sequence < where.before",
-        "groups.c.sequence <= where.before",
+        "store/group_places.py",
+        "groups.c.sequence < self.before",
+        "groups.c.sequence <= self.before",
         "store/test_views.py::test_a_listing_goes_backwards_in_pages",
     ),
     (

@@ -1,5 +1,7 @@
-"""The words of a group: of its prompt, and of each completion with its rationale. They depend on nothing but what is
-stored, so that the index can be told what to forget."""
+"""The words of a group: of its prompt, and of each completion with its rationale.
+
+They depend on nothing but what is stored, so that the index can be told what to forget.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator

@@ -1,5 +1,7 @@
-"""Tables of the index of texts. The words themselves are in `group_words`, which is of another kind on each database,
-and so is made with the first of them."""
+"""Tables of the index of texts.
+
+The words themselves are in `group_words`, which is of another kind on each database, and so is made with the first.
+"""
 
 from sqlalchemy import BigInteger, Column, Integer
 from sqlmodel import Field
