@@ -30,7 +30,7 @@ GROUPS_A_ROUND = 256
 """Enough that a round is mostly neither beginning nor end."""
 CONNECTIONS = 32
 POLLS_A_ROUND = 4
-QUEUED = 2_000
+QUEUED = 500
 """Groups that are queued for the memory figure; the original takes half a megabyte for each."""
 
 
@@ -81,9 +81,9 @@ def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
 
 
 def _throughput(sides: tuple[Side, ...]) -> None:
+    likes = _build_likes(GROUPS_A_ROUND)
     for round_ in range(-1, ROUNDS):
-        first = (round_ + 1) * GROUPS_A_ROUND
-        requests = [post("/scored_data", large_group(first + n)) for n in range(GROUPS_A_ROUND)]
+        requests = _differ_from(likes, round_ + 1)
         for side in sides:
             with watched(f"{side.url}/") as longest:
                 before = read_processor_seconds(side.pid)
@@ -96,7 +96,7 @@ def _throughput(sides: tuple[Side, ...]) -> None:
 
 
 def _sendable() -> float:
-    requests = [post("/scored_data", large_group(n)) for n in range(GROUPS_A_ROUND)] * ROUNDS
+    requests = _build_likes(GROUPS_A_ROUND)
     with doing_nothing() as url:
         send_all(url, requests, CONNECTIONS)
         return len(requests) / send_all(url, requests, CONNECTIONS).seconds
@@ -115,13 +115,21 @@ def _poll(side: Side) -> float:
 
 
 def _queue(side: Side, count: int) -> None:
-    """Groups that differ in one token."""
-    likes = [post("/scored_data", large_group(1_000_000 + n, first=100_000)) for n in range(100)]
+    likes = _build_likes(min(count, GROUPS_A_ROUND), 1_000_000)
     before = read_resident_bytes(side.pid)
     for start in range(0, count, len(likes)):
-        token = str(100_001 + start // len(likes)).encode()
-        send_all(side.url, [like.replace(b"100000", token, 1) for like in likes[: count - start]], CONNECTIONS)
+        send_all(side.url, _differ_from(likes[: count - start], 1 + start // len(likes)), CONNECTIONS)
     side.bytes_a_group = max(0, read_resident_bytes(side.pid) - before) / count
+
+
+def _build_likes(count: int, first: int = 0) -> list[bytes]:
+    """Posts to be told apart by `_differ_from`: encoding 128 kB takes longer than answering them."""
+    return [post("/scored_data", large_group(first + n, first=100_000)) for n in range(count)]
+
+
+def _differ_from(likes: list[bytes], number: int) -> list[bytes]:
+    """The same posts with another token in each."""
+    return [like.replace(b"100000", str(100_000 + number).encode(), 1) for like in likes]
 
 
 def _drain(side: Side) -> None:
