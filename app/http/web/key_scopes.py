@@ -67,9 +67,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /worlds/*/lorebooks/*
     """,
     "train": """
-        GET /envs/*/next-batch
+        GET,POST /envs/*/next-batch
         GET /quotas
-        POST /envs/*/next-batch
         POST /envs/*/score
         POST /envs/*/step
         POST /groups/*/rescore
@@ -87,12 +86,10 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /rollouts/*/labels
     """,
     "play": """
-        DELETE /worlds/*
-        DELETE /worlds/*/events/*
+        DELETE,PUT /worlds/*
+        DELETE,PUT /worlds/*/events/*
         POST /worlds/*/context
         POST /worlds/*/events
-        PUT /worlds/*
-        PUT /worlds/*/events/*
     """,
     "author": """
         DELETE,PUT /characters/*
@@ -121,8 +118,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     "metrics": "GET /metrics",
     "admin": """
         GET /admin/audit
-        GET /admin/keys
-        POST /admin/keys
+        GET,POST /admin/keys
         POST /admin/keys/*/revoke
         POST /admin/keys/*/rotate
         PUT /admin/keys/*/quotas
@@ -149,7 +145,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
     "handler": """
         DELETE /labels/*
         GET /
-        GET /envs/*/next-batch
+        GET,POST /envs/*/next-batch
         GET /export
         GET /export/summary
         GET /groups
@@ -167,7 +163,6 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/stats
         GET /view/worlds
         GET /worlds
-        POST /envs/*/next-batch
         POST /envs/*/score
         POST /envs/*/step
         POST /labels/next
@@ -191,9 +186,9 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
     """,
     "rollout": "POST /rollouts/*/labels",
     "world": """
-        DELETE /worlds/*
-        DELETE /worlds/*/events/*
-        DELETE /worlds/*/lorebooks/*
+        DELETE,PUT /worlds/*
+        DELETE,PUT /worlds/*/events/*
+        DELETE,PUT /worlds/*/lorebooks/*
         GET /view/worlds/*
         GET,POST /view/worlds/*/events/*/edit
         GET,POST /view/worlds/*/lorebooks/*/edit
@@ -205,9 +200,6 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /worlds/*/lorebooks/*
         POST /worlds/*/context
         POST /worlds/*/events
-        PUT /worlds/*
-        PUT /worlds/*/events/*
-        PUT /worlds/*/lorebooks/*
     """,
 }
 BOUND_BY: Final[Mapping[str, BoundKind]] = MappingProxyType(
