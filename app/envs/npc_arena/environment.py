@@ -23,7 +23,6 @@ from app.characters.casting import (
 )
 from app.characters.loading import (
     NOTHING_WRITTEN,
-    list_written_scenes,
     list_yaml_files,
     parse_model,
     read_own_scenes,
@@ -71,6 +70,7 @@ DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
 _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
+_Datasets = Mapping[str, Dataset[SceneRow]]
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
@@ -125,7 +125,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         origin: str = "character_sheets",
         fallback: Sequence[SceneSet] = (),
         composer: SceneComposer | None = None,
-        datasets: Mapping[str, Dataset[SceneRow]] | None = None,
+        datasets: _Datasets | None = None,
     ) -> None:
         """`fallback`: scenes for what the others leave open. `composer`: makes more from the sheets."""
         super().__init__(datasets)
@@ -149,17 +149,15 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def open(cls, datasets: Datasets) -> Self:
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
         arena = cls.read(folder, datasets.folder("character_scenes"), datasets.list_written("character_sheets"))
-        return arena._build_again(
-            arena.sheets, arena._scene_sets, datasets.rows(cls.name, build_row_form(arena.sheets))
-        )
+        rows = datasets.rows(cls.name, build_row_form(arena.sheets))
+        return arena._build_again(arena.sheets, arena._scene_sets, rows)
 
     @classmethod
     def read(cls, folder: Path, scenes: Path | None = None, written: Mapping[str, str] = NOTHING_WRITTEN) -> Self:
         """Uses the sheets of that folder, with the scenes that it brings or those of `scenes`; the packaged ones fill
         up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
-            told = list_written_scenes(written)
-            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes, told)
+            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
             packaged = [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)]
             composer = SceneComposer.read(worlds, packaged)
@@ -200,9 +198,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         """Those that the folder brings, then those that ship."""
         return (*self._scene_sets, *self._fallback)
 
-    def _build_again(
-        self, sheets: Sequence[CharacterSheet], own: Sequence[SceneSet], datasets: Mapping[str, Dataset[SceneRow]]
-    ) -> Self:
+    def _build_again(self, sheets: Sequence[CharacterSheet], own: Sequence[SceneSet], datasets: _Datasets) -> Self:
         return type(self)(sheets, own, self._origin, self._fallback, self._composer, datasets)
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
