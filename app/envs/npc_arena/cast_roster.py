@@ -8,7 +8,11 @@ from typing import Literal
 from pydantic import BaseModel
 
 from app.characters.casting import Cast, build_conversation
+from app.characters.lorebooks.activation import recall_from
+from app.characters.lorebooks.prepared_books import PreparedBooks
 from app.domain.digests import digest
+from app.domain.tasks import Passage
+from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Split
 
 ROSTERS = 64
@@ -58,3 +62,18 @@ def list_utterances(cast: Cast) -> tuple[str, ...]:
 def derive_seed(character: str, scene: str, params: BaseModel, said: Sequence[str]) -> str:
     """Seed for the random parts of a task, the same for every caller."""
     return digest([character, scene, params.model_dump(mode="json"), said])
+
+
+def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: int) -> tuple[Passage, ...]:
+    """What a scene recalls from the character's own lorebook."""
+    return tuple(
+        Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
+        for one in recall_from(book, list_utterances(cast), seed, budget_tokens, estimate_tokens)
+        if one.told
+    )
+
+
+def compose_brief(prompt: str, cast: Cast) -> str:
+    """What the character is told of the scene, the conversation, and what its last line is meant to test."""
+    said = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))

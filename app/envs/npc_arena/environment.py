@@ -23,14 +23,12 @@ from app.characters.casting import (
 )
 from app.characters.loading import (
     NOTHING_WRITTEN,
-    list_written_scenes,
     list_yaml_files,
     parse_model,
     read_own_scenes,
     read_scenes,
     read_sheets,
 )
-from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
@@ -44,10 +42,18 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.cast_roster import CastRoster, Turns, Written, derive_seed, list_utterances
+from app.envs.npc_arena.cast_roster import (
+    CastRoster,
+    Turns,
+    Written,
+    compose_brief,
+    derive_seed,
+    list_utterances,
+    recall_passages,
+)
 from app.envs.npc_arena.composed_scenes import SceneComposer
 from app.envs.npc_arena.scene_rows import SceneRow, SceneRows, build_row_form
-from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, extract_spoken, find_next_turn
+from app.envs.npc_arena.scripted_episodes import CandidateEntry, add_flags, build_entry, extract_spoken, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
 from app.envs.npc_arena.sheet_editions import read_edition, write_edition
 from app.ports import Datasets, Drafted, Tools
@@ -64,6 +70,7 @@ DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
 _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
+_Datasets = Mapping[str, Dataset[SceneRow]]
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
@@ -118,7 +125,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         origin: str = "character_sheets",
         fallback: Sequence[SceneSet] = (),
         composer: SceneComposer | None = None,
-        datasets: Mapping[str, Dataset[SceneRow]] | None = None,
+        datasets: _Datasets | None = None,
     ) -> None:
         """`fallback`: scenes for what the others leave open. `composer`: makes more from the sheets."""
         super().__init__(datasets)
@@ -143,15 +150,14 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
         arena = cls.read(folder, datasets.folder("character_scenes"), datasets.list_written("character_sheets"))
         rows = datasets.rows(cls.name, build_row_form(arena.sheets))
-        return arena._build_again(arena.sheets, rows) if rows else arena
+        return arena._build_again(arena.sheets, arena._scene_sets, rows) if rows else arena
 
     @classmethod
     def read(cls, folder: Path, scenes: Path | None = None, written: Mapping[str, str] = NOTHING_WRITTEN) -> Self:
         """Uses the sheets of that folder, with the scenes that it brings or those of `scenes`; the packaged ones fill
         up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
-            told = list_written_scenes(written)
-            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes, told)
+            own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
             composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
             arena = cls(read_sheets(folder, written), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
@@ -183,21 +189,15 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return write_edition(self.sheets, self._scene_sets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        sheets, scene_sets = read_edition(texts)
-        return self._build_again(sheets, self.datasets, scene_sets)
+        sheets, own = read_edition(texts)
+        return self._build_again(sheets, self._scene_sets if own is None else own, self.datasets)
 
     @property
     def scene_sets(self) -> tuple[SceneSet, ...]:
         """Those that the folder brings, then those that ship."""
         return (*self._scene_sets, *self._fallback)
 
-    def _build_again(
-        self,
-        sheets: Sequence[CharacterSheet],
-        datasets: Mapping[str, Dataset[SceneRow]],
-        scene_sets: Sequence[SceneSet] | None = None,
-    ) -> Self:
-        own = self._scene_sets if scene_sets is None else scene_sets
+    def _build_again(self, sheets: Sequence[CharacterSheet], own: Sequence[SceneSet], datasets: _Datasets) -> Self:
         return type(self)(sheets, own, self._origin, self._fallback, self._composer, datasets)
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
@@ -282,7 +282,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return ReferencePlan(
             scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
             given=cast.references,
-            brief=_compose_brief(cast) if cast.allows_made_references else "",
+            brief=compose_brief(_PROMPT.render(**build_prompt_values(cast, NpcArenaParams(), ())), cast)
+            if cast.allows_made_references
+            else "",
             opted_out=not cast.sheet.probes.calibration,
         )
 
@@ -307,25 +309,15 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             episodes=tuple(entry.messages for entry in entered) if cast.scene.max_turns > 1 else (),
         )
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
-        return [_add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+        return [add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
 
     def _recall_lore(self, reference: NpcArenaReference, cast: Cast) -> tuple[Passage, ...]:
         """Passages that the scene recalls from the character's own lorebook."""
         book = self._lorebooks.get(cast.sheet.id)
         if book is None:
             return ()
-        said = list_utterances(cast)
-        return tuple(
-            Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
-            for one in recall_from(
-                book,
-                said,
-                derive_seed(reference.character, reference.scene, reference.params, said),
-                _CONTEXT_TOKENS // 2,
-                estimate_tokens,
-            )
-            if one.told
-        )
+        seed = derive_seed(reference.character, reference.scene, reference.params, list_utterances(cast))
+        return recall_passages(book, cast, seed, _CONTEXT_TOKENS // 2)
 
     def _build_task(self, reference: NpcArenaReference, cast: Cast) -> Task:
         prompt = _PROMPT.render(**build_prompt_values(cast, reference.params, reference.passages, reference.now))
@@ -335,14 +327,3 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
-
-
-def _compose_brief(cast: Cast) -> str:
-    """What the character is told of the scene, the conversation, and what its last line is meant to test."""
-    prompt = _PROMPT.render(**build_prompt_values(cast, NpcArenaParams(), ()))
-    said = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
-    return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))
-
-
-def _add_flags(score: Score, entry: CandidateEntry) -> Score:
-    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score

@@ -139,3 +139,7 @@ def _write_line(speaker: str, text: str) -> str:
 
 def extract_spoken(reply: str) -> str:
     return strip_thinking(reply).text.strip()
+
+
+def add_flags(score: Score, entry: CandidateEntry) -> Score:
+    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score

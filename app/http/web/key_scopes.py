@@ -69,9 +69,8 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /worlds/*/lorebooks/*
     """,
     "train": """
-        GET /envs/*/next-batch
+        GET,POST /envs/*/next-batch
         GET /quotas
-        POST /envs/*/next-batch
         POST /envs/*/score
         POST /envs/*/step
         POST /groups/*/rescore
@@ -99,12 +98,10 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         POST /play/v1/chat/completions
         POST /play/v1/turns/*/better
         POST /view/talk/*
-        DELETE /worlds/*
-        DELETE /worlds/*/events/*
+        DELETE,PUT /worlds/*
+        DELETE,PUT /worlds/*/events/*
         POST /worlds/*/context
         POST /worlds/*/events
-        PUT /worlds/*
-        PUT /worlds/*/events/*
     """,
     "author": """
         DELETE,PUT /characters/*
@@ -136,8 +133,7 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
     "metrics": "GET /metrics",
     "admin": """
         GET /admin/audit
-        GET /admin/keys
-        POST /admin/keys
+        GET,POST /admin/keys
         POST /admin/keys/*/revoke
         POST /admin/keys/*/rotate
         PUT /admin/keys/*/quotas
@@ -172,7 +168,7 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         POST /view/talk/*
         DELETE /labels/*
         GET /
-        GET /envs/*/next-batch
+        GET,POST /envs/*/next-batch
         GET /export
         GET /export/summary
         GET /groups
@@ -193,7 +189,6 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/stats
         GET /view/worlds
         GET /worlds
-        POST /envs/*/next-batch
         POST /envs/*/score
         POST /envs/*/step
         POST /labels/next
@@ -218,9 +213,9 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
     """,
     "rollout": "POST /rollouts/*/labels",
     "world": """
-        DELETE /worlds/*
-        DELETE /worlds/*/events/*
-        DELETE /worlds/*/lorebooks/*
+        DELETE,PUT /worlds/*
+        DELETE,PUT /worlds/*/events/*
+        DELETE,PUT /worlds/*/lorebooks/*
         GET /view/worlds/*
         GET,POST /view/worlds/*/events/*/edit
         GET,POST /view/worlds/*/lorebooks/*/edit
@@ -232,9 +227,6 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /worlds/*/lorebooks/*
         POST /worlds/*/context
         POST /worlds/*/events
-        PUT /worlds/*
-        PUT /worlds/*/events/*
-        PUT /worlds/*/lorebooks/*
     """,
 }
 BOUND_BY: Final[Mapping[str, BoundKind]] = MappingProxyType(
