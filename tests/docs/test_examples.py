@@ -72,7 +72,7 @@ def test_the_page_of_atropos_takes_three_batches(judged: Served) -> None:
 
 def test_the_house_questions_are_all_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("ATROPOS_ENVS_SETTINGS", "examples/house_questions/gateway.yaml")
+    monkeypatch.setenv("ATROPOS_ENVS_SETTINGS", "examples/house_questions/settings.yaml")
     done = CliRunner().invoke(cli, ["data", "check", "qa", "--json"])
     assert done.exit_code == 0, done.output
     (data,) = json.loads(done.stdout)["datasets"]

@@ -52,7 +52,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "found in run and environment": {"ix_groups_run_environment", "pk_groups", *LISTED},
     "found of a rare label": {"ix_tasks_label", "ix_groups_task", "pk_groups", *LISTED},
     "found late": {"ix_groups_created_at", "pk_groups"},
-    "found of tasks of a run": {"ix_groups_task"},
+    "found of tasks of a run": {"ix_groups_task", "pk_groups"},
     "scores": {"uq_groups_group_id", "pk_rollouts", "ix_scorings_group_sequence"},
     "found by judge": {"ix_judgements_group_sequence", "ix_groups_run_environment"},
     "export of run and environment": {"ix_groups_run_environment", *EXPORTED},

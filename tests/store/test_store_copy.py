@@ -166,7 +166,7 @@ def test_what_cannot_be_copied_is_said(source: str, postgres: Postgres, tmp_path
     messages = {
         _complain(
             source, full
-        ): "the target holds rows already (admin_actions, api_keys, calibration_references): give an empty database",
+        ): "the target holds rows already (admin_actions, api_keys, authored): give an empty database",
         _complain(source, source): "the target must be a PostgreSQL database: postgresql://user@host/name",
         _complain(full, source): "the source is a PostgreSQL database: use pg_dump and pg_restore",
         _complain(f"sqlite:///{missing}", full): f"there is no store: {missing}",

@@ -1,5 +1,4 @@
-"""Which scope each route needs, and where the bounds of a key are held. A route without a place keeps the service from
-starting."""
+"""Which scope each route needs, and where the bounds of a key are held: tables of all routes."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -165,4 +165,7 @@ def test_a_search_in_texts_is_typed_as_a_text_and_says_what_it_does_not_have_yet
     assert "The 6 newest groups are not searched by text yet." in outline.words()
     values = [value for tag, name, value in outline.attributes if (tag, name) == ("input", "value")]
     assert (typed in values, outline.elements.count("script")) == (True, 1)
-    assert "Not understood, so it filters nothing: text." in Outline(look(store_url, "/?text=%22*").text).words()
+    assert (
+        "Not understood, so it filters nothing: text."
+        in Outline(look(store_url, "/view/groups?text=%22*").text).words()
+    )

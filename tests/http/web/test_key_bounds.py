@@ -88,7 +88,7 @@ def store_everything(person: Person) -> None:
         **{"run": run, "character": "hob_tarrant"},
         "world": world,
         "event": "rope",
-        **{"book": "lore", "name": "lore", "revision": "1"},
+        **{"book": "lore", "name": "lore", "revision": "1", "act": "better"},
         "group_id": judged["group_id"],
         "rollout_id": rollouts[0],
         "task_id": arena["task_id"],
