@@ -30,8 +30,10 @@ RUN_QUERIES = [
 ]
 """Whose queries name the run."""
 LISTS = frozenset(["/", "/judges", "/runs", "/stats", "/worlds"]) | {
-    f"/view/{name}" for name in ("atropos", "characters", "groups", "judges", "runs", "stats", "worlds")
+    f"/view/{name}" for name in ("atropos", "characters", "groups", "judges", "runs", "stats", "talk", "worlds")
 }
+LISTS |= {"/play/v1/models", "/play/v1/turns", "/play/v1/turns/{turn_id}"}
+"""Turns are of whoever plays: another removes none."""
 FACTS = (
     "/health",
     "/metadata",
