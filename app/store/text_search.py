@@ -94,12 +94,8 @@ def _find_rare(connection: Connection, search: TextSearch) -> TextCandidates | N
     values = {"query": write_query(search.query, postgres=True), "after": search.after, "before": search.before}
     savepoint = connection.begin_nested()
     try:
-        for name, value in (
-            ("enable_bitmapscan", "on"),
-            ("enable_seqscan", "off"),
-            ("statement_timeout", MILLISECONDS),
-        ):
-            connection.exec_driver_sql(f"SET LOCAL {name} = {value}")
+        for setting in _BY_INDEX:
+            connection.exec_driver_sql(f"SET LOCAL {setting}")
         found = connection.execute(wanted, {**values, "most": search.most + 1}).scalars().all()
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _CANCELLED:
