@@ -171,7 +171,7 @@ def create_app(
     authoring = served.build_authoring(store.authored, partial(examples.prepare_one, gateway, NpcArena.name))
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
-    play = build_play(settings, gateway, store.play, served, authoring.reload, clock or utc_now)
+    play = build_play(settings, gateway, store.play, served, authoring, clock or utc_now)
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,

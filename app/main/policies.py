@@ -1,11 +1,9 @@
 """Servers of models that the settings name: their keys, and the policies that people talk to."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 from pydantic import SecretStr
 
 from app.characters.scenes import Scene
+from app.domain.errors import Conflict
 from app.http.viewer.talk_pages import TalkPages
 from app.inference.connection import Connection
 from app.inference.credentials import Credentials, KeyFile, clean_key
@@ -15,7 +13,9 @@ from app.judges.panel import JudgePanel
 from app.main.served_characters import ServedCharacters
 from app.ports.playing import PlayStore
 from app.ports.runtime import Clock
+from app.service.authoring import AuthoringService
 from app.service.gateway import Gateway
+from app.service.play.kept_scenes import keep_scene
 from app.service.play.play_service import PlayService
 from app.service.play.play_turns import PlayTurns
 from app.settings import PolicySettings, ServerSettings, Settings
@@ -52,10 +52,10 @@ def build_play(
     gateway: Gateway,
     store: PlayStore,
     served: ServedCharacters,
-    reload: Callable[[], Awaitable[None]],
+    authoring: AuthoringService,
     clock: Clock,
 ) -> TalkPages:
-    """What people need who talk to characters. `reload` serves sheets and scenes as their files are now."""
+    """What people need who talk to characters. Scenes that they keep are written as authors' are."""
     playing = PlayService(
         policies=build_policies(settings),
         worlds=gateway.worlds,
@@ -64,16 +64,18 @@ def build_play(
         clock=clock,
     )
 
-    async def keep_scene(character: str, scene: Scene) -> None:
-        await asyncio.to_thread(served.keep_scene, character, scene)
-        await reload()
+    async def keep(character: str, scene: Scene) -> None:
+        sheet = next((sheet for sheet in served.list_sheets() if sheet.id == character), None)
+        if sheet is None:
+            raise Conflict(f"{character} is not served any more")
+        await keep_scene(authoring, sheet, scene)
 
     turns = PlayTurns(
         store=store,
         playing=playing,
         labels=gateway.labelling,
         panels=gateway.panels,
-        keep_scene=keep_scene,
+        keep_scene=keep,
         clock=clock,
         keep_days=settings.retention.play_days,
     )

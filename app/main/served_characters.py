@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from app.characters.kept_scenes import keep_scene
 from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
@@ -14,7 +13,7 @@ from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, read_source
 from app.characters.views import CharacterCard, build_character_cards
 from app.domain.authored_files import SCENE_FILES
-from app.domain.errors import Conflict, EnvironmentUnavailable
+from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Message
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
@@ -71,15 +70,6 @@ class ServedCharacters:
         splits: tuple[Split, ...] = () if arena is None else get_args(Split)
         casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
         return tuple(cast.scene for cast in casts if cast.sheet.id == character)
-
-    def keep_scene(self, character: str, scene: Scene) -> None:
-        """Adds it to the files of the folder that the settings name. Blocking. Conflict where none is named, or where
-        it cannot be written."""
-        folder = self.settings.character_sheets
-        sheet = next((sheet for sheet in self.list_sheets() if sheet.id == character), None)
-        if folder is None or sheet is None:
-            raise Conflict("scenes are kept in the folder that the setting `character_sheets` names, and none is named")
-        keep_scene(folder, sheet, scene)
 
     def build_context(self) -> SheetCheckContext:
         """What a sheet is checked beside."""
