@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.results import list_parts
 from docs.markdown import filled, names_in
 from docs.parts.architecture import rooms_picture, rooms_table
+from docs.parts.commands import command_reference, command_table
 from docs.parts.environment_checks import environment_checks, strategies
 from docs.parts.environments import gallery, overview, short_list
 from docs.parts.exports import export_columns, export_request
@@ -19,6 +20,7 @@ from docs.parts.methods import check_picture, methods_picture
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.reasoning_gym import package_families
+from docs.parts.schema import schema_tables
 from docs.parts.settings import settings_example, settings_table
 from docs.parts.sheets import characters, sheet_fields
 from docs.parts.text_to_sql import sql_questions, sql_tricks
@@ -33,6 +35,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "environments-short": short_list,
     "environments": gallery,
     "rooms": rooms_table,
+    "command-table": command_table,
+    "command-reference": command_reference,
+    "schema-tables": schema_tables,
     "environment-checks": environment_checks,
     "strategies": strategies,
     "reasons": reasons,

@@ -13,8 +13,10 @@ from pydantic import BaseModel
 from app.domain.scores import Reason
 from app.main.discovery import discover
 from app.settings import PREFIX, Settings, read_settings
+from app.store.tables import metadata
 from docs.generate import FILES, PARTS, ROOT, main, pages, stale
 from docs.markdown import fenced, filled, names_in, table
+from docs.parts.commands import iterate_commands
 from docs.parts.environments import environments
 from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
 from docs.parts.http import METHODS, openapi
@@ -220,3 +222,16 @@ def test_the_first_steps_show_yaml_that_is_read(tmp_path: Path, monkeypatch: pyt
         "environments": {"npc_arena": {"judges": ("careful",)}},
         "datasets": {"gsm8k": {"default": {"source": "openai/gsm8k"}}},
     }
+
+
+def test_every_command_and_option_says_what_it_is_for() -> None:
+    page = pages()["docs/commands.md"]
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    shown = [one.name for one in iterate_commands()]
+    assert {f"### {name}" for name in shown} <= set(page.splitlines())
+    assert [row for row in rows if not row[-1].strip(" |")] == []
+
+
+def test_every_table_of_the_store_is_listed() -> None:
+    listed = re.findall(r"^### (\w+)$", pages()["docs/schema.md"], re.MULTILINE)
+    assert listed == sorted(metadata.tables)
