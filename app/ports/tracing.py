@@ -8,10 +8,7 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from app.ports.late_rich import keep_rich_out
-
-with keep_rich_out():
-    from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
 
 AttributeValue = str | int | float | bool
 Attributes = Mapping[str, AttributeValue | None]

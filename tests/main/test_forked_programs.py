@@ -54,7 +54,7 @@ def forked(folder: Path, how: str) -> Program:
     return ForkedProgram("portrait", [how], folder, plain_environment(), folder / "log")
 
 
-def portrayed(folder: Path, start: Start, how: str) -> tuple[int, dict[str, object], str]:
+def portrayed(folder: Path, start: Start, how: str) -> tuple[int, list[tuple[str, object]], str]:
     """Its exit code, what it says of itself, and what else it said."""
     (folder / "portrait.py").write_text(PORTRAIT, encoding="utf-8")
     (folder / "log").unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def portrayed(folder: Path, start: Start, how: str) -> tuple[int, dict[str, obje
     code = program.wait(60)
     lines = (folder / "log").read_text(encoding="utf-8").splitlines()
     (said,) = (line for line in lines if line.startswith("{"))
-    return code, json.loads(said), "\n".join(line for line in lines if line[0] not in "{01")
+    return code, [*json.loads(said).items()], "\n".join(line for line in lines if line[0] not in "{01")
 
 
 @pytest.mark.parametrize("how", ["well", "three", "words", "wait"])

@@ -1,5 +1,3 @@
-"use strict";
-
 // Checks what is being written, half a second after the last key, by the same form that the button sends. The server
 // renders the answer, so that texts stay texts. Without this script the button does it.
 const form = document.querySelector("form.writing");

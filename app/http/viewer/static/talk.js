@@ -1,5 +1,3 @@
-"use strict";
-
 // Replies appear while they are written. Without this script the form is sent, and the page comes with whole replies.
 // What is not to be kept goes that way too: it stands in no page that could be opened again.
 const form = document.getElementById("say");

@@ -1,5 +1,3 @@
-"use strict";
-
 // Keys work unless somebody is typing, chooses from a list or has a dialog open; arrows not while something scrolls.
 const CONTROLS = "input:not([type=radio]):not([type=checkbox]), select, textarea, dialog";
 const press = (link) => { if (link) link.click(); return Boolean(link); };
@@ -60,7 +58,7 @@ if (pages) {
   button.type = "button";
   button.className = "help";
   button.textContent = "?";
-  button.setAttribute("aria-label", "Keys");
+  button.setAttribute("aria-label", "Shortcuts");
   button.setAttribute("aria-keyshortcuts", "?");
   button.addEventListener("click", showHelp);
   pages.append(button);
