@@ -311,6 +311,7 @@ def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + write_stream("Aye", end=""))
         while await reader.read(1000):
             pass
+        writer.close()
         left.set()
 
     async def scenario() -> None:
@@ -320,6 +321,7 @@ def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
             stream = await policy.stream({"messages": []})
             await stream.close()
             await asyncio.wait_for(left.wait(), 20)
+            left.clear()
         await policy.close()
         server.close()
 
