@@ -49,6 +49,6 @@ def test_two_replicas_share_one_database_and_a_restart_forgets_nothing(tmp_path:
     with serving(_folder(tmp_path / "three"), settings=settings) as again:
         ids = {"id": list(rewards | more)}
         told = httpx.get(f"{again.url}/groups", params=ids).raise_for_status().json()["groups"]
-        page = httpx.get(f"{again.url}/").raise_for_status().text
+        page = httpx.get(f"{again.url}/view/groups").raise_for_status().text
     assert {group["group_id"]: group["rewards"] for group in told} == rewards | more
     assert (len(set(first) | set(second)), page.count("/view/groups/group_")) == (16, 16)

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from fractions import Fraction
 from typing import Any, Literal
 
 import pytest
@@ -136,17 +136,24 @@ def scan_statistics(connection: Connection, by: By) -> Rows:
 def scan_activity(connection: Connection, run: str) -> Rows:
     of_run = groups.c.run == run
     counts = select(groups.c.environment, func.count(), func.sum(groups.c.scored), func.sum(groups.c.unscored))
-    tried: dict[tuple[str, str], list[Fraction]] = {}
+    tried: dict[tuple[str, str], dict[int, list[float]]] = {}
     absolute = (
-        select(groups.c.environment, groups.c.task_id, func.coalesce(rollouts.c.gate, 1.0), rollouts.c.absolute)
+        select(
+            *(groups.c.environment, groups.c.task_id, groups.c.sequence),
+            *(func.coalesce(rollouts.c.gate, 1.0), rollouts.c.absolute),
+        )
         .join_from(groups, rollouts, rollouts.c.group_sequence == groups.c.sequence)
         .where(of_run, groups.c.purpose == "train", rollouts.c.outcome == "scored", rollouts.c.absolute.is_not(None))
     )
-    for environment, task_id, gate, value in connection.execute(absolute):
-        tried.setdefault((environment, task_id), []).append(Fraction(gate * value))
+    for environment, task_id, sequence, gate, value in connection.execute(absolute):
+        tried.setdefault((environment, task_id), {}).setdefault(sequence, []).append(gate * value)
     rates: dict[str, list[int]] = {}
-    for (environment, _), values in tried.items():
-        reached = [float(sum(values) / len(values)) >= place / 10 for place in range(1, 10)]
+    for (environment, _), of_groups in tried.items():
+        total = sum(
+            int(math.fsum(values) * 2.0**60) for values in of_groups.values()
+        )  # as sums are kept, to the last bit
+        mean = total / (sum(map(len, of_groups.values())) * 2**60)
+        reached = [mean >= place / 10 for place in range(1, 10)]
         rates.setdefault(environment, [0] * 10)[sum(reached)] += 1
     rows = connection.execute(counts.where(of_run).group_by(groups.c.environment).order_by(groups.c.environment))
     return [(*row, tuple(rates.get(row[0], [0] * 10))) for row in rows]
