@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from pydantic import ValidationError
+
 from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
@@ -13,7 +15,7 @@ from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, read_source
 from app.characters.views import CharacterCard, build_character_cards
 from app.domain.authored_files import SCENE_FILES
-from app.domain.errors import EnvironmentUnavailable
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.tasks import Message
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
@@ -83,16 +85,21 @@ class ServedCharacters:
         arena, character = self._find_arena(), Path(file).stem
         if arena is None:
             raise EnvironmentUnavailable("the characters are not served")
+        try:
+            asked = self._build_draft(file, draft, character)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise InvalidRequest(str(first["msg"]), field="text") from None
+        return arena.draft(asked).task.messages
+
+    def _build_draft(self, file: str, draft: TextDraft, character: str) -> NpcArenaDraft:
         if file.startswith(SCENE_FILES):
             scenes = parse_model(draft.text, file, SceneSet)
             scene = next((one for one in scenes.scenes if one.id == draft.scene), scenes.scenes[0])
-            asked = NpcArenaDraft(character=scenes.character or character, scene=scene.model_dump(mode="json"))
-        else:
-            known = self.list_scenes(character)
-            name = draft.scene or (known[0].id if known else None)
-            line = None if name else "Who are you?"
-            asked = NpcArenaDraft(sheet=draft.text, scene=name, line=line)
-        return arena.draft(asked).task.messages
+            return NpcArenaDraft(character=scenes.character or character, scene=scene.model_dump(mode="json"))
+        known = self.list_scenes(character)
+        name = draft.scene or (known[0].id if known else None)
+        return NpcArenaDraft(sheet=draft.text, scene=name, line=None if name else "Who are you?")
 
     async def check(self) -> Sequence[SheetFinding]:
         """What `atropos-envs sheets check` says of what is in force, again once that has changed. GatewayError,

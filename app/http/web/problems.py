@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -68,8 +68,17 @@ class FieldProblem(Frozen):
     message: str
 
 
+def _add_error(schema: dict[str, Any]) -> None:
+    schema["properties"]["error"] = {
+        "description": "Below /play alone: the same as clients of OpenAI's API read it.",
+        "type": "object",
+    }
+
+
 class Problem(Frozen):
     """An error response (RFC 9457)."""
+
+    model_config = ConfigDict(json_schema_extra=_add_error)
 
     type: str = "about:blank"
     title: str = Field(examples=["Unprocessable Content"])
