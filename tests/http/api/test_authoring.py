@@ -97,7 +97,9 @@ def test_a_broken_text_is_refused_with_line_and_field_and_nothing_is_stored(tmp_
         stale = await write(here, text.replace(OLD, NEW), 3)
         unknown = await here.client.get("/characters/nobody/text")
         checked = await here.post(f"{HOB}/check", {"text": text.replace("identity:", "identities:")})
+        empty = await here.post(f"{HOB}/check", {"text": "", "scene": "none"})
         assert (broken.status_code, stale.status_code, unknown.status_code) == (422, 409, 404)
+        assert (at(empty, "errors"), at(empty, "no_prompt")) == (1, "String should have at least 1 character")
         assert [at(one, "field") for one in items(broken.json(), "errors")] == [
             "hob_tarrant.yaml:2: meta.schema_version"
         ]
