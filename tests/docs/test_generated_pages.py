@@ -14,7 +14,7 @@ from app.domain.scores import Reason
 from app.main.discovery import discover
 from app.settings import PREFIX, Settings, read_settings
 from app.store.tables import metadata
-from docs.generate import FILES, PARTS, ROOT, main, pages, stale
+from docs.generate import FILES, PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands
 from docs.parts.environments import environments
@@ -26,11 +26,6 @@ from docs.parts.settings import Setting, gateway_yaml, settings
 
 WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
-
-
-@pytest.mark.slow
-def test_nothing_generated_is_stale() -> None:
-    assert list(stale()) == []
 
 
 def test_every_part_is_on_one_page() -> None:
