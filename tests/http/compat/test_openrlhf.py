@@ -107,7 +107,7 @@ def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
 def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
     judged.judge.refusals = float("inf")
     body = {"query": [PROMPT + ANSWERS[0]], "prompts": [PROMPT], "labels": [judged.preferring(5)]}
-    refused = post(judged, "rlaif?run=unscored&wait_seconds=1.5&gather_seconds=1", body)
+    refused = post(judged, "rlaif?run=unscored&wait_seconds=10&gather_seconds=1", body)
     judged.judge.refusals = 0
     said = refused.json()
     assert "judge_failed" in said.pop("error")
