@@ -20,6 +20,7 @@ from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Frozen, Name, utc_now
+from app.http.viewer.group_filters import Word, clean_word
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
@@ -56,7 +57,6 @@ _SERIES: Final[Mapping[Breakdown, Series]] = {
 _BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
 _NAME: Final = TypeAdapter[str](Name)
 
-Word = Annotated[str, Query(max_length=100)]
 Words = Annotated[list[str], Query(max_length=MOST_RUNS)]
 
 
@@ -167,7 +167,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         if report is None:
             return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
         others = await _find_others(pages, report.run.name, with_, bounds)
-        choice = CurveChoice(others, environment.strip() or None, _parse_breakdown(by), chart)
+        choice = CurveChoice(others, clean_word(environment), _parse_breakdown(by), chart)
         health = await pages.health.get_health(report.run.name)
         seen = await _load_totals(pages, report.run.name, bounds)
         progress = await _load_progress(pages, report, bounds)
