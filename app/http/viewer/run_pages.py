@@ -147,7 +147,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
-        rows = await asyncio.gather(*(load_row(pages, run, bounds) for run in page))
+        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
         following = page[-1].name if len(page) == PAGE_SIZE else None
         data = RunListing(runs=tuple(rows), next_after=following)
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
@@ -227,12 +227,15 @@ async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[
     return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
-async def load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
-    report = await pages.runs.get_report(run.name)
-    totals = await _load_totals(pages, run.name, bounds)
+async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
+    """None when there is no such run."""
+    report = await _find_report(pages, name)
+    if report is None:
+        return None
+    totals = await _load_totals(pages, name, bounds)
     environments = tuple(each.environment for each in totals[1:])
     progress = await _load_progress(pages, report, bounds)
-    return RunRow(run, progress, totals[0], environments, report.judging.budget)
+    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
