@@ -16,7 +16,14 @@ from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, parse_findable
-from app.domain.authored_files import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
+from app.domain.authored_files import (
+    SCENE_FILES,
+    AuthoredChange,
+    AuthoredFile,
+    AuthoredRevision,
+    ListedRevision,
+    list_texts,
+)
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import Frozen
 from app.ports.authoring import AuthoredStore
@@ -195,7 +202,7 @@ class AuthoringService:
         """What `atropos-envs sheets check` says of it."""
         return await asyncio.to_thread(self._check, {file: text})
 
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         return await self._store.list_revisions(file, limit, before)
 
     async def get_revision(self, file: str, revision: int) -> AuthoredRevision:

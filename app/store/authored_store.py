@@ -1,16 +1,25 @@
 """The store of what authors wrote."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
-from app.domain.authored_files import AuthoredChange, AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.digests import digest_of_text
 from app.domain.errors import Conflict
 from app.ports.authoring import AuthoredStore
 from app.store.author_tables import authored
 from app.store.database import Database
 from app.store.rows import decode_json, encode_json, filter_storable, from_micros
+
+_LISTED: Final = (
+    authored.c.revision,
+    authored.c.note,
+    authored.c.author,
+    authored.c.created_at,
+    authored.c.digest,
+)
 
 
 class SqlAuthoredStore(AuthoredStore):
@@ -33,20 +42,21 @@ class SqlAuthoredStore(AuthoredStore):
             lambda connection: _add_revisions(connection, self._database, changes, author, note), "authored"
         )
 
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         if not filter_storable([file]):
             return []
-        statement = select(authored).where(authored.c.file == file)
+        statement = select(*_LISTED).where(authored.c.file == file)
         if before is not None:
             statement = statement.where(authored.c.revision < before)
         ordered = statement.order_by(authored.c.revision.desc()).limit(limit)
-        return await self._database.read(
-            lambda connection: [_build_revision(row) for row in connection.execute(ordered)]
-        )
+        return await self._database.read(lambda connection: [_build_listed(row) for row in connection.execute(ordered)])
 
     async def get(self, file: str, revision: int) -> AuthoredRevision | None:
-        found = await self.list_revisions(file, 1, revision + 1)
-        return found[0] if found and found[0].revision == revision else None
+        if not filter_storable([file]):
+            return None
+        statement = select(authored).where(authored.c.file == file, authored.c.revision == revision)
+        row = await self._database.read(lambda connection: connection.execute(statement).one_or_none())
+        return None if row is None else _build_revision(row)
 
 
 def _select_newest() -> "Select[tuple[object, ...]]":
@@ -54,6 +64,16 @@ def _select_newest() -> "Select[tuple[object, ...]]":
     newest = numbers.subquery()
     here = and_(authored.c.file == newest.c.file, authored.c.revision == newest.c.revision)
     return select(authored).join(newest, here).order_by(authored.c.file)
+
+
+def _build_listed(row: "Row[tuple[object, ...]]") -> ListedRevision:
+    return ListedRevision(
+        revision=row.revision,
+        note=str(decode_json(row.note)),
+        author=row.author,
+        at=from_micros(row.created_at),
+        digest=row.digest,
+    )
 
 
 def _build_revision(row: "Row[tuple[object, ...]]") -> AuthoredRevision:

@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.characters.sheet_sources import SheetFinding
-from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.rendering import build_link
@@ -72,7 +72,7 @@ class TextEditor:
     no_prompt: str = ""
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
-    history: Sequence[AuthoredRevision] = ()
+    history: Sequence[ListedRevision] = ()
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
     import_id: str = ""
