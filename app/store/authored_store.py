@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, Row, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
 from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.digests import digest_of_text
@@ -13,7 +13,7 @@ from app.store.author_tables import authored
 from app.store.database import Database
 from app.store.rows import decode_json, encode_json, filter_storable, from_micros
 
-_LISTED: Final = (
+_LISTED: Final[Sequence[ColumnElement[object]]] = (
     authored.c.revision,
     authored.c.note,
     authored.c.author,

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import pytest
 
 from app.characters.sheet_checks import SheetCheckContext
-from app.domain.authored_files import AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.values import utc_now
 from app.ports.authoring import AuthoredStore
@@ -33,6 +33,15 @@ class OneText(AuthoredStore):
             file=file, revision=len(self.texts), text=text, note="", author="", at=utc_now(), digest=None
         )
         return {file: newest}
+
+    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
+        raise NotImplementedError
+
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
+        raise NotImplementedError
+
+    async def get(self, file: str, revision: int) -> AuthoredRevision | None:
+        raise NotImplementedError
 
 
 class Fragile(Toy):
