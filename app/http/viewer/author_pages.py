@@ -15,8 +15,9 @@ from app.domain.authored_files import AuthoredChange
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
 from app.http.viewer.cards import build_lines
+from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, name_author, read_form, redirect
+from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, name_author, read_form
 from app.http.web.lazy_routes import LazyRoute
 from app.service.authoring import AuthoringService, BrokenText
 from app.service.character_drafts import BuildPrompt, TextDraft, check_draft, name_file

@@ -20,8 +20,9 @@ from app.domain.lorebooks import Lorebook
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Name
 from app.domain.worlds import Event, EventId
+from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form, redirect
+from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form
 from app.http.web.lazy_routes import LazyRoute
 from app.service.world_requests import EventsToAdd
 from app.service.world_service import WorldService

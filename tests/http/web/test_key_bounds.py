@@ -283,13 +283,21 @@ def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people:
 
 
 @pytest.mark.parametrize(
-    ("run", "act", "status"),
-    [("ada-1", "next", 403), ("", "next", 403), ("bob-1", "send", 404), ("bob-1", "undo", 404)],
+    ("run", "act", "lease", "status"),
+    [
+        ("ada-1", "next", "item_x", 403),
+        ("", "next", "item_x", 403),
+        ("bob-1", "send", "item_x", 404),
+        ("bob-1", "send", "", 404),
+        ("bob-1", "undo", "item_x", 404),
+    ],
 )
-def test_a_form_labels_nothing_of_others(people: tuple[Person, Person], run: str, act: str, status: int) -> None:
+def test_a_form_labels_and_shows_nothing_of_others(
+    people: tuple[Person, Person], run: str, act: str, lease: str, status: int
+) -> None:
     ada, bob = people
     before = read_all_of(ada)
-    named = {"group": ada.names["group_id"], "label": ada.names["label_id"], "lease": "item_x", "choice": "equal"}
+    named = {"group": ada.names["group_id"], "label": ada.names["label_id"], "lease": lease, "choice": "equal"}
     sides = {side: f"{ada.names['group_id']}-{place}" for place, side in enumerate(("first", "second"))}
     told = bob.ask("POST", "/view/label", data={"labeller": "ada", "run": run, "act": act, **named, **sides})
     assert (told.status_code, "says ada" in told.text, read_all_of(ada)) == (status, False, before)
