@@ -1,9 +1,8 @@
 """The store of what authors wrote."""
 
 from collections.abc import Sequence
-from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+from sqlalchemy import Connection, Row, Select, and_, func, select
 
 from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.digests import digest_of_text
@@ -12,14 +11,6 @@ from app.ports.authoring import AuthoredStore
 from app.store.author_tables import authored
 from app.store.database import Database
 from app.store.rows import decode_json, encode_json, filter_storable, from_micros
-
-_LISTED: Final[Sequence[ColumnElement[object]]] = (
-    authored.c.revision,
-    authored.c.note,
-    authored.c.author,
-    authored.c.created_at,
-    authored.c.digest,
-)
 
 
 class SqlAuthoredStore(AuthoredStore):
@@ -45,11 +36,13 @@ class SqlAuthoredStore(AuthoredStore):
     async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         if not filter_storable([file]):
             return []
-        statement = select(*_LISTED).where(authored.c.file == file)
+        statement = _select_listed().where(authored.c.file == file)
         if before is not None:
             statement = statement.where(authored.c.revision < before)
         ordered = statement.order_by(authored.c.revision.desc()).limit(limit)
-        return await self._database.read(lambda connection: [_build_listed(row) for row in connection.execute(ordered)])
+        return await self._database.read(
+            lambda connection: [_build_listed(*row) for row in connection.execute(ordered)]
+        )
 
     async def get(self, file: str, revision: int) -> AuthoredRevision | None:
         if not filter_storable([file]):
@@ -66,13 +59,15 @@ def _select_newest() -> "Select[tuple[object, ...]]":
     return select(authored).join(newest, here).order_by(authored.c.file)
 
 
-def _build_listed(row: "Row[tuple[object, ...]]") -> ListedRevision:
+def _select_listed() -> "Select[int, str, str, int, str | None]":
+    """A text may be large."""
+    columns = authored.c
+    return select(columns.revision, columns.note, columns.author, columns.created_at, columns.digest)
+
+
+def _build_listed(revision: int, note: str, author: str, at: int, digest: str | None) -> ListedRevision:
     return ListedRevision(
-        revision=row.revision,
-        note=str(decode_json(row.note)),
-        author=row.author,
-        at=from_micros(row.created_at),
-        digest=row.digest,
+        revision=revision, note=str(decode_json(note)), author=author, at=from_micros(at), digest=digest
     )
 
 
