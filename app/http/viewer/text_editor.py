@@ -8,7 +8,7 @@ from typing import Final, Literal
 from fastapi import Request
 
 from app.characters.sheet_sources import SheetFinding
-from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.forms import pick_field, read_fields
@@ -70,7 +70,7 @@ class TextEditor:
     no_prompt: str = ""
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
-    history: Sequence[AuthoredRevision] = ()
+    history: Sequence[ListedRevision] = ()
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
     import_id: str = ""
