@@ -60,7 +60,7 @@ class ReplyWriter:
         """The last events, with what was noticed in the last that ends a choice."""
         place = max((place for place, one in enumerate(self.held) if one["choices"]), default=None)
         if place is None:
-            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": "stop"}
+            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
             self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
             place = 0
         self.held[place] = {**self.held[place], "play": noticed}
@@ -104,7 +104,7 @@ class ReplyWriter:
         return {**choice, "finish_reason": None}, {
             "index": choice.get("index", 0),
             "delta": {},
-            "finish_reason": choice["finish_reason"],
+            "finish_reason": choice.get("finish_reason"),
         }
 
     def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:

@@ -45,6 +45,6 @@ def test_thoughts_stand_in_a_field_of_their_own() -> None:
     assert writer.list_spoken(1.0)[0].text == "Aye."
 
 
-def test_a_stream_without_an_end_gets_one() -> None:
+def test_no_reason_is_made_up_for_a_stream_without_one() -> None:
     _, last, _ = tell(chunk("Aye."))
-    assert [(one["choices"][0]["finish_reason"], one["play"]) for one in last] == [("stop", "noticed")]
+    assert [(one["choices"][0]["finish_reason"], one["play"]) for one in last] == [(None, "noticed")]
