@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.inference.endpoint import NoReply
+from app.inference.server_errors import tells_error
 
 _TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 _NAME_FIELDS: Final = ("model", "system_fingerprint")
@@ -96,9 +97,9 @@ def _extract_text(value: object) -> str:
 
 async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
     """The events of a stream, as they come, up to `[DONE]`. A whole chat completion, of a server that cannot stream, is
-    one event. NoReply where the stream ends before its end was told."""
+    one event, and so is an error. NoReply where the stream ends before its end was told, or says nothing."""
     waiting, plain = b"", None
-    ended = finished = False
+    ends = _StreamEnds()
     async for part in body:
         waiting += part
         if plain is None and waiting.strip():
@@ -108,28 +109,47 @@ async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str,
         *lines, waiting = waiting.split(b"\n")
         for data in (line[5:].strip() for line in lines if line.startswith(b"data:")):
             if data == b"[DONE]":
-                ended = True
-                break
+                ends.require_choices()
+                return
             event = _parse_event(data.decode("utf-8", "replace"))
             if event is not None:
-                finished = finished or _is_finished(event)
+                ends.add_event(event)
                 yield event
-        if ended:
-            return
-    if plain and (whole := _parse_event(waiting.decode("utf-8", "replace"))) is not None:
-        yield _as_chunk(whole)
-    elif not finished:
-        raise NoReply("broken", "the stream ended before the reply")
+    if plain:
+        yield _read_whole(waiting)
+    else:
+        ends.require_finished()
 
 
-def _is_finished(event: Mapping[str, object]) -> bool:
-    choices = event.get("choices")
-    listed = choices if isinstance(choices, list) else []
-    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in listed)
+@dataclass
+class _StreamEnds:
+    """Which choices of a stream have ended, by index."""
+
+    ended: dict[int, bool] = field(default_factory=dict)
+
+    def add_event(self, event: Mapping[str, object]) -> None:
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                place = index if isinstance(index := choice.get("index"), int) else 0
+                self.ended[place] = self.ended.get(place, False) or bool(choice.get("finish_reason"))
+
+    def require_choices(self) -> None:
+        if not self.ended:
+            raise NoReply("broken", "the stream holds no choices")
+
+    def require_finished(self) -> None:
+        if not self.ended or not all(self.ended.values()):
+            raise NoReply("broken", "the stream ended before the reply")
 
 
-def _as_chunk(completion: dict[str, object]) -> dict[str, object]:
-    choices = completion.get("choices")
-    listed = choices if isinstance(choices, list) else []
-    changed = [{**choice, "delta": choice.get("message")} for choice in listed if isinstance(choice, dict)]
-    return {**completion, "choices": [{k: v for k, v in choice.items() if k != "message"} for choice in changed]}
+def _read_whole(body: bytes) -> dict[str, object]:
+    whole = _parse_event(body.decode("utf-8", "replace"))
+    if whole is not None and tells_error(whole):
+        return whole
+    choices = None if whole is None else whole.get("choices")
+    listed = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    if whole is None or not listed:
+        raise NoReply("broken", "the server did not return a chat completion")
+    changed = [{**choice, "delta": choice.get("message")} for choice in listed]
+    return {**whole, "choices": [{k: v for k, v in choice.items() if k != "message"} for choice in changed]}

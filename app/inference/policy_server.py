@@ -1,9 +1,9 @@
 """A policy that people talk to, behind an OpenAI-compatible URL: whole replies, and streams that pass through."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
 from typing import Final, cast
 
 from pydantic import JsonValue
@@ -67,46 +67,46 @@ class ChatPolicyServer(PolicyServer):
 
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
         try:
-            async with self._line, asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._line:
                 reply = await self._connection.post(self._complete(body, continues))
         except TimeoutError:
-            raise self._fail(f"does not answer within {self._seconds:g} s") from None
+            raise self.fail(f"does not answer within {self._seconds:g} s") from None
         except NoReply as error:
-            raise self._fail(f"does not answer: {error.reason}") from None
+            raise self.fail(f"does not answer: {error.reason}") from None
         if reply.status >= 300:
             raise self._refuse(reply.status, reply.body)
         answer = _decode(reply.body)
         if tells_error(answer):
-            raise self._fail(self._describe(answer))
-        if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
-            raise self._fail("did not return a chat completion")
+            raise self.fail(self._describe(answer))
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        if not isinstance(choices, list) or not any(isinstance(choice, dict) for choice in choices):
+            raise self.fail("did not return a chat completion")
         return cast(Chunk, answer)
 
     async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
-        await self._line.acquire()
-        stream: PolicyReplyStream | None = None
+        asked = self._complete({**body, "stream": True}, continues)
         try:
-            async with asyncio.timeout(self._seconds):
-                reply = await self._connection.open(self._complete({**body, "stream": True}, continues))
-                stream = PolicyReplyStream(self, reply, self._line, self._seconds)
-                if reply.status >= 300:
-                    raise self._refuse(reply.status, await _read_start(reply))
-                await stream.read_first()
-        except BaseException as error:
-            if stream is None:
-                self._line.release()
-            else:
-                await stream.close()
-            if isinstance(error, TimeoutError):
-                raise self._fail(f"does not answer within {self._seconds:g} s") from None
-            if isinstance(error, NoReply):
-                raise self._fail(f"does not answer: {error.reason}") from None
-            raise
+            async with AsyncExitStack() as held:
+                async with asyncio.timeout(self._seconds):
+                    await self._line.acquire()
+                    held.callback(self._line.release)
+                    reply = await self._connection.open(asked)
+                    held.pop_all()
+                    stream = PolicyReplyStream(self, reply, self._line, self._seconds)
+                    held.push_async_callback(stream.close)
+                    if reply.status >= 300:
+                        raise self._refuse(reply.status, await _read_start(reply))
+                    await stream.read_first()
+                held.pop_all()
+        except TimeoutError:
+            raise self.fail(f"does not answer within {self._seconds:g} s") from None
+        except NoReply as error:
+            raise self.fail(f"does not answer: {error.reason}") from None
         return stream
 
     def _complete(self, body: ChatBody, continues: bool) -> dict[str, JsonValue]:
-        asked = [body[name] for name in _TOKEN_LIMITS if isinstance(body.get(name), int)]
-        most = min([self._most_tokens, *(number for number in asked if isinstance(number, int))])
+        asked = [number for name in _TOKEN_LIMITS if type(number := body.get(name)) is int and number > 0]
+        most = min([self._most_tokens, *asked])
         limit = next((name for name in _TOKEN_LIMITS if name in body), _TOKEN_LIMITS[0])
         kept = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
         more = self._continue if continues else {}
@@ -114,24 +114,21 @@ class ChatPolicyServer(PolicyServer):
 
     def _refuse(self, status: int, body: bytes) -> GatewayError:
         words = f"answers {status}: {self._describe(_decode(body))}"
-        return InvalidRequest(f"the policy {words}") if status in _REQUEST_FAULTS else self._fail(words)
+        return InvalidRequest(f"the policy {words}") if status in _REQUEST_FAULTS else self.fail(words)
 
     def _describe(self, answer: object) -> str:
         words = self._connection.endpoint.credentials.redact(parse_server_error(answer).message)
         return words[:_LONGEST_WORDS] or "without a reason"
 
-    def _fail(self, words: str) -> Unavailable:
+    def fail(self, words: str) -> Unavailable:
         """Without the server's address, which is not for players."""
         return Unavailable(f"the policy {self._name} {words}")
 
     def check_event(self, event: Chunk) -> Chunk:
         """Unavailable for one that tells of an error."""
-        if event.get("error"):
-            raise self._fail(f"reports an error: {self._describe(event)}")
+        if event.get("error") or tells_error(event):
+            raise self.fail(f"reports an error: {self._describe(event)}")
         return event
-
-    def fail(self, words: str) -> Unavailable:
-        return self._fail(words)
 
 
 class PolicyReplyStream(ReplyStream):
@@ -172,14 +169,16 @@ class PolicyReplyStream(ReplyStream):
         if not self._closed:
             self._closed = True
             self._line.release()
-            await self._events.aclose()
-            if self._ended:
-                await self._read_end()
-            await self._reply.close()
+            try:
+                await self._events.aclose()
+                if self._ended:
+                    await self._read_end()
+            finally:
+                await self._reply.close()
 
     async def _read_end(self) -> None:
         """What a server sends behind the last event, so that the connection serves the next reply too."""
-        with contextlib.suppress(TimeoutError, NoReply):
+        with suppress(TimeoutError, NoReply):
             async with asyncio.timeout(_END_SECONDS):
                 async for _ in self._reply.body:
                     pass

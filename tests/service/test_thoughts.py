@@ -3,14 +3,21 @@
 import pytest
 
 from app.service.play.thoughts import ThoughtSplitter, split_thoughts
+from app.toolkit.answers.committed import LONGEST_TAG, THINKING_TAG, THINKING_TAGS
 
 TEXTS = {
     "Aye.": ("", "Aye."),
     " <b>Aye</b>": ("", " <b>Aye</b>"),
-    "<think>He lies.</think>\n\nAye. <think>": ("He lies.", "Aye. <think>"),
+    "<think>He lies.</think>\n\nAye.": ("He lies.", "Aye."),
+    "[THINK]He lies.[/THINK]Aye.": ("He lies.", "Aye."),
+    "\u25c1think\u25b7He lies.\u25c1/think\u25b7 Aye.": ("He lies.", "Aye."),
+    "<|channel|>analysis<|message|>He lies.<|channel|>final<|message|>Aye.": ("He lies.", "Aye."),
+    "<Thinking >He lies.</THINKING  >Aye.": ("He lies.", "Aye."),
     "\n<think></think>Aye.": ("", "Aye."),
     "<think>a < b </thin": ("a < b </thin", ""),
+    "[Ottoline] Aye. <": ("", "[Ottoline] Aye. <"),
     "<thi": ("", "<thi"),
+    "  ": ("", "  "),
     "": ("", ""),
 }
 
@@ -22,6 +29,19 @@ def test_thoughts_are_told_from_what_is_said(text: str, expected: tuple[str, str
 
 @pytest.mark.parametrize(("text", "expected"), TEXTS.items())
 def test_a_stream_may_be_cut_anywhere(text: str, expected: tuple[str, str]) -> None:
+    assert split_letters(text) == expected
+
+
+def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:
+    text = "He lies.</think>\n\nAye."
+    assert (split_thoughts(text), split_letters(text)) == (("He lies.", "Aye."), ("", "He lies.\n\nAye."))
+
+
+def test_all_tags_are_of_one_table() -> None:
+    assert all(THINKING_TAG.fullmatch(tag) and len(tag) + 4 <= LONGEST_TAG for tag in THINKING_TAGS)
+
+
+def split_letters(text: str) -> tuple[str, str]:
     splitter = ThoughtSplitter()
     parts = [*map(splitter.feed, text), splitter.end()]
-    assert ("".join(thought for thought, _ in parts), "".join(said for _, said in parts)) == expected
+    return "".join(thought for thought, _ in parts), "".join(said for _, said in parts)

@@ -2,12 +2,22 @@
 
 from typing import Final, Literal
 
-_OPENING: Final = "<think>"
-_CLOSING: Final = "</think>"
+from app.toolkit.answers.committed import (
+    LONGEST_TAG,
+    THINKING_TAG,
+    THINKING_TAGS,
+    ends_thinking,
+    split_thinking,
+)
+from app.toolkit.large_texts import iterate_matches
+
+_TAGS: Final = tuple(tag.casefold() for tag in THINKING_TAGS)
+_FIRST: Final = frozenset(tag[0] for tag in _TAGS)
 
 
 class ThoughtSplitter:
-    """Tells the thought at the beginning of a streamed text from what is said. It holds back no more than a tag."""
+    """Tells thoughts in a streamed text from what is said. It holds back no more than a tag. What stands before a
+    closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -16,45 +26,50 @@ class ThoughtSplitter:
     def feed(self, text: str) -> tuple[str, str]:
         """What of the text so far is now known to be thought, and to be said."""
         self._held += text
-        thought = ""
-        if self._place == "start":
-            self._begin()
-        if self._place == "thought":
-            thought = self._think()
-        if self._place == "gap":
-            self._held = self._held.lstrip()
-            self._place = "said" if self._held else "gap"
-        return thought, self._take() if self._place == "said" else ""
+        thought, said, position = "", "", 0
+        for tag in iterate_matches(THINKING_TAG, self._held, LONGEST_TAG):
+            more, rest = self._tell(self._held[position : tag.start()])
+            thought, said = thought + more, said + rest
+            if not ends_thinking(tag[0]):
+                self._place = "thought"
+            elif self._place != "said":
+                self._place = "gap"
+            position = tag.end()
+        end = _find_beginning(self._held, position)
+        if self._place == "start" and not self._held[position:end].strip():
+            end = position
+        more, rest = self._tell(self._held[position:end])
+        self._held = self._held[end:]
+        return thought + more, said + rest
 
     def end(self) -> tuple[str, str]:
         """What was held back."""
-        rest = self._take()
-        return (rest, "") if self._place == "thought" else ("", rest)
-
-    def _begin(self) -> None:
-        start = self._held.lstrip()
-        if start.startswith(_OPENING):
-            self._place, self._held = "thought", start.removeprefix(_OPENING)
-        elif not _OPENING.startswith(start):
+        rest, self._held = self._held, ""
+        if self._place == "start":
             self._place = "said"
+        return self._tell(rest)
 
-    def _think(self) -> str:
-        thought, closing, rest = self._held.partition(_CLOSING)
-        if closing:
-            self._place, self._held = "gap", rest
-            return thought
-        kept = next((size for size in range(len(_CLOSING) - 1, 0, -1) if thought.endswith(_CLOSING[:size])), 0)
-        self._held = thought[len(thought) - kept :]
-        return thought[: len(thought) - kept]
+    def _tell(self, part: str) -> tuple[str, str]:
+        if self._place == "thought":
+            return part, ""
+        if self._place == "gap" or (self._place == "start" and not part.strip()):
+            part = part.lstrip()
+        if part:
+            self._place = "said"
+        return "", part
 
-    def _take(self) -> str:
-        taken, self._held = self._held, ""
-        return taken
+
+def _find_beginning(text: str, start: int) -> int:
+    """Where a tag may have begun whose end is still to come; the text's end where none has."""
+    for place in range(max(start, len(text) - LONGEST_TAG), len(text)):
+        if text[place] in _FIRST:
+            begun = text[place:].rstrip().casefold()
+            if any(tag.startswith(begun) for tag in _TAGS):
+                return place
+    return len(text)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
     """The thought, and what is said, of a whole text."""
-    splitter = ThoughtSplitter()
-    thought, said = splitter.feed(text)
-    more, rest = splitter.end()
-    return thought + more, said + rest
+    thought, spoken = split_thinking(text)
+    return thought, spoken.text if spoken.text == text else spoken.text.strip()

@@ -26,16 +26,23 @@ MOST_CHARACTERS = 10_000
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BLANK = re.compile(r"[\s.…]*")
-_THINKING_TAG = re.compile(
-    r"</?(?:think|thinking|thought|reasoning)\s{0,4}>|\[/?THINK\]|◁/?think▷"
-    r"|<\|channel\|>(?:analysis|commentary|final)<\|message\|>",
+THINKING_TAGS = (
+    *(f"<{end}{word}>" for word in ("think", "thinking", "thought", "reasoning") for end in ("", "/")),
+    *("[THINK]", "[/THINK]", "\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    *(f"<|channel|>{name}<|message|>" for name in ("analysis", "commentary", "final")),
+)
+"""In any case of letters. White space may stand before the `>` of a tag that is a word."""
+THINKING_TAG = re.compile(
+    "|".join(
+        re.escape(tag) if "|" in tag or tag[-1] != ">" else rf"{re.escape(tag[:-1])}\s{{0,4}}>" for tag in THINKING_TAGS
+    ),
     re.IGNORECASE,
 )
 _TURN_ENDS = re.compile(
     r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
     r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
 )
-_LONGEST_TAG = 40
+LONGEST_TAG = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +56,39 @@ def strip_thinking(reply: str) -> SpokenReply:
     """Thinking is what stands between `<think>` (or thinking, thought, reasoning, [THINK], ◁think▷, a harmony
     analysis channel) and the next closing tag. A closing tag without an opening one ends thinking that began before
     the reply. Thinking that never closes leaves nothing. Text after an end-of-turn token is not part of the reply."""
+    return split_thinking(reply)[1]
+
+
+def split_thinking(reply: str) -> tuple[str, SpokenReply]:
+    """The thinking too, which comes first."""
     if "<" not in reply and "[" not in reply and "◁" not in reply:
-        return SpokenReply(reply)
+        return "", SpokenReply(reply)
     parts: list[str] = []
+    thought: list[str] = []
     position = 0
     thinking = False
-    for tag in iterate_matches(_THINKING_TAG, reply, _LONGEST_TAG):
-        if "/" in tag[0] or "final" in tag[0].lower():
+    for tag in iterate_matches(THINKING_TAG, reply, LONGEST_TAG):
+        before = reply[position : tag.start()]
+        if ends_thinking(tag[0]):
+            thought += [before] if thinking else [*parts, before]
             if not thinking:
                 parts.clear()
             thinking = False
-        elif not thinking:
-            parts.append(reply[position : tag.start()])
+        else:
+            (thought if thinking else parts).append(before)
             thinking = True
         position = tag.end()
     if thinking:
-        return SpokenReply("", unfinished=True)
+        return "\n".join([*thought, reply[position:]]), SpokenReply("", unfinished=True)
     parts.append(reply[position:])
     text = "\n".join(parts)
-    end = next(iterate_matches(_TURN_ENDS, text, _LONGEST_TAG), None)
-    return SpokenReply(text if end is None else text[: end.start()])
+    end = next(iterate_matches(_TURN_ENDS, text, LONGEST_TAG), None)
+    return "\n".join(thought), SpokenReply(text if end is None else text[: end.start()])
+
+
+def ends_thinking(tag: str) -> bool:
+    """Whether what stands behind the tag is said."""
+    return "/" in tag or "final" in tag.lower()
 
 
 @dataclass(frozen=True, slots=True)

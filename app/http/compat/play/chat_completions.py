@@ -1,7 +1,7 @@
 """Answers chat completions: reads what is wanted, asks the policy, passes its words on, and keeps the turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -9,6 +9,7 @@ from fastapi import Request
 from pydantic import JsonValue, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from app.characters.casting import Staging
 from app.domain.access import find_bounds
@@ -45,6 +46,20 @@ class PlayExchange:
         return {"X-Play-Kind": self.read.wish, "X-Play-Dropped-System-Messages": str(self.read.dropped)}
 
 
+class PolicyResponse(StreamingResponse):
+    """Closes the policy's stream at its end, also where nothing of it was ever asked for."""
+
+    def __init__(self, events: AsyncIterator[bytes], stream: ReplyStream, headers: dict[str, str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={**headers, **_EVENT_STREAM})
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stream.close()
+
+
 class ChatCompletions:
     def __init__(self, service: PlayService, turns: PlayTurns) -> None:
         self._service = service
@@ -57,12 +72,9 @@ class ChatCompletions:
         began = asyncio.get_running_loop().time()
         writer = ReplyWriter(exchange.name)
         if request.stream:
-            stream = await _stop_with_client(client, policy.stream(exchange.body, continues=continues))
-            events = self._write_events(exchange, writer, stream, began)
-            return StreamingResponse(
-                events, media_type="text/event-stream", headers={**exchange.headers, **_EVENT_STREAM}
-            )
-        answer = await _stop_with_client(client, policy.ask(exchange.body, continues=continues))
+            stream = await stop_with_client(client, policy.stream(exchange.body, continues=continues), _close)
+            return PolicyResponse(self._write_events(exchange, writer, stream, began), stream, exchange.headers)
+        answer = await stop_with_client(client, policy.ask(exchange.body, continues=continues))
         seconds = asyncio.get_running_loop().time() - began
         choices = answer["choices"]
         spoken = [read_choice(choice, seconds) for choice in choices] if isinstance(choices, list) else []
@@ -117,8 +129,6 @@ class ChatCompletions:
             yield DONE
         except GatewayError as error:
             yield write_event(describe_error(error)) + DONE
-        finally:
-            await stream.close()
 
     async def _settle(self, exchange: PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
         """Checks the replies and keeps them. What it returns is told with the end of the reply."""
@@ -146,19 +156,34 @@ class ChatCompletions:
         }
 
 
-async def _stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """The result. As soon as the client is gone, the work is broken off."""
+async def stop_with_client(
+    client: Request,
+    work: Coroutine[Any, Any, ResultT],
+    discard: Callable[[ResultT], Awaitable[None]] | None = None,
+) -> ResultT:
+    """The result. As soon as the client is gone, the work is broken off; `discard` gets a result that nobody takes."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_wait_until_gone(client))
+    taken = False
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
         if not working.done():
             raise HTTPException(400, "The client is gone.")  # nobody reads it
+        taken = True
         return working.result()
     finally:
-        for task in (working, listening):
-            task.cancel()
-        await asyncio.gather(working, listening, return_exceptions=True)
+        if not taken:
+            listening.cancel()
+            working.cancel()
+            made, _ = await asyncio.gather(working, listening, return_exceptions=True)
+            if discard is not None and not isinstance(made, BaseException):
+                await discard(made)
+
+
+async def _close(stream: ReplyStream) -> None:
+    await stream.close()
 
 
 async def _wait_until_gone(client: Request) -> None:

@@ -60,11 +60,11 @@ class ReplyWriter:
         """The last events, with what was noticed in the last that ends a choice."""
         place = max((place for place, one in enumerate(self.held) if one["choices"]), default=None)
         if place is None:
-            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": "stop"}
+            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
             self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
             place = 0
         self.held[place] = {**self.held[place], "play": noticed}
-        return self.held
+        return [*self._end_texts(), *self.held]
 
     def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
         """A whole reply."""
@@ -73,8 +73,10 @@ class ReplyWriter:
         return {**self._rename(answer, "chat.completion", listed), "play": noticed}
 
     def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
+        """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
         return [
-            PolicyAnswer("".join(self.texts[index]), self.reasons.get(index), seconds) for index in sorted(self.texts)
+            PolicyAnswer(split_thoughts("".join(self.texts[index]))[1], self.reasons.get(index), seconds)
+            for index in sorted(self.texts)
         ]
 
     def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -85,16 +87,27 @@ class ReplyWriter:
         splitter = self.splitters.setdefault(place, ThoughtSplitter())
         given = delta if isinstance(delta, dict) else {}
         content = given.get("content")
-        thought, text = splitter.feed(content) if isinstance(content, str) else ("", "")
+        thought, text = "", ""
+        if isinstance(content, str):
+            said.append(content)
+            thought, text = splitter.feed(content)
         if isinstance(reason, str):
             self.reasons[place] = reason
             more, rest = splitter.end()
             thought, text = thought + more, text + rest
-        said.append(text)
         if text == (content or "") and not thought:
             return choice
-        moved: dict[str, JsonValue] = {**given, "content": text}
-        return {**choice, "delta": {**moved, "reasoning_content": thought} if thought else moved}
+        return {**choice, "delta": {**given, **_build_delta(thought, text)}}
+
+    def _end_texts(self) -> list[Chunk]:
+        """What was held back of choices whose end nobody told."""
+        rests = [(place, *splitter.end()) for place, splitter in self.splitters.items()]
+        told: list[JsonValue] = [
+            {"index": place, "delta": _build_delta(thought, text), "finish_reason": None}
+            for place, thought, text in rests
+            if thought or text
+        ]
+        return [self._rename({}, "chat.completion.chunk", told)] if told else []
 
     def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
         """A text that comes with the end of its choice is not held back."""
@@ -104,7 +117,7 @@ class ReplyWriter:
         return {**choice, "finish_reason": None}, {
             "index": choice.get("index", 0),
             "delta": {},
-            "finish_reason": choice["finish_reason"],
+            "finish_reason": choice.get("finish_reason"),
         }
 
     def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
@@ -119,4 +132,8 @@ def _move_thoughts(choice: JsonValue) -> JsonValue:
     if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
         return choice
     thought, said = split_thoughts(content)
-    return {**choice, "message": {**message, "content": said, "reasoning_content": thought}} if thought else choice
+    return choice if said == content else {**choice, "message": {**message, **_build_delta(thought, said)}}
+
+
+def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
+    return {"content": text, **({"reasoning_content": thought} if thought else {})}

@@ -5,7 +5,7 @@ place. A few say what to do, and are honoured: SillyTavern's, which stand last, 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -25,7 +25,7 @@ _GROUP: Final = re.compile(r"^\[Write the next reply only as (?P<name>[^\]]{1,12
 _HELPER: Final = re.compile(
     r"^### Task:|\bRespond with ONLY\b|^(?:Generate|Create|Provide) a (?:concise|short)[^.]{0,80}\btitle\b", re.I
 )
-_SAID: Final = re.compile(r"original message: (?P<said>.+)\]$", re.S)
+_QUOTED: Final = "original message: "
 _PREFIX: Final = re.compile(r"^(?P<name>[^:\n]{1,60}): ")
 
 
@@ -106,23 +106,32 @@ def _read_turn(
 ) -> ClientConversation:
     speaker = _find_speaker(trailing, names)
     told = [one for one in history if one.is_system]
-    lines = [_read_line(one, speaker, names) for one in history if not one.is_system or request.play.narrator]
+    lines = _merge(
+        _read_line(one, speaker, names) for one in reversed(history) if not one.is_system or request.play.narrator
+    )
     event, used = request.play.event, len(told) if request.play.narrator else 0
-    orders = [one for one in trailing if _CONTINUE.match(one.content) or _GROUP.match(one.content.strip())]
-    rest = [one.content.strip() for one in trailing if one not in orders]
+    rest = [text for one in trailing if not _is_order(text := one.content.strip())]
     if rest and event is None and wish == "turn" and lines and lines[-1].role == "assistant" and request.play.narrator:
         event, used = "\n".join(rest), used + len(rest)
-    merged = _merge(lines)
-    read = ClientConversation(wish, speaker=speaker, event=event, dropped=systems - used - len(orders))
+    read = ClientConversation(wish, speaker=speaker, event=event, dropped=systems - used - (len(trailing) - len(rest)))
     if wish == "continue":
-        return _take_beginning(
-            read, merged, next((match["said"] for one in trailing if (match := _SAID.search(one.content))), "")
-        )
-    if event is None and (not merged or merged[-1].role != "user"):
+        quoted = (_read_quoted(one.content.strip()) for one in trailing)
+        return _take_beginning(read, lines, next(filter(None, quoted), ""))
+    if event is None and (not lines or lines[-1].role != "user"):
         raise InvalidRequest(
             "the conversation must end with what the player says, or `play.event` be set", field="messages"
         )
-    return replace(read, lines=_cut(merged, ends_with="user" if event is None else "assistant"))
+    return replace(read, lines=_cut(lines, ends_with="user" if event is None else "assistant"))
+
+
+def _is_order(text: str) -> bool:
+    return _CONTINUE.match(text) is not None or _GROUP.match(text) is not None
+
+
+def _read_quoted(text: str) -> str:
+    """The beginning of a reply that an order to continue it quotes."""
+    _, found, said = text.partition(_QUOTED)
+    return said[:-1] if found and said.endswith("]") else ""
 
 
 def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quoted: str) -> ClientConversation:
@@ -173,12 +182,15 @@ def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, 
     return _SaidLine("assistant", said)
 
 
-def _merge(lines: Sequence[_SaidLine]) -> list[_SaidLine]:
-    """Neighbours of one role are one line: chat templates of several models take turns alone."""
-    merged: list[_SaidLine] = []
-    for line in lines:
-        if merged and merged[-1].role == line.role:
-            merged[-1] = _SaidLine(line.role, f"{merged[-1].text}\n{line.text}")
+def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
+    """The newest, in order; older ones are not read. Neighbours of one role are one line: chat templates of several
+    models take turns alone."""
+    merged: list[tuple[Literal["user", "assistant"], list[str]]] = []
+    for line in newest_first:
+        if merged and merged[-1][0] == line.role:
+            merged[-1][1].append(line.text)
+        elif len(merged) > MOST_LINES:
+            break
         else:
-            merged.append(line)
-    return merged
+            merged.append((line.role, [line.text]))
+    return [_SaidLine(role, "\n".join(reversed(texts))) for role, texts in reversed(merged)]

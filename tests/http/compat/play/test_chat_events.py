@@ -45,6 +45,24 @@ def test_thoughts_stand_in_a_field_of_their_own() -> None:
     assert writer.list_spoken(1.0)[0].text == "Aye."
 
 
-def test_a_stream_without_an_end_gets_one() -> None:
+def test_no_reason_is_made_up_for_a_stream_without_one() -> None:
     _, last, _ = tell(chunk("Aye."))
-    assert [(one["choices"][0]["finish_reason"], one["play"]) for one in last] == [("stop", "noticed")]
+    assert [(one["choices"][0]["finish_reason"], one["play"]) for one in last] == [(None, "noticed")]
+
+
+def test_what_is_held_back_is_told_when_a_stream_ends_without_a_reason() -> None:
+    at_once, last, writer = tell(chunk("Aye. <"))
+    assert [choices[0]["delta"] for choices in at_once] == [{"content": "Aye. "}]
+    assert [one["choices"][0]["delta"] for one in last] == [{"content": "<"}, {}]
+    assert writer.list_spoken(1.0)[0].text == "Aye. <"
+
+
+def test_what_is_kept_holds_no_thought_that_was_told_as_words() -> None:
+    _, _, writer = tell(chunk("He lies.</think>"), chunk("Aye."), chunk(None, "stop"))
+    assert writer.list_spoken(1.0)[0].text == "Aye."
+
+
+def test_a_whole_reply_is_told_without_its_thoughts() -> None:
+    choice = {"index": 0, "message": {"content": "[THINK]He lies.[/THINK]Aye."}, "finish_reason": "stop"}
+    told: Any = ReplyWriter("hob@warm", "id", 0).complete({"choices": [choice]}, None)["choices"]
+    assert told[0]["message"] == {"content": "Aye.", "reasoning_content": "He lies."}

@@ -1,5 +1,8 @@
 """What clients want, and what was said, out of the messages that they send."""
 
+import sys
+from collections import Counter
+
 import pytest
 
 from app.domain.errors import InvalidRequest
@@ -106,3 +109,32 @@ def test_in_a_group_the_last_order_names_who_speaks() -> None:
 def test_what_cannot_be_answered_is_refused(said: tuple[tuple[str, str], ...], control: str) -> None:
     with pytest.raises(InvalidRequest):
         read(*said, control=control)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [*[("user", "Aye. " * 10)] * 2000, *[("system", f"{CONTINUE[:-3]} {'original message: ' * 10}")] * 2998],
+        [("user", "Hob?"), ("assistant", "A"), ("system", CONTINUE[:-3] + "original message: " * 60_000)],
+        [*[("user", "x" * 200), ("assistant", "")] * 2500, ("user", "x")],
+        [("user", "Hob?"), *[("system", "y" * 200)] * 4999],
+    ],
+    ids=["orders", "quotes", "lines", "notes"],
+)
+def test_a_hostile_megabyte_is_read_in_one_pass(messages: list[tuple[str, str]]) -> None:
+    listed = [{"role": role, "content": text} for role, text in messages[:5000]]
+    request = ChatRequest.model_validate({"messages": listed, "stream": True})
+    calls: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, argument: calls.update([event]))
+    try:
+        read_conversation(request, NAMES)
+    except (ValueError, InvalidRequest):
+        pass  # too long a line, or nothing to continue
+    finally:
+        sys.setprofile(None)
+    assert calls["call"] + calls["c_call"] < 40 * len(listed) + 500
+
+
+def test_lines_before_those_that_are_shown_are_not_read() -> None:
+    said = [(("user", "assistant")[place % 2], "x" * (5000 if place < 90 else 1)) for place in range(301)]
+    assert len(read(*said).lines) == 199
