@@ -79,15 +79,6 @@ def serving(
                 process.wait()
 
 
-def await_ready(client: httpx.Client, seconds: float = 60) -> None:
-    """Of a gateway in this process. TimeoutError with what it says of itself."""
-    until = time.monotonic() + seconds
-    while (told := client.get("/readyz")).status_code != 200:
-        if time.monotonic() > until:
-            raise TimeoutError(f"the gateway did not get ready: {told.text}")
-        time.sleep(0.005)
-
-
 def _start(folder: Path, environment: Mapping[str, str], log: Path, python: str | Path | None) -> Program:
     if python is None and environment["PYTHONPATH"] == str(ROOT):
         return ForkedProgram("app.cli", ["serve"], folder, environment, log)

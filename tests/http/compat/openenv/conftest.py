@@ -8,8 +8,7 @@ from starlette.testclient import TestClient
 
 from app.main.application import create_app
 from app.settings import Settings
-from tests.support.playground import World, environments, panels
-from tests.support.serving import await_ready
+from tests.support.playground import World, await_ready, environments, panels
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from app.settings import PolicySettings, Settings
 from app.toolkit.package_data import find_packaged_folder
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.outline import page
+from tests.support.playground import await_ready
 from tests.support.sample_texts import HOSTILE_JSON
-from tests.support.serving import await_ready
 from tests.support.talking import NOTICED, build_tavern_body, speaks, write_stream
 
 SHEETS = ("hob_tarrant", "ottoline_vesk")
