@@ -43,6 +43,11 @@ class SqlLabelStore(LabelStore):
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
 
+    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
+        await self._database.write(
+            lambda connection: _replace_choice(connection, self._database, labeller, chat, choice), _ORDER
+        )
+
     async def list_labels(
         self, environment: str | None, run: str | None, after: int, limit: int
     ) -> list[tuple[int, Label]]:
@@ -190,6 +195,24 @@ def _add_imported(connection: Connection, database: Database, imported: Sequence
         new = connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first()
         added += [] if new is None else [str(new[0])]
     return added
+
+
+def _replace_choice(connection: Connection, database: Database, labeller: str, chat: str, choice: Label | None) -> None:
+    """What is withdrawn gives up its digest, so that the same may be chosen again."""
+    same = None if choice is None else compute_source_digest(choice)
+    mine = (labels.c.labeller == labeller, labels.c.kind == "pair", labels.c.state == "live")
+    wanted = select(labels.c.label_id, labels.c.body).where(*mine, labels.c.body.contains(chat, autoescape=True))
+    former = [parse_label(body) for _, body in connection.execute(wanted)]
+    old = [
+        one.label_id
+        for one in former
+        if one.choice is not None and one.choice.chat == chat and compute_source_digest(one) != same
+    ]
+    gone = update(labels).values(state="withdrawn", source_digest=None)
+    connection.execute(gone.where(labels.c.label_id.in_(old)))
+    if choice is not None:
+        connection.execute(gone.where(labels.c.source_digest == same, labels.c.state == "withdrawn"))
+        _add_imported(connection, database, [choice])
 
 
 def compute_source_digest(label: Label) -> str:

@@ -290,3 +290,27 @@ def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None
 
     rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
     assert using(store_url, scenario) == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
+
+
+def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store_url: str) -> None:
+    def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") -> Label:
+        choice = {"prompt": [{"role": "user", "content": chat}], "chosen": chosen, "rejected": ["x"], "chat": chat}
+        return Label.model_validate(
+            {"label_id": name, "kind": "pair", "labeller": labeller, "created_at": START, "choice": choice}
+        )
+
+    async def scenario(store: Store) -> None:
+        async def live() -> list[str]:
+            return [one.label_id for _, one in await store.labels.list_labels(None, None, 0, 99)]
+
+        await store.labels.add_imported([choose("other", "a", "turn of another")])
+        told = []
+        for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("4", "a"), None):
+            await store.labels.replace_choice("ann", "turn", chosen)
+            told.append(await live())
+        await store.labels.replace_choice("bob", "turn", choose("5", "a", labeller="bob"))
+        await store.labels.replace_choice("ann", "turn", None)
+        told.append(await live())
+        assert told == [["other", "1"], ["other", "2"], ["other", "3"], ["other", "3"], ["other"], ["other", "5"]]
+
+    using(store_url, scenario)

@@ -21,7 +21,7 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.lazy_routes import LazyRoute
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService, PreparedTurn
-from app.service.play.play_turns import PlayTurns
+from app.service.play.play_turns import PlayCaller, PlayTurns
 from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
 
@@ -81,32 +81,33 @@ class TalkDesk:
             state = TalkState(form, said=said, problems=(escape_invisible(told),))
             return await self._render(request, bounds, state, status=error.status)
 
-    async def mark_better(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
+    async def mark_better(self, request: Request, bounds: KeyBounds) -> Response:
+        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
         turn_id, reply = _pick(sent, "turn"), _pick(sent, "reply")
-        await self.pages.turns.mark_better(player, turn_id, reply, consent="consent" in sent)
+        await self.pages.turns.mark_better(caller, turn_id, reply, consent="consent" in sent)
         return _lead_back(request, "better", turn_id)
 
-    async def keep(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
+    async def keep(self, request: Request, bounds: KeyBounds) -> Response:
+        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
         turn_id, as_example = _pick(sent, "turn"), _pick(sent, "as") == "example"
         await self.pages.turns.keep(
-            player, turn_id, "example" if as_example else "scene", _pick(sent, "reply") if as_example else None
+            caller, turn_id, "example" if as_example else "scene", _pick(sent, "reply") if as_example else None
         )
         return _lead_back(request, "keep", turn_id)
 
     async def remove(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
+        player, sent = await self._find_player(request), await _read_sent(request)
         await self.pages.turns.remove(player, _pick(sent, "turn"))
         return _lead_back(request, "remove")
 
     async def judge(self, request: Request, bounds: KeyBounds) -> Response:
-        player, sent = await self._read(request)
-        scores = await self.pages.turns.judge(player, _pick(sent, "turn"))
+        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
+        scores = await self.pages.turns.judge(caller, _pick(sent, "turn"))
         return await self._show(request, bounds, _pick(sent, "turn"), scores=scores)
 
-    async def _read(self, request: Request) -> tuple[str, Sent]:
-        return await self._find_player(request), read_body(await request.body())
+    async def _find_caller(self, request: Request, bounds: KeyBounds) -> PlayCaller:
+        caller = find_caller(request.scope)
+        return PlayCaller(await self._find_player(request), bounds, "" if caller is None else caller.name)
 
     async def _find_player(self, request: Request) -> str:
         caller = find_caller(request.scope)
@@ -128,7 +129,7 @@ class TalkDesk:
         turn_id = await turns.add(prepared, player, replies)
         if not problems and not wants_json(request):
             return RedirectResponse(build_link(_find_place(request), turn=turn_id, policy=form.policies), 303)
-        found = await turns.get(player, turn_id)
+        found = await turns.get(PlayCaller(player, bounds), turn_id)
         state = add_prompt(build_state(found, form.policies), prepared)
         return await self._render(request, bounds, replace(state, problems=problems), found)
 
@@ -142,9 +143,7 @@ class TalkDesk:
         scores: Sequence[Score] = (),
     ) -> Response:
         turns = self.pages.turns
-        found = await turns.get(await self._find_player(request), turn_id)
-        if found.world is not None:
-            bounds.require_world(found.world)
+        found = await turns.get(await self._find_caller(request, bounds), turn_id)
         state = replace(build_state(found, policies, scores), notice=notice)
         try:
             prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
@@ -194,6 +193,10 @@ def _find_act(acts: Mapping[str, Act], name: str) -> Act:
     if name not in acts:
         raise NotFound("the page has no such act")
     return acts[name]
+
+
+async def _read_sent(request: Request) -> Sent:
+    return read_body(await request.body())
 
 
 def _pick(sent: Sent, name: str) -> str:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from app.characters.casting import Staging
 from app.domain.access import find_bounds
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.playing import PlayReply
 from app.http.compat.play.chat_events import DONE, ReplyWriter, describe_error, write_event
 from app.http.compat.play.chat_request import ChatRequest
 from app.http.compat.play.client_conversation import ClientConversation, read_conversation
@@ -152,8 +153,14 @@ class ChatCompletions:
             "world": turn.played.world,
             "policy": turn.played.policy,
             "turn": kept,
-            "replies": [{"id": one.reply_id if kept else None, "flags": [*one.flags]} for one in checked],
+            "replies": [_tell_reply(one, kept is not None) for one in checked],
+            **({} if turn.retrieval_failure is None else {"retrieval_failure": turn.retrieval_failure}),
         }
+
+
+def _tell_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
+    return told if reply.unchecked is None else {**told, "unchecked": reply.unchecked}
 
 
 async def stop_with_client(

@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from app.characters.scenes import Scene
+from app.domain.access import KeyBounds
 from app.domain.playing import PlayTurn
 from app.domain.scores import Score
 from app.domain.values import Frozen
@@ -22,7 +23,7 @@ from app.http.web.direct_routes import DirectRoute
 from app.http.web.openapi import document_problems
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService
-from app.service.play.play_turns import KeptAs, PlayTurns
+from app.service.play.play_turns import KeptAs, PlayCaller, PlayTurns
 from app.service.play.played_models import MOST_LISTED
 from app.service.world_service import WorldService
 
@@ -78,27 +79,35 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
-    async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
-        return await turns.get(await find_player(turns, client, user), turn_id)
+    async def turn(turn_id: str, client: Request, bounds: CallerBounds, user: PlayUser = "") -> PlayTurn:
+        return await turns.get(await find_play_caller(turns, client, bounds, user), turn_id)
 
-    @router.post("/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404))
-    async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
-        player = await find_player(turns, client, user)
-        return await turns.mark_better(player, turn_id, said.reply, consent=said.consent)
+    @router.post(
+        "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 409)
+    )
+    async def better(
+        turn_id: str, said: BetterReply, client: Request, bounds: CallerBounds, user: PlayUser = ""
+    ) -> PlayTurn:
+        """The turn's earlier label is withdrawn, also where this choice may not be used for training."""
+        caller = await find_play_caller(turns, client, bounds, user)
+        return await turns.mark_better(caller, turn_id, said.reply, consent=said.consent)
 
     @router.post(
         "/turns/{turn_id}/keep",
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
-        responses=_document(401, 404, 409),
+        responses=_document(401, 404, 409, 413),
     )
-    async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
-        player = await find_player(turns, client, user)
-        return KeptScene(scene=await turns.keep(player, turn_id, said.kept_as, said.reply))
+    async def keep(
+        turn_id: str, said: KeptMoment, client: Request, bounds: CallerBounds, user: PlayUser = ""
+    ) -> KeptScene:
+        caller = await find_play_caller(turns, client, bounds, user)
+        return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
     @router.post("/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 404))
-    async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
+    async def judge(turn_id: str, client: Request, bounds: CallerBounds, user: PlayUser = "") -> JudgedReplies:
         """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
-        return JudgedReplies(scores=await turns.judge(await find_player(turns, client, user), turn_id))
+        caller = await find_play_caller(turns, client, bounds, user)
+        return JudgedReplies(scores=await turns.judge(caller, turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
     async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
@@ -129,6 +138,11 @@ def _create_completions_router(completions: ChatCompletions) -> APIRouter:
 async def find_player(turns: PlayTurns, client: Request, user: str = "") -> str:
     caller = find_caller(client.scope)
     return await turns.compute_player("" if caller is None else caller.name, user)
+
+
+async def find_play_caller(turns: PlayTurns, client: Request, bounds: KeyBounds, user: str = "") -> PlayCaller:
+    caller = find_caller(client.scope)
+    return PlayCaller(await find_player(turns, client, user), bounds, "" if caller is None else caller.name)
 
 
 def _document(*statuses: int) -> dict[int | str, dict[str, object]]:
