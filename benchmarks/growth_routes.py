@@ -72,8 +72,8 @@ LISTS: Final[dict[str, Path_]] = {
     "GET /groups?run=&before=": lambda side: f"/groups?run={LONG_RUN}&before={side.deep}",
     "GET /groups?env=&before=": lambda side: f"/groups?env={ARENA}&before={side.deep}",
     "GET /": lambda _: "/",
-    "GET /?run=&environment=": lambda _: f"/?run={MIXED_RUN}&environment={ARENA}",
-    "GET /?before=": lambda side: f"/?before={side.deep}",
+    "GET /view/groups?run=&environment=": lambda _: f"/view/groups?run={MIXED_RUN}&environment={ARENA}",
+    "GET /view/groups?before=": lambda side: f"/view/groups?before={side.deep}",
 }
 PAGES: Final[dict[str, Path_]] = {
     "GET /groups/{id}, gsm8k": lambda side: f"/groups/{side.draw('gsm8k')[1]}",

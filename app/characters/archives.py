@@ -9,7 +9,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.characters.loading import MAX_FILE_BYTES, MAX_FILES
+from app.characters.loading import MAX_FILE_BYTES
+from app.characters.zip_files import ZipReader
 from app.domain.authored_files import MAX_AUTHORED, AuthoredFile
 from app.domain.errors import InvalidRequest, TooLarge
 
@@ -66,26 +67,12 @@ def read_numbers(content: bytes) -> dict[str, int]:
 
 def _read_members(content: bytes) -> dict[str, bytes]:
     """By name, without a folder that all are in."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
-            if len(infos) > MAX_FILES or sum(info.file_size for info in infos) > MAX_UNPACKED:
-                raise TooLarge(f"the archive has more than {MAX_FILES} files or {MAX_UNPACKED} bytes")
-            read = {info.filename: _read_member(archive, info) for info in infos}
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise InvalidRequest(f"this is no ZIP file that can be read: {error}") from None
+    opened = ZipReader(content, "the archive", MAX_UNPACKED)
+    files = [member for member in opened.members if not member.is_dir()]
+    read = {member.filename: opened.read(member, MAX_FILE_BYTES) for member in files}
     tops = {name.partition("/")[0] for name in read}
     inside = len(tops) == 1 and all("/" in name for name in read) and tops != {"scenes"}
     return {name.partition("/")[2] if inside else name: body for name, body in read.items()}
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """What a member claims to be is not trusted."""
-    with archive.open(info) as member:
-        body = member.read(MAX_FILE_BYTES + 1)
-    if len(body) > MAX_FILE_BYTES:
-        raise TooLarge(f"{info.filename[:100]}: larger than {MAX_FILE_BYTES} bytes")
-    return body
 
 
 def _is_file(name: str) -> bool:

@@ -59,12 +59,14 @@ def stop(message: str, code: int = 2) -> NoReturn:
 
 
 def confirm_cost(usd: float | None) -> bool:
-    """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
-    if not usd:
+    """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Without a terminal
+    that is declined."""
+    if usd == 0:
         return True
     if errors.is_terminal and typer.get_text_stream("stdin").isatty():
         return typer.confirm("Continue?", default=True, err=True)
-    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
+    told = "the price is not known" if usd is None else "this costs money"
+    errors.print(f"{told} and there is no terminal to confirm: use --yes", style="red", highlight=False)
     return False
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
+import httpx
 import typer
 
 from app.cli.address import describe_url, find_gateway_url
@@ -72,8 +73,7 @@ def compare_runs(
         stop(explain_nothing(found))
     if not as_json:
         print_comparison(found, found.comparison)
-        query = "&".join(f"{name}={value}" for name, value in asked.items())
-        address = f"{describe_url(url or find_gateway_url())}/view/compare?{query}"
+        address = build_address(describe_url(url or find_gateway_url()), asked)
         errors.print(f"task by task: {address}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -86,6 +86,10 @@ def build_question(first: str, second: str, about: Mapping[str, str | None], jud
         if chosen.steps is not None:
             asked[f"{side}_steps"] = f"{chosen.steps.first}-{chosen.steps.last}"
     return asked if judge is None else {**asked, "judge": judge}
+
+
+def build_address(gateway: str, asked: Mapping[str, str]) -> str:
+    return f"{gateway}/view/compare?{httpx.QueryParams(asked)}"
 
 
 def explain_nothing(found: ComparedCheckpoints) -> str:
@@ -111,9 +115,8 @@ def print_comparison(found: ComparedCheckpoints, comparison: Comparison) -> None
     def say(words: str) -> None:
         console.print(escape_invisible(words), highlight=False, markup=False, soft_wrap=True)
 
-    for words in (found.notice, *_list_offline(comparison)):
-        if words:
-            say(words)
+    if found.notice:
+        say(found.notice)
     say(f"{found.names[0]} → {found.names[1]}: {comparison.verdict}, over {comparison.tasks:,} tasks")
     even = comparison.tasks - comparison.improved - comparison.declined
     say(f"the second is ahead on {comparison.improved:,}, the first on {comparison.declined:,}, alike on {even:,}")
@@ -175,12 +178,6 @@ def _list_totals(totals: RunTotals) -> tuple[str, ...]:
     counts = (totals.groups, totals.scored, totals.unscored)
     means = (totals.reward, totals.absolute, totals.calibrated)
     return (totals.environment or "all", *map(str, counts), *map(_format, means), _format(totals.gated, ".1%"))
-
-
-def _list_offline(comparison: Comparison) -> Iterator[str]:
-    for caution in comparison.cautions:
-        if caution.code == "offline_judge" and caution.text.startswith("Before"):
-            yield caution.text.removeprefix("Before: ")
 
 
 def _list_difference(row: Difference) -> tuple[str, ...]:

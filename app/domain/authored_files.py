@@ -33,6 +33,20 @@ class AuthoredRevision(Frozen):
     """SHA-256 of the text."""
 
 
+class ListedRevision(Frozen):
+    """A revision without its text."""
+
+    revision: int
+    note: str
+    author: str
+    at: datetime
+    digest: str | None
+
+    @property
+    def is_withdrawal(self) -> bool:
+        return self.digest is None
+
+
 class AuthoredChange(Frozen):
     """`text` is None to take back the folder's own file. `based_on` is the revision that the author has read, 0 for
     none."""

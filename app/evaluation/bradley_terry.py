@@ -11,7 +11,7 @@ these terms it is a multinomial logit, whose log likelihood is concave: Newton's
 (Ann. Stat. 32, 2004) says when there is one; a weak prior sees to the other cases, such as who has never lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,9 +52,9 @@ class Strengths:
         second = _compute_share(self.strengths[other] + self.position, self.strengths[one], self.tie)
         return (first + 1.0 - second) / 2
 
-    def compute_field_share(self, one: int) -> float:
-        """Against the others, each counting as much. 1 without others."""
-        shares = [self.compute_share(one, other) for other in range(len(self.strengths)) if other != one]
+    def compute_field_share(self, one: int, field: Collection[int]) -> float:
+        """Against the others of a field, each counting as much. 1 without others."""
+        shares = [self.compute_share(one, other) for other in sorted(field) if other != one]
         return sum(shares) / len(shares) if shares else 1.0
 
 

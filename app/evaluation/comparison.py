@@ -78,6 +78,13 @@ class Comparison(Frozen):
 
 def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
     """Compares two evaluations. Raises InvalidRequest if they have no task in common."""
+    return compare_with_changes(before, after, resampler)[0]
+
+
+def compare_with_changes(
+    before: Evaluation, after: Evaluation, resampler: Resampler | None = None
+) -> tuple[Comparison, list[TaskChange]]:
+    """Also lists every task with a score in both, those that gained most first."""
     resampler = resampler or Resampler(before.setup.seed)
     first, second = _index_scored(before), _index_scored(after)
     pairs = [(first[task_id], second[task_id]) for task_id in first if task_id in second]
@@ -85,8 +92,8 @@ def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resamp
         raise InvalidRequest(_explain_no_overlap(before.setup, after.setup))
     overall = _compute_difference("reward", pairs, lambda task: task.reward, resampler)
     obstacles = _find_obstacles(before, after)
-    changes = list_changes(before, after)
-    return Comparison(
+    changes = sorted((_build_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+    comparison = Comparison(
         before=before.setup,
         after=after.setup,
         verdict="not comparable" if obstacles else _decide_verdict(overall),
@@ -105,13 +112,7 @@ def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resamp
         gained=tuple(change for change in changes[:MAX_CHANGES] if change.after > change.before),
         lost=tuple(change for change in reversed(changes[-MAX_CHANGES:]) if change.after < change.before),
     )
-
-
-def list_changes(before: Evaluation, after: Evaluation) -> list[TaskChange]:
-    """Of the tasks with a score in both, those that gained most first."""
-    first, second = _index_scored(before), _index_scored(after)
-    pairs = [(task, second[task_id]) for task_id, task in first.items() if task_id in second]
-    return sorted((_build_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+    return comparison, changes
 
 
 def _index_scored(evaluation: Evaluation) -> dict[str, TaskAttempts]:

@@ -27,6 +27,7 @@ from app.evaluation.resampling import Resampler, compute_noticeable, compute_qua
 FEW_TASKS: Final = 30
 """With fewer tasks intervals are rough."""
 
+OFFLINE_MEANING: Final = "has no model and is only for trying the system: these figures say nothing about quality."
 EXAMPLES: Final = 5
 
 
@@ -69,18 +70,22 @@ def list_scoring_digests(attempts: Iterable[Attempt]) -> tuple[str, ...]:
     return tuple(sorted({attempt.scoring_digest for attempt in attempts if attempt.scoring_digest}))
 
 
+def list_offline_judges(evaluation: Evaluation) -> tuple[str, ...]:
+    """Of the judges that scored it, those that are only for trying the system."""
+    used = {judge for attempt in evaluation.attempts for judge in attempt.judges}
+    return tuple(sorted(used & set(evaluation.setup.offline_judges)))
+
+
 def collect_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> tuple[Caution, ...]:
     return tuple(_iter_cautions(evaluation, tasks))
 
 
 def _iter_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> Iterator[Caution]:
     setup, attempts = evaluation.setup, evaluation.attempts
-    offline = sorted({judge for attempt in attempts for judge in attempt.judges} & set(setup.offline_judges))
     asked, unscored = setup.tasks * setup.samples, sum(attempt.reward is None for attempt in attempts)
     measured = len(drop_missing(task.reward for task in tasks))
-    if offline:
-        text = "has no model and is only for trying the system: these figures say nothing about quality."
-        yield Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {text}")
+    if offline := list_offline_judges(evaluation):
+        yield Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {OFFLINE_MEANING}")
     if len(list_scoring_digests(attempts)) > 1:
         text = "The scoring changed during the evaluation: not all attempts were scored alike."
         yield Caution(code="scoring_changed", text=text)

@@ -83,7 +83,7 @@ class StandingRow(Frozen):
     strength: MeanEstimate
     """In logarithms of odds. Strengths add up to 0; of duels that are no ties a difference of 1 wins 73 in 100."""
     share: MeanEstimate
-    """The expected share of duels that it wins against the others, ties as half."""
+    """The expected share of duels that it wins against the others who met somebody, ties as half."""
     duels: int
     won: int
     tied: int

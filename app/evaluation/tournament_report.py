@@ -1,7 +1,7 @@
 """Builds the report of a tournament from its duels."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -32,6 +32,7 @@ from app.evaluation.tournament import (
 )
 
 LABEL_RESAMPLES: Final = 400
+PAIR_RESAMPLES: Final = 2_000
 _SAME: Final = 1e-6
 """Smaller strengths are rounding errors."""
 _OUTCOMES: Final = {("one", "one"): 0, ("other", "other"): 0, ("one", "other"): 2, ("other", "one"): 2}
@@ -88,7 +89,7 @@ def build_tournament_report(
         by_gate=sum(duel.decided_by == "gate" for duel in decided),
         same=sum(duel.decided_by == "same" for duel in decided),
         standings=_rank_contestants(table),
-        pairs=tuple(_iter_pairs(table, Resampler(setup.seed, 2_000))),
+        pairs=tuple(_iter_pairs(table, Resampler(setup.seed, PAIR_RESAMPLES))),
         labels=tuple(_iter_labels(names, decided, setup.seed)),
         position=_measure_position(decided),
         undecided=tuple(UndecidedRow(reason=reason, duels=count) for reason, count in reasons.most_common()),
@@ -111,11 +112,11 @@ def _iter_readings(duel: Duel) -> Iterator[PairReading]:
 def _rank_contestants(table: _Table) -> tuple[StandingRow, ...]:
     """Without those who have no duel."""
     met = {place for duel in table.duels for place in (duel.one, duel.other)}
-    rows = [_build_standing(table, place) for place in range(len(table.names)) if place in met]
+    rows = [_build_standing(table, place, met) for place in sorted(met)]
     return tuple(sorted(rows, key=lambda row: -(row.strength.value or 0.0)))
 
 
-def _build_standing(table: _Table, place: int) -> StandingRow:
+def _build_standing(table: _Table, place: int, met: Collection[int]) -> StandingRow:
     shares = [
         share if duel.one == place else 1.0 - share
         for duel in table.duels
@@ -125,7 +126,7 @@ def _build_standing(table: _Table, place: int) -> StandingRow:
         name=table.names[place],
         strength=table.estimate(table.fit.strengths[place], [one.strengths[place] for one in table.drawn]),
         share=table.estimate(
-            table.fit.compute_field_share(place), [one.compute_field_share(place) for one in table.drawn]
+            table.fit.compute_field_share(place, met), [one.compute_field_share(place, met) for one in table.drawn]
         ),
         **_count_outcomes(shares),
     )

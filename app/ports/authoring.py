@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.domain.authored_files import AuthoredChange, AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 
 
 class AuthoredStore(Protocol):
@@ -18,7 +18,7 @@ class AuthoredStore(Protocol):
         """All or none; durable on return. Conflict naming the file whose newest revision is another than the change is
         based on."""
 
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         """Newest first, those before the revision `before`."""
 
     async def get(self, file: str, revision: int) -> AuthoredRevision | None: ...

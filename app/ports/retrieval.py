@@ -92,8 +92,9 @@ class EventStore(Protocol):
 class LorebookStore(Protocol):
     """Lorebooks of worlds, by name within their world."""
 
-    async def put(self, world: str, name: str, book: Lorebook) -> None:
-        """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist."""
+    async def put(self, world: str, name: str, book: Lorebook, based_on: str | None = None) -> None:
+        """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. Conflict where the
+        world has another lorebook of that name than `based_on`, its digest, or one although that is empty."""
 
     async def remove(self, world: str, name: str) -> bool: ...
 

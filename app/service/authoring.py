@@ -12,11 +12,18 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.loading import LOREBOOKS, SCENES, read_text
+from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sources
 from app.characters.sheet_sources import SheetFinding, build_source, parse_findable
-from app.domain.authored_files import SCENE_FILES, AuthoredChange, AuthoredFile, AuthoredRevision, list_texts
+from app.domain.authored_files import (
+    SCENE_FILES,
+    AuthoredChange,
+    AuthoredFile,
+    AuthoredRevision,
+    ListedRevision,
+    list_texts,
+)
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import Frozen
 from app.ports.authoring import AuthoredStore
@@ -25,6 +32,8 @@ from app.service.catalogue import Catalogue
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 2.0
+MOST_POLLS: Final = 32
+"""Polls until texts that could not be taken up are tried again, at most: a minute."""
 _FILE: Final = TypeAdapter[str](AuthoredFile)
 
 
@@ -66,6 +75,20 @@ class CharacterSource:
     build_context: Callable[[], SheetCheckContext]
 
 
+@dataclass
+class RefusedTexts:
+    """Texts that could not be taken up. They are tried again after one poll, two, four and so on."""
+
+    texts: Mapping[str, str]
+    tries: int = 0
+    waits: int = 0
+    """Polls until the next try."""
+
+    def count_failure(self) -> None:
+        self.waits = min(2**self.tries, MOST_POLLS) - 1
+        self.tries += 1
+
+
 class AuthoringService:
     """`changed` is awaited after other characters are served."""
 
@@ -83,7 +106,8 @@ class AuthoringService:
         self._in_force: dict[str, AuthoredRevision] = {}
         self._written: Mapping[str, str] = {}
         self._served: Mapping[str, str] = {}
-        """The texts with which the characters that are served were read, or were to be."""
+        """The texts with which the characters that are served were read."""
+        self._refused = RefusedTexts({})
         self._count = -1
         self._changing = asyncio.Lock()
 
@@ -105,8 +129,8 @@ class AuthoringService:
         """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
         stays in use."""
         async with self._changing:
-            await self.load()
-            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+            await self._load()
+            await self._reopen()
         await self._tell_changed()
 
     async def poll(self) -> bool:
@@ -118,10 +142,22 @@ class AuthoringService:
                 await self._load()
             if self._written == self._served:
                 return False
-            self._served = self._written
-            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+            if self._refused.texts == self._written and self._refused.waits:
+                self._refused.waits -= 1
+                return False
+            await self._reopen()
         await self._tell_changed()
         return True
+
+    async def _reopen(self) -> None:
+        if self._refused.texts != self._written:
+            self._refused = RefusedTexts(self._written)
+        try:
+            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+        except BaseException:
+            self._refused.count_failure()
+            raise
+        self._served, self._refused = self._written, RefusedTexts({})
 
     async def _tell_changed(self) -> None:
         """What is in force stays so, whatever becomes of this."""
@@ -129,6 +165,8 @@ class AuthoringService:
             await self._changed()
         except GatewayError as error:
             log.warning("after a change of characters: %s", error.detail)
+        except Exception:
+            log.exception("after a change of characters")
 
     async def run(self) -> None:
         while True:
@@ -162,9 +200,9 @@ class AuthoringService:
 
     async def check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
         """What `atropos-envs sheets check` says of it."""
-        return await asyncio.to_thread(self._check, file, text)
+        return await asyncio.to_thread(self._check, {file: text})
 
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         return await self._store.list_revisions(file, limit, before)
 
     async def get_revision(self, file: str, revision: int) -> AuthoredRevision:
@@ -181,7 +219,7 @@ class AuthoringService:
             await self._load()
             for change in changes:
                 self._require_based(change)
-            found = [await self._check_change(change) for change in changes]
+            found = await self._check_changes(changes)
             new = [change for change in changes if await self._differs(change)]
             if new:
                 await self._store_changes(new, author, note)
@@ -189,8 +227,13 @@ class AuthoringService:
             await self._tell_changed()
         files = {change.file for change in new}
         return [
-            SavedText(file=one.file, revision=self.find_number(one.file), is_new=one.file in files, warnings=warnings)
-            for one, warnings in zip(changes, found, strict=True)
+            SavedText(
+                file=one.file,
+                revision=self.find_number(one.file),
+                is_new=one.file in files,
+                warnings=tuple(finding for finding in found if finding.file == one.file),
+            )
+            for one in changes
         ]
 
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
@@ -226,21 +269,27 @@ class AuthoringService:
         except NotFound:
             return True
 
-    async def _check_change(self, change: AuthoredChange) -> tuple[SheetFinding, ...]:
-        findings = () if change.text is None else await self.check(change.file, change.text)
+    async def _check_changes(self, changes: Sequence[AuthoredChange]) -> tuple[SheetFinding, ...]:
+        texts = {change.file: change.text for change in changes if change.text is not None}
+        findings = await asyncio.to_thread(self._check, texts)
         if any(finding.level == "error" for finding in findings):
             raise BrokenText(findings)
         return findings
 
-    def _check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
-        path = Path(file)
-        if file.startswith(SCENE_FILES):
-            parsed = parse_findable(path, text, SceneSet)
-            return tuple(parsed) if isinstance(parsed, list) else ()
-        context = self._source.build_context()
-        others = {name: sheet for name, sheet in context.others.items() if name != path.stem}
-        beside = SheetCheckContext(context.scene_sets, context.gates, others)
-        return check_sources([build_source(path, text)], beside).findings
+    def _check(self, texts: Mapping[str, str]) -> tuple[SheetFinding, ...]:
+        """Of texts that will be in force together, which may refer to one another."""
+        sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
+        parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
+        broken = [finding for one in parsed if isinstance(one, list) for finding in one]
+        if not sheets:
+            return tuple(broken)
+        context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
+        beside = SheetCheckContext(
+            (*context.scene_sets, *(one[1] for one in parsed if not isinstance(one, list))),
+            context.gates,
+            {name: sheet for name, sheet in context.others.items() if name not in changed},
+        )
+        return (*broken, *check_sources(sheets, beside).findings)
 
     def _read_own(self, file: str) -> str | None:
         """None for what the folder has not, and for links that lead out of it."""
@@ -252,7 +301,13 @@ class AuthoringService:
         return read_text(path) if inside and path.is_file() else None
 
     def _read_folder(self) -> dict[str, str]:
-        folder = self._source.folder
+        """TooLarge; InvalidRequest for links that lead out of the folder."""
         places = ("", f"{SCENES}/", f"{LOREBOOKS}/")
-        files = [f"{place}{path.name}" for place in places for path in (folder / place).glob("*.yaml")]
-        return {file: read_text(folder / file) for file in files}
+        files = {f"{place}{path.name}": path for place in places for path in self._list_files(place)}
+        return {file: read_text(path) for file, path in files.items()}
+
+    def _list_files(self, place: str) -> Sequence[Path]:
+        try:
+            return list_yaml_files(self._source.folder / place)
+        except NotFound:
+            return ()

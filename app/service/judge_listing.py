@@ -1,7 +1,9 @@
 """Lists judges with the environments that they score and their health, and what they score by."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from app.domain.access import KeyBounds
 from app.domain.judging import JudgeReport
 from app.domain.runs import ScoringOptions
 from app.ports.judges import Panels, ReportingJudge
@@ -12,12 +14,21 @@ from app.service.judging import find_rubric
 
 @dataclass(frozen=True)
 class JudgeEntry:
-    """`environments` are scored by the judge by default; `report` is None for a judge without a server."""
+    """`environments` are scored by the judge by default; `report` is None for a judge without a server, and
+    where it is `hidden` from the caller."""
 
     name: str
     model: str
     environments: tuple[str, ...]
     report: JudgeReport | None
+    hidden: bool = False
+
+
+def show_judges(judges: Iterable[JudgeEntry], bounds: KeyBounds) -> list[JudgeEntry]:
+    """As the caller may see them: how they fare and what they cost is of all runs."""
+    if bounds.is_open:
+        return list(judges)
+    return [replace(judge, report=None, hidden=judge.report is not None) for judge in judges]
 
 
 def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:

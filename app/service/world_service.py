@@ -125,11 +125,12 @@ class WorldService:
         await self.get_world(world)
         return await self._lorebooks.list_lorebooks(world)
 
-    async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
+    async def put_lorebook(self, world: str, name: str, book: Lorebook, based_on: str | None = None) -> None:
         """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. InvalidRequest
-        naming the invalid field of the book."""
+        naming the invalid field of the book. Conflict where the world has another lorebook of that name than
+        `based_on`, its digest, or one although that is empty."""
         await asyncio.to_thread(refuse_unusable, book)
-        await self._lorebooks.put(world, name, book)
+        await self._lorebooks.put(world, name, book, based_on)
 
     async def remove_lorebook(self, world: str, name: str) -> None:
         """NotFound without the world, and when it has itself no lorebook of that name."""

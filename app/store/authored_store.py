@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
-from app.domain.authored_files import AuthoredChange, AuthoredRevision
+from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.digests import digest_of_text
 from app.domain.errors import Conflict
 from app.ports.authoring import AuthoredStore
@@ -33,20 +33,23 @@ class SqlAuthoredStore(AuthoredStore):
             lambda connection: _add_revisions(connection, self._database, changes, author, note), "authored"
         )
 
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[AuthoredRevision]:
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         if not filter_storable([file]):
             return []
-        statement = select(authored).where(authored.c.file == file)
+        statement = _select_listed().where(authored.c.file == file)
         if before is not None:
             statement = statement.where(authored.c.revision < before)
         ordered = statement.order_by(authored.c.revision.desc()).limit(limit)
         return await self._database.read(
-            lambda connection: [_build_revision(row) for row in connection.execute(ordered)]
+            lambda connection: [_build_listed(*row) for row in connection.execute(ordered)]
         )
 
     async def get(self, file: str, revision: int) -> AuthoredRevision | None:
-        found = await self.list_revisions(file, 1, revision + 1)
-        return found[0] if found and found[0].revision == revision else None
+        if not filter_storable([file]):
+            return None
+        statement = select(authored).where(authored.c.file == file, authored.c.revision == revision)
+        row = await self._database.read(lambda connection: connection.execute(statement).one_or_none())
+        return None if row is None else _build_revision(row)
 
 
 def _select_newest() -> "Select[tuple[object, ...]]":
@@ -54,6 +57,18 @@ def _select_newest() -> "Select[tuple[object, ...]]":
     newest = numbers.subquery()
     here = and_(authored.c.file == newest.c.file, authored.c.revision == newest.c.revision)
     return select(authored).join(newest, here).order_by(authored.c.file)
+
+
+def _select_listed() -> "Select[int, str, str, int, str | None]":
+    """A text may be large."""
+    columns = authored.c
+    return select(columns.revision, columns.note, columns.author, columns.created_at, columns.digest)
+
+
+def _build_listed(revision: int, note: str, author: str, at: int, digest: str | None) -> ListedRevision:
+    return ListedRevision(
+        revision=revision, note=str(decode_json(note)), author=author, at=from_micros(at), digest=digest
+    )
 
 
 def _build_revision(row: "Row[tuple[object, ...]]") -> AuthoredRevision:

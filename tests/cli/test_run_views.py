@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.cli.run_views import build_question
+from app.cli.run_views import build_address, build_question
 from tests.support.gateways import Gateways
 from tests.support.serving import Served
 
@@ -58,6 +58,10 @@ def test_two_runs_are_compared_by_their_own_judge_only_when_allowed(served: Serv
     lines = output.splitlines()
     assert (refused, "only offline scored these groups" in why, "--same-judge" in why) == (2, True, True)
     assert (code, lines[0].startswith("Scored by offline, by which these groups were scored")) == (0, True)
+    # Every answer of the first failed a gate, so that nobody judged it.
+    assert "The second side was scored by offline, which has no model" in lines[0]
+    about = httpx.get(f"{served.url}/view/compare?first={FIRST}&second={SECOND}&judge=own").text
+    assert about.count("The second side was scored by offline, which has no model") == 1
     assert f"/view/compare?first={FIRST}&second={SECOND}&second_steps=1-9&judge=own" in output
     data = json.loads(ask(served, "runs", "compare", FIRST, SECOND, "--same-judge", "--json")[1])
     ahead = data["compared"]["comparison"]["improved"]
@@ -93,3 +97,9 @@ def test_runs_with_steps_become_fields() -> None:
     }
     with pytest.raises(ValueError, match="is no run, such as my-run"):
         build_question("A b", "b", about, None)
+
+
+def test_an_address_can_be_opened_whatever_the_label() -> None:
+    assert build_address("http://envs.example", {"label": "hob & son#2", "first": "a"}) == (
+        "http://envs.example/view/compare?label=hob+%26+son%232&first=a"
+    )

@@ -16,13 +16,12 @@ from app.cli.main import cli
 from app.settings import PREFIX, read_settings
 from tests.support.gateways import Gateways
 from tests.support.serving import ROOT, Served
+from tests.support.shell_blocks import list_shell_blocks, run_shell_blocks
 
 pytestmark = pytest.mark.xdist_group("readme")
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIRST_STEPS = (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8")
-OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-SHOWN = "http://127.0.0.1:8000"
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +29,8 @@ def gateway(gateways: Gateways) -> Served:
     return gateways.of()
 
 
-def shell_blocks(page: str) -> list[str]:
-    return re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-
-
-def run_blocks(page: str, gateway: Served, folder: Path) -> list[str]:
-    """What each block of the page prints."""
-    separator = "\necho; echo ----\n"
-    script = "set -euo pipefail\n" + separator.join(shell_blocks(page)).replace(SHOWN, gateway.url)
-    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split("----")
-
-
 def test_the_first_steps_work_verbatim(gateway: Served, tmp_path: Path) -> None:
-    envs, batch, scored, group = map(json.loads, run_blocks(FIRST_STEPS, gateway, tmp_path))
+    envs, batch, scored, group = map(json.loads, run_shell_blocks(FIRST_STEPS, tmp_path, gateway.url))
     assert {"gsm8k", "npc_arena"} <= {one["name"] for one in envs["environments"] if one["available"]}
     (task,) = batch["tasks"]
     (reply,) = scored["groups"]
@@ -59,23 +45,16 @@ def test_the_first_steps_work_verbatim(gateway: Served, tmp_path: Path) -> None:
 
 
 def test_the_readme_works_verbatim_and_tells_the_reward(gateway: Served, tmp_path: Path) -> None:
-    batch, scored = map(json.loads, run_blocks(README, gateway, tmp_path))
+    batch, scored = map(json.loads, run_shell_blocks(README, tmp_path, gateway.url))
     (reply,) = scored["groups"]
     told = re.findall(r"reply earns (?:about )?([\d.]*\d)", README)
     assert reply["task_id"] == batch["tasks"][0]["task_id"]
     assert [f"{reward:.2g}" for reward in reply["rewards"]] == told
 
 
-def test_two_replicas_are_seen_to_be_one_service_as_shown(gateway: Served, tmp_path: Path) -> None:
-    section = OPERATING.split("**Run two replicas on one database.**")[1].split("\n**")[0].replace(":8001", ":8000")
-    (printed,) = run_blocks(section, gateway, tmp_path)
-    assert [said for said in ('"handed_out":1,"outstanding":0', '"scored":2') if said not in printed] == []
-    assert '`"handed_out":1,"outstanding":0` and `"scored":2`' in section
-
-
 @pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["readme", "first_steps"])
 def test_the_curl_blocks_need_nothing_but_curl_and_the_shell(page: str) -> None:
-    commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(shell_blocks(page)), re.MULTILINE)
+    commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(list_shell_blocks(page)), re.MULTILINE)
     assert set(commands) <= {"curl", "grep", "head", "tee"}
 
 

@@ -15,6 +15,7 @@ from app.evaluation.bradley_terry import (
     fit_strengths,
     resample_strengths,
 )
+from tests.support.evaluations import duel, tournament
 
 FLAT = 1e4
 """A prior that says nothing."""
@@ -73,7 +74,7 @@ def test_a_judge_who_likes_what_comes_first_moves_the_position_alone() -> None:
     found = fit_strengths(count_readings(3, readings))
     assert found.strengths == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
     assert found.position > 2
-    assert found.compute_field_share(0) == pytest.approx(0.5)
+    assert found.compute_field_share(0, range(3)) == pytest.approx(0.5)
 
 
 def test_who_never_lost_has_a_finite_strength() -> None:
@@ -94,3 +95,10 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 def test_contestants_who_never_met_are_apart() -> None:
     counts = count_readings(5, [PairReading(0, 1, 0), PairReading(1, 2, 0), PairReading(3, 4, 1)])
     assert find_components(counts) == [{0, 1, 2}, {3, 4}]
+
+
+def test_who_met_nobody_is_nobodys_opponent() -> None:
+    """Its strength would be the prior's."""
+    duels = [duel(place, 0, 1, "one") for place in range(6)]
+    two, three = (tournament(duels, names).standings for names in (("a", "b"), ("a", "b", "c")))
+    assert [(row.name, row.share.value) for row in three] == [(row.name, row.share.value) for row in two]

@@ -17,7 +17,8 @@ def change(file: str, text: str | None, based_on: int = 0) -> AuthoredChange:
     return AuthoredChange(file=file, text=text, based_on=based_on)
 
 
-def tell(one: AuthoredRevision) -> tuple[str, int, str | None, str, str]:
+def tell(one: AuthoredRevision | None) -> tuple[str, int, str | None, str, str]:
+    assert one is not None
     return one.file, one.revision, one.text, one.author, one.note
 
 
@@ -32,7 +33,9 @@ def test_the_newest_revision_is_in_force_and_all_are_kept(store_url: str) -> Non
             nothing,
             {file: one.revision for file, one in newest.items()},
             list_texts(await store.authored.load_newest()),
-            [tell(one) for one in await store.authored.list_revisions(HOB, 5)],
+            [tell(await store.authored.get(HOB, number)) for number in (2, 1)],
+            [(one.revision, one.author, one.note) for one in await store.authored.list_revisions(HOB, 5)],
+            [one.is_withdrawal for one in await store.authored.list_revisions(SCENES, 5)],
             [one.revision for one in await store.authored.list_revisions(HOB, 5, before=2)],
             [await store.authored.get(*asked) for asked in ((HOB, 3), ("other.yaml", 1), ("\x00", 1))],
             await store.authored.count(),
@@ -43,6 +46,8 @@ def test_the_newest_revision_is_in_force_and_all_are_kept(store_url: str) -> Non
         {HOB: 2, SCENES: 1},
         {HOB: "two"},
         [(HOB, 2, "two", "bob", ""), (HOB, 1, "one", "ada", ODD)],
+        [(2, "bob", ""), (1, "ada", ODD)],
+        [True, False],
         [1],
         [None, None, None],
         4,

@@ -8,6 +8,9 @@ import pytest
 from app.domain.errors import StoreUnavailable
 from app.store.batched_calls import BatchedCalls, split_by_size
 
+PAUSE = 600.0
+"""Seconds, which nobody waits: the loop's clock is set on."""
+
 
 class Doubling:
     """Doubles numbers once it may; a negative one fails the whole call."""
@@ -60,17 +63,19 @@ def test_what_comes_during_a_call_goes_into_the_next(
     assert call_with(*items, most=most) == (results, calls)
 
 
-def test_what_comes_within_the_pause_goes_into_the_same_call() -> None:
+def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> tuple[list[int], list[list[int]]]:
         doubling = Doubling()
         doubling.may_answer.set()
         batched = BatchedCalls(doubling)
-
-        async def come_later(item: int) -> int:
-            await asyncio.sleep(0.001)
-            return await batched.add(item)
-
-        return list(await asyncio.gather(batched.add(1, pause=0.1), come_later(2), come_later(3))), doubling.calls
+        first = asyncio.ensure_future(batched.add(1, pause=PAUSE))
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        over = loop.time() + PAUSE
+        monkeypatch.setattr(loop, "time", lambda: over)
+        return list(await asyncio.gather(first, *others)), doubling.calls
 
     assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
 

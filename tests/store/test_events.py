@@ -1,10 +1,13 @@
 """Worlds and lorebooks in the store: telling, withdrawing, branching, looking."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 
 import pytest
 
+from app.domain.digests import digest_of_model
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.search_terms import extract_terms
@@ -12,7 +15,7 @@ from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, W
 from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
 from app.store.world_branches import MAX_BRANCH_DEPTH
-from tests.support.store_cases import START, MovableClock, using
+from tests.support.store_cases import START, MovableClock, opened, using
 
 NOON = datetime(1302, 5, 1, 12, tzinfo=UTC)
 
@@ -334,3 +337,26 @@ def test_lorebooks_are_kept_by_world_and_replace_those_of_the_past(store_url: st
         [True, False, False],
         list(town.items()),
     )
+
+
+def test_of_changes_of_a_lorebook_at_once_one_is_stored(store_url: str) -> None:
+    async def change(stores: Sequence[Store], world: str, based_on: str) -> tuple[int, bool]:
+        """How many are refused, and whether the one that is not is stored."""
+        books = [Lorebook(name=f"{number}") for number in range(4)]
+        tried = [
+            store.lorebooks.put(world, "b", book, based_on) for store, book in zip(cycle(stores), books, strict=False)
+        ]
+        done = await asyncio.gather(*tried, return_exceptions=True)
+        refused = sum(isinstance(one, Conflict) for one in done)
+        return refused, (await stores[0].lorebooks.list_lorebooks(world))["b"] == books[done.index(None)]
+
+    async def scenario(store: Store) -> object:
+        async with opened(store_url) as other:
+            both, read = (store, other), digest_of_model(BOOK)
+            await store.lorebooks.put("town", "b", BOOK)
+            await store.events.branch("save", "town", NOON)
+            told = [await change(both, *one) for one in (("save", read), ("town", read), ("new", ""))]
+            refused = [await refusal(other.lorebooks.put(world, "b", BOOK, read)) for world in ("save", "nowhere")]
+            return told, refused, await store.events.get_world("nowhere")
+
+    assert using(store_url, scenario) == ([(3, True)] * 3, [(Conflict, None)] * 2, None)

@@ -32,8 +32,9 @@ RUN_QUERIES = [
 LISTS = frozenset(["/", "/judges", "/runs", "/stats", "/worlds"]) | {
     f"/view/{name}" for name in ("atropos", "characters", "groups", "judges", "runs", "stats", "talk", "worlds")
 }
-LISTS |= {"/play/v1/models", "/play/v1/turns", "/play/v1/turns/{turn_id}"}
-"""Turns are of whoever plays: another removes none."""
+LISTS |= {"/play/v1/models"}
+TURNS = frozenset(["/play/v1/turns", "/play/v1/turns/{turn_id}"])
+"""Of whoever talks: another removes none."""
 FACTS = (
     "/health",
     "/metadata",

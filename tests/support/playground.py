@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import ClassVar, Self, cast
 
 import httpx
 from pydantic import BaseModel
+from starlette.testclient import TestClient
 
 from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, VerifierFailed
@@ -319,6 +321,15 @@ def panels(judge: str) -> ConfiguredPanels:
     script = critic if judge == "critic" else by_number
     judges = {judge: ScriptedJudge(script, judge), "contrarian": ScriptedJudge(contrary, "contrarian")}
     return ConfiguredPanels(judges, {}, fallback=(judge,))
+
+
+def await_ready(client: TestClient, seconds: float = READ_SECONDS) -> None:
+    """Of a gateway in this process. TimeoutError with what it says of itself."""
+    until = time.monotonic() + seconds
+    while (told := client.get("/readyz")).status_code != 200:
+        if time.monotonic() > until:
+            raise TimeoutError(f"the gateway did not get ready: {told.text}")
+        time.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 """Who takes part in a tournament: folders of evaluations, or runs with their steps, and the replies that each has."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +18,8 @@ from app.evaluation.tournament import Contestant
 PAGE: Final = 500
 MOST_GROUPS: Final = 10_000
 """Newest groups of a run among which its replies are looked for."""
+SAMPLES: Final = (3, 12, 48)
+"""Groups of an environment of a run that are read to find its judges: more while none of them names any."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ async def _fetch_run(gateway: GatewayClient, chosen: RunSelector, source: str, e
         query |= {"min_step": str(chosen.steps.first), "max_step": str(chosen.steps.last)}
     replies: dict[str, TaskReplies] = {}
     models: set[str] = set()
-    examples: list[str] = []
+    scored: dict[str, list[str]] = {}
     looked_at, before = 0, None
     while looked_at < MOST_GROUPS:
         page = await gateway.list_groups(query if before is None else {**query, "before": str(before)})
@@ -103,7 +105,8 @@ async def _fetch_run(gateway: GatewayClient, chosen: RunSelector, source: str, e
                 known.environment, known.label, {**known.groups, group.group_id: group.size}
             )
             models |= set() if group.policy is None else {group.policy.model}
-            examples.append(group.group_id)
+            if group.outcome == "scored":
+                scored.setdefault(group.environment, []).append(group.group_id)
         looked_at, before = looked_at + max(page.looked_at, len(page.groups)), page.next_before
         if before is None:
             break
@@ -111,16 +114,33 @@ async def _fetch_run(gateway: GatewayClient, chosen: RunSelector, source: str, e
         name=chosen.name,
         source=source,
         models=tuple(sorted(models)),
-        judges=await _find_judges(gateway, _spread(examples, 3)),
+        judges=await _find_judges(gateway, scored),
         tasks=len(replies),
     )
     return Entrant(contestant, chosen.run, replies)
 
 
-async def _find_judges(gateway: GatewayClient, group_ids: Iterable[str]) -> tuple[str, ...]:
-    """By whom some groups of a run were scored; a run keeps its judges."""
-    groups = [(await gateway.fetch_group(group_id)).group for group_id in group_ids]
-    return tuple(sorted({judge for group in groups for score in group.scores for judge in score.judges}))
+async def _find_judges(gateway: GatewayClient, scored: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """By whom a run's groups were scored, which are given by environment: it keeps its judges. None that is known where
+    every reply that was read had failed a gate."""
+    listed = (await gateway.list_environments()).environments
+    verified = {environment.name for environment in listed if environment.mode is None}
+    found = [await _sample_judges(gateway, ids) for name, ids in scored.items() if name not in verified]
+    return tuple(sorted(set().union(*found)))
+
+
+async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    read: set[str] = set()
+    for count in SAMPLES:
+        for group_id in _spread(group_ids, count):
+            if group_id not in read:
+                read.add(group_id)
+                group = (await gateway.fetch_group(group_id)).group
+                found |= {judge for score in group.scores for judge in score.judges}
+        if found:
+            break
+    return found
 
 
 def _spread(items: Sequence[str], count: int) -> list[str]:

@@ -1,7 +1,8 @@
 """One start of `tournament`: who takes part, what it costs, the duels, the report."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,12 +45,12 @@ ESTIMATED: Final = 12
 ORDERS: Final = 2
 
 GoOn = Callable[[float | None], bool]
-"""Asked with the known cost."""
+"""Asked with the cost, which is None where it is not known."""
 
 
 @dataclass(frozen=True)
 class TournamentCost:
-    """Of the duels without an outcome; at most, but for corrections and retries."""
+    """Of the duels without an outcome, by some of them. Corrections and retries come on top."""
 
     duels: int
     calls: int
@@ -58,9 +59,9 @@ class TournamentCost:
     """None where it is not known."""
 
     def describe(self) -> str:
-        tokens = "" if self.input_tokens is None else f", {self.input_tokens:,} prompt tokens"
-        price = "an unknown price" if self.usd is None else f"{self.usd:,.2f} US dollars"
-        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price} at most; retries come on top"
+        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} prompt tokens"
+        price = "an unknown price" if self.usd is None else f"about {self.usd:,.2f} US dollars"
+        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price}; retries come on top"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,20 @@ class TournamentOutcome:
     report: TournamentReport | None
     """None after a dry run, or where nobody went on."""
     stopped: bool = False
+
+
+@dataclass(frozen=True)
+class TournamentStart:
+    """What was checked before anything is spent or written. `options` are those of the run of the pairs."""
+
+    judge: JudgeInfo
+    models: dict[str, str]
+    """Of all judges, by name."""
+    plan: DuelsPlanned
+    options: ScoringOptions
+
+    def tell_notice(self, contestants: Sequence[Contestant]) -> str:
+        return find_notice(self.judge, contestants, self.models)
 
 
 @dataclass(frozen=True)
@@ -84,56 +99,60 @@ class TournamentSession:
 
     async def dry_run(self, gateway: GatewayClient) -> TournamentOutcome:
         """Begins no run and writes nothing."""
-        judge, plan, _ = await self._prepare(gateway)
-        self._say(find_notice(judge, plan.contestants, await _fetch_models(gateway)))
-        self._say((await estimate_duels(gateway, plan.duels, self.wanted.judge)).describe())
+        start = await self._prepare(gateway)
+        await self._tell_cost(gateway, start.tell_notice(start.plan.contestants), start.plan.duels)
         return TournamentOutcome(None)
 
     async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
-        judge, fresh, options = await self._prepare(gateway)
-        await gateway.put_run(self.wanted.run, RunSettings(seed=0, options=options))
-        began = TournamentBegan(setup=self.wanted, at=datetime.now(UTC))
-        with open_journal(
-            self.out / JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted, began
-        ) as journal:
-            if journal.ledger.plan is None or not journal.ledger.holds_results:
-                await journal.add(fresh)
-            plan = journal.ledger.plan or fresh
-            notice = find_notice(judge, plan.contestants, await _fetch_models(gateway))
-            setup = await self._build_setup(gateway, judge, plan, journal.ledger)
-            return await self._play(gateway, journal, plan, setup, notice)
-
-    async def _play(
-        self,
-        gateway: GatewayClient,
-        journal: Journal[TournamentEvent, TournamentLedger],
-        plan: DuelsPlanned,
-        setup: TournamentSetup,
-        notice: str,
-    ) -> TournamentOutcome:
-        finished = True
-        if places := journal.ledger.list_open():
-            cost = await estimate_duels(gateway, [plan.duels[place] for place in places], self.wanted.judge)
-            self._say(notice)
-            self._say(cost.describe())
-            if not self.go_on(cost.usd):
+        """Nothing is begun before somebody goes on."""
+        start = await self._prepare(gateway)
+        plan, open_duels = self._find_open(start.plan)
+        notice = start.tell_notice(plan.contestants)
+        if open_duels:
+            if not self.go_on((await self._tell_cost(gateway, notice, open_duels)).usd):
                 return TournamentOutcome(None, stopped=True)
+            await gateway.put_run(self.wanted.run, RunSettings(seed=0, options=start.options))
+        with self._open_journal() as journal:
+            if journal.ledger.plan is None or not journal.ledger.holds_results:
+                await journal.add(plan)
+            setup = await self._build_setup(gateway, start.judge, plan, journal.ledger)
             try:
-                finished = await self._judge_duels(gateway, journal, plan)
+                finished = not open_duels or await self._judge_duels(gateway, journal, plan)
             except GatewayError:
                 self._write_report(journal.ledger, setup, notice)
                 raise
-        return TournamentOutcome(self._write_report(journal.ledger, setup, notice), stopped=not finished)
+            return TournamentOutcome(self._write_report(journal.ledger, setup, notice), stopped=not finished)
 
-    async def _prepare(self, gateway: GatewayClient) -> tuple[JudgeInfo, DuelsPlanned, ScoringOptions]:
-        """Checks everything before anything is spent. The options are those of the run of the pairs."""
-        judge = await fetch_judge(gateway, self.wanted.judge)
+    def _find_open(self, fresh: DuelsPlanned) -> tuple[DuelsPlanned, list[PlannedDuel]]:
+        """The plan, which is that of an earlier start where this had outcomes, and its duels without one."""
+        if (self.out / JOURNAL).exists():
+            with self._open_journal() as journal:
+                ledger = journal.ledger
+                if ledger.plan is not None and ledger.holds_results:
+                    return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
+        return fresh, list(fresh.duels)
+
+    def _open_journal(self) -> AbstractContextManager[Journal[TournamentEvent, TournamentLedger]]:
+        began = TournamentBegan(setup=self.wanted, at=datetime.now(UTC))
+        return open_journal(self.out / JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted, began)
+
+    async def _tell_cost(self, gateway: GatewayClient, notice: str, duels: Sequence[PlannedDuel]) -> TournamentCost:
+        cost = await estimate_duels(gateway, duels, self.wanted.judge)
+        self._say(notice)
+        self._say(cost.describe())
+        return cost
+
+    async def _prepare(self, gateway: GatewayClient) -> TournamentStart:
+        """Checks everything before anything is spent."""
+        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
+        models = {judge.name: judge.model for judge in judges.values()}
+        judge = find_judge(judges, self.wanted.judge)
         entrants = await load_entrants(gateway, self.wanted.contestants, self.wanted.environment)
         plan = plan_duels(entrants, self.wanted.tasks, self.wanted.seed)
         for name in sorted({duel.environment for duel in plan.duels}):
             if (await gateway.fetch_environment(name)).mode is None:
                 raise InvalidRequest(f"{name} is scored by a verifier: use `atropos-envs compare` or `runs compare`")
-        known = find_kin(judge, plan.contestants, await _fetch_models(gateway))
+        known = find_kin(judge, plan.contestants, models)
         if known and not self.allows_same_model:
             raise InvalidRequest(
                 f"judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: name another with --judge, "
@@ -141,7 +160,7 @@ class TournamentSession:
             )
         rubric = await find_shared_rubric(gateway, entrants)
         options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
-        return judge, plan, options
+        return TournamentStart(judge, models, plan, options)
 
     async def _judge_duels(
         self, gateway: GatewayClient, journal: Journal[TournamentEvent, TournamentLedger], plan: DuelsPlanned
@@ -158,7 +177,9 @@ class TournamentSession:
                 run=self.wanted.run,
                 concurrency=self.concurrency,
                 patience=Retrier(ends_after=self.patience_seconds),
-                on_judged=lambda duel: progress.update(bar, advance=1, words=_describe_spending(journal.ledger)),
+                on_judged=lambda duel: progress.update(
+                    bar, advance=1, words=describe_spending(journal.ledger.judged.values())
+                ),
                 retry_seconds=self.retry_seconds,
             )
             async with running(runner) as doing:
@@ -204,16 +225,11 @@ class TournamentSession:
             self.console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
-async def fetch_judge(gateway: GatewayClient, name: str) -> JudgeInfo:
-    judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
+def find_judge(judges: Mapping[str, JudgeInfo], name: str) -> JudgeInfo:
     if name not in judges:
         near = suggest(name, judges) or f"; there are: {', '.join(sorted(judges))}"
         raise NotFound(f"the gateway has no judge {name!r}{near}")
     return judges[name]
-
-
-async def _fetch_models(gateway: GatewayClient) -> dict[str, str]:
-    return {judge.name: judge.model for judge in (await gateway.list_judges()).judges}
 
 
 def find_kin(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> list[str]:
@@ -240,6 +256,11 @@ def find_notice(judge: JudgeInfo, contestants: Sequence[Contestant], models: dic
             f"Judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: a model may only have learnt "
             "what this judge likes."
         )
+    if unknown := [contestant.name for contestant in contestants if not contestant.judges]:
+        told.append(
+            f"Who scored {', '.join(unknown)} is not known, as no reply that was read names a judge: "
+            f"{judge.name} may be no stranger."
+        )
     return " ".join(told)
 
 
@@ -262,7 +283,7 @@ async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], j
     return TournamentCost(len(duels), known, round(sum(one.input_tokens for one in some) / calls * known), usd)
 
 
-def _describe_spending(ledger: TournamentLedger) -> str:
-    duels: list[Duel] = list(ledger.judged.values())
-    usd = sum(duel.usd or 0.0 for duel in duels)
-    return f"{sum(duel.calls for duel in duels):,} calls, ${usd:.4f}"
+def describe_spending(duels: Collection[Duel]) -> str:
+    prices = [duel.usd for duel in duels if duel.calls]
+    price = "price unknown" if None in prices else f"${sum(price for price in prices if price is not None):.4f}"
+    return f"{sum(duel.calls for duel in duels):,} calls, {price}"

@@ -14,7 +14,7 @@ from app.characters.cards.files import read_bytes
 from app.characters.cards.report import ImportReport
 from app.characters.cards.sheet_files import dump_sheet
 from app.characters.cards.transfer import import_document
-from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Frozen, Name
@@ -138,7 +138,7 @@ def _add_text_routes(
         return await authoring.get_revision(name_file(character, suffix), revision)
 
 
-def _summarise(one: AuthoredRevision) -> RevisionSummary:
+def _summarise(one: ListedRevision) -> RevisionSummary:
     return RevisionSummary(
         revision=one.revision, author=one.author, at=one.at.isoformat(), note=one.note, digest=one.digest
     )

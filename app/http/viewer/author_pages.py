@@ -1,7 +1,7 @@
 """Pages on which sheets and scenes are written, with checks, prompts, changes and earlier revisions."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -11,13 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.characters.loading import parse_model
 from app.characters.scenes import Scene, SceneSet
-from app.characters.views import CharacterCard
 from app.domain.authored_files import AuthoredChange
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
 from app.http.viewer.cards import build_lines
+from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, name_author, read_form, redirect
+from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, name_author, read_form
 from app.http.web.lazy_routes import LazyRoute
 from app.service.authoring import AuthoringService, BrokenText
 from app.service.character_drafts import BuildPrompt, TextDraft, check_draft, name_file
@@ -65,7 +65,8 @@ class AuthorPages:
 
     authoring: AuthoringService
     build_prompt: BuildPrompt
-    list_cards: Callable[[], Sequence[CharacterCard]]
+    list_names: Callable[[], Mapping[str, str]]
+    """What served characters are called, by id."""
     list_scenes: Callable[[str], Sequence[Scene]]
 
 
@@ -77,11 +78,13 @@ def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRou
         name = parse_character(id)
         if name:
             return redirect(request, f"/view/characters/{name}/edit")
-        cards = pages.list_cards()
         count = pages.authoring.find_number
-        rows = [(card, count(name_file(card.id, "")), count(name_file(card.id, "/scenes"))) for card in cards]
+        rows = [
+            (character, called, count(name_file(character, "")), count(name_file(character, "/scenes")))
+            for character, called in pages.list_names().items()
+        ]
         problem = "An id has small letters, digits, - and _." if id else ""
-        data = [{"id": card.id, "sheet": sheet, "scenes": scenes} for card, sheet, scenes in rows]
+        data = [{"id": character, "sheet": sheet, "scenes": scenes} for character, _, sheet, scenes in rows]
         return renderer.render(
             request, "author.html", {"rows": rows, "problem": problem}, {"characters": data}, 422 if problem else 200
         )
@@ -141,10 +144,10 @@ async def _save(pages: AuthorPages, file: str, doing: Literal["save", "withdraw"
 async def build_editor(pages: AuthorPages, character: str, suffix: str, form: TextForm) -> TextEditor:
     file = name_file(character, suffix)
     now, stamp = await _read(pages, file)
-    scenes = _list_scene_ids(form.text) if suffix else [scene.id for scene in pages.list_scenes(character)]
+    scenes = await asyncio.to_thread(_list_scene_ids, pages, character, form.text if suffix else None)
     draft = TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
     checked = await check_draft(pages.authoring, pages.build_prompt, file, draft)
-    exists = any(card.id == character for card in pages.list_cards())
+    exists = character in pages.list_names()
     other = (
         ("Sheet", f"/view/characters/{character}/edit")
         if suffix
@@ -180,7 +183,10 @@ async def _read(pages: AuthorPages, file: str) -> tuple[str, int]:
     return found.text, found.revision
 
 
-def _list_scene_ids(text: str) -> list[str]:
+def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> list[str]:
+    """Those of a text of scenes, or all in which the character is asked."""
+    if text is None:
+        return [scene.id for scene in pages.list_scenes(character)]
     try:
         return [scene.id for scene in parse_model(text, "scenes", SceneSet).scenes]
     except GatewayError:

@@ -61,7 +61,8 @@ class CheckpointGroups:
 
 @dataclass(frozen=True)
 class SharedTasks:
-    """Both checkpoints' groups of the tasks that both have, at most MOST_TASKS. `left_out` tasks are beyond that."""
+    """Both checkpoints' groups of the tasks that both have, at most MOST_TASKS. `left_out` are the first's tasks that
+    are older than those."""
 
     first: CheckpointGroups
     second: CheckpointGroups
@@ -83,21 +84,25 @@ class SharedTasks:
 async def find_shared_tasks(
     views: GroupViews, first: Checkpoint, second: Checkpoint, where: GroupFilter
 ) -> SharedTasks:
-    """Of the first the newest groups are looked at, of the second those of the same tasks."""
+    """Of the first the newest groups are looked at, of the second those of the same tasks, until MOST_TASKS are
+    shared."""
     one = await _scan(views, first.narrow(where))
     wanted = list(one.by_task)
-    parts = []
+    parts = list[CheckpointGroups]()
     for begin in range(0, len(wanted), ASKED_AT_ONCE):
         asked = tuple(wanted[begin : begin + ASKED_AT_ONCE])
         parts.append(await _scan(views, second.narrow(where).model_copy(update={"task_ids": asked})))
+        if sum(len(part.by_task) for part in parts) >= MOST_TASKS:
+            break
     other = CheckpointGroups(
         by_task={task: groups for part in parts for task, groups in part.by_task.items()},
         groups=sum(part.groups for part in parts),
         looked_at=sum(part.looked_at for part in parts),
         is_whole=all(part.is_whole for part in parts),
     )
-    shared = [task for task in one.by_task if task in other.by_task]
-    return SharedTasks(one, other, tuple(shared[:MOST_TASKS]), max(0, len(shared) - MOST_TASKS))
+    shared = [task for task in wanted if task in other.by_task][:MOST_TASKS]
+    left_out = len(wanted) - wanted.index(shared[-1]) - 1 if len(shared) == MOST_TASKS else 0
+    return SharedTasks(one, other, tuple(shared), left_out)
 
 
 async def _scan(views: GroupViews, where: GroupFilter) -> CheckpointGroups:

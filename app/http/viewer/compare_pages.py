@@ -1,8 +1,8 @@
 """The page that compares two checkpoints: on the tasks of both, who is ahead by how much, then task by task."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -14,8 +14,10 @@ from app.domain.groups import GroupFilter, StoredScores
 from app.domain.runs import StepRange
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
+from app.evaluation.attempts import Evaluation
 from app.evaluation.charts import build_whisker, fit_around_zero
-from app.evaluation.comparison import Comparison, compare_evaluations, list_changes
+from app.evaluation.comparison import Comparison, TaskChange, compare_with_changes
+from app.evaluation.report_builder import OFFLINE_MEANING, list_offline_judges
 from app.evaluation.resampling import Resampler
 from app.http.viewer.checkpoints import (
     Checkpoint,
@@ -27,6 +29,7 @@ from app.http.viewer.checkpoints import (
     load_scores,
 )
 from app.http.viewer.compared_replies import BestReply, ReplyReader, TaskPair
+from app.http.viewer.group_filters import ModelWord, Word, clean_word
 from app.http.viewer.rendering import Renderer, build_link
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
 from app.http.web.api_keys import CallerBounds
@@ -42,8 +45,6 @@ RESAMPLES: Final = 2_000
 OWN: Final = "own"
 """The word for the judges that scored the groups when they were sent."""
 
-Word = Annotated[str, Query(max_length=100)]
-
 
 @dataclass(frozen=True)
 class CompareWords:
@@ -53,8 +54,8 @@ class CompareWords:
     second: Word = ""
     first_steps: Word = ""
     second_steps: Word = ""
-    first_model: Annotated[str, Query(max_length=200)] = ""
-    second_model: Annotated[str, Query(max_length=200)] = ""
+    first_model: ModelWord = ""
+    second_model: ModelWord = ""
     environment: Word = ""
     label: Word = ""
     judge: Word = ""
@@ -90,6 +91,8 @@ class ComparedCheckpoints:
     scored_by: ScoredBy
     notice: str
     """What the reader has to know first; empty for nothing."""
+    offline_judges: tuple[tuple[str, ...], tuple[str, ...]]
+    """Of each side: judges that are only for trying the system."""
     comparison: Comparison | None
     differences: tuple[float, ...]
     pairs: tuple[TaskPair, ...]
@@ -106,8 +109,8 @@ class CompareQuestion:
     @property
     def where(self) -> GroupFilter:
         return GroupFilter(
-            environment=self.words.environment.strip() or None,
-            label=self.words.label.strip() or None,
+            environment=clean_word(self.words.environment),
+            label=clean_word(self.words.label),
             environments=self.bounds.environments,
             runs=self.bounds.runs,
         )
@@ -170,11 +173,12 @@ async def _is_known(pages: RunPages, run: str, bounds: KeyBounds) -> bool:
 
 def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]:
     """Both, or none where no run is named; and what was not understood."""
-    if not words.first.strip():
+    first = clean_word(words.first)
+    if first is None:
         return [], []
-    second = words.second.strip() or words.first
+    second = clean_word(words.second) or first
     sent = (
-        (words.first.strip(), words.first_steps, words.first_model),
+        (first, words.first_steps, words.first_model),
         (second, words.second_steps, words.second_model),
     )
     found, problems = list[Checkpoint](), list[str]()
@@ -184,7 +188,7 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
         except ValueError as error:
             problems.append(escape_invisible(str(error)))
             parsed = None
-        found.append(Checkpoint(parse_run_name(run) or run[:64], parsed, model.strip() or None))
+        found.append(Checkpoint(parse_run_name(run) or run[:64], parsed, clean_word(model)))
     if found[0] == found[1] and not problems:
         problems.append("Both sides are the same: choose another run, or other steps or another model of this one.")
     return found, problems
@@ -199,23 +203,45 @@ async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> Compar
     if scored_by.used is None or not shared.tasks:
         return empty
     chosen = None if scored_by.used == scored_by.own else scored_by.used[0]
-    before, after = build_evaluations(checkpoints, shared, scores, chosen, pages.clock())
-    try:
-        comparison = await asyncio.to_thread(compare_evaluations, before, after, Resampler(0, RESAMPLES))
-    except InvalidRequest:
+    now = pages.clock()
+    measured = await asyncio.to_thread(
+        _measure, empty, lambda: build_evaluations(checkpoints, shared, scores, chosen, now)
+    )
+    if measured is None:
         return empty
-    changes = sorted(list_changes(before, after), key=lambda each: (-abs(each.after - each.before), each.place))
+    compared, changes = measured
     shelf = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
     loaded = [await shelf.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
-    return ComparedCheckpoints(
-        **{each.name: getattr(empty, each.name) for each in fields(empty)}
-        | {
-            "comparison": comparison,
-            "differences": tuple(change.after - change.before for change in changes),
-            "pairs": tuple(loaded),
-            "next_skip": skip + SHOWN if skip + SHOWN < len(changes) else None,
-        }
+    return replace(compared, pairs=tuple(loaded), next_skip=skip + SHOWN if skip + SHOWN < len(changes) else None)
+
+
+def _measure(
+    empty: ComparedCheckpoints, build: Callable[[], tuple[Evaluation, Evaluation]]
+) -> tuple[ComparedCheckpoints, list[TaskChange]] | None:
+    """With the figures, and the tasks with the largest differences first. None without a task with a score in both."""
+    before, after = build()
+    try:
+        comparison, changes = compare_with_changes(before, after, Resampler(0, RESAMPLES))
+    except InvalidRequest:
+        return None
+    changes.sort(key=lambda each: (-abs(each.after - each.before), each.place))
+    offline = (list_offline_judges(before), list_offline_judges(after))
+    compared = replace(
+        empty,
+        notice=f"{empty.notice} {warn_of_offline_judges(*offline)}".strip(),
+        offline_judges=offline,
+        comparison=comparison,
+        differences=tuple(change.after - change.before for change in changes),
     )
+    return compared, changes
+
+
+def warn_of_offline_judges(first: Sequence[str], second: Sequence[str]) -> str:
+    """Empty for none."""
+    if not first and not second:
+        return ""
+    sides = "Both sides were" if first and second else "The first side was" if first else "The second side was"
+    return f"{sides} scored by {', '.join(sorted({*first, *second}))}, which {OFFLINE_MEANING}"
 
 
 def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: Models) -> ScoredBy:
@@ -247,6 +273,7 @@ def _build_result(
         left_out=shared.left_out,
         scored_by=scored_by,
         notice=notice,
+        offline_judges=((), ()),
         comparison=None,
         differences=(),
         pairs=(),

@@ -75,10 +75,11 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
     ) -> Response:
         where = build_filter(words, None, bounds)
         require_named(bounds, where.run, where.environment)
-        wanted, problem = _build_request(where, options)
-        found, preview = await _preview(pages, where, wanted)
+        sent, problem = _build_request(where, options)
+        wanted = sent or ExportRequest()  # what the form shows
+        found, preview = (None, None) if sent is None else await _preview(pages, where, sent)
         asked = wanted.model_dump(mode="json", exclude_defaults=True)
-        data = {"request": wanted, "problem": problem, "found": found, "preview": preview}
+        data = {"request": sent, "problem": problem, "found": found, "preview": preview}
         given = {name: word for name, word in words.list_given().items() if name != "sort"}
         shown = {
             "wanted": wanted,
@@ -88,7 +89,7 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
             "unread": [name for name in list_unread(words, where) if name != "sort"],
             "path": build_link("/export", **_write_query(asked)),
             "command": _write_command(asked),
-            "rows": [cut_excerpt(as_json(row), VISIBLE_CHARACTERS) for row in preview.rows],
+            "rows": [cut_excerpt(as_json(row), VISIBLE_CHARACTERS) for row in (preview.rows if preview else ())],
             "meanings": LEFT_OUT_MEANINGS,
             "shapes": SHAPES,
             "formats": FORMATS,
@@ -98,8 +99,9 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
     return router
 
 
-def _build_request(where: GroupFilter, options: ExportWords) -> tuple[ExportRequest, str]:
-    """The export of the filter, and what is wrong with the options, which then do not count."""
+def _build_request(where: GroupFilter, options: ExportWords) -> tuple[ExportRequest | None, str]:
+    """The export of the filter, and what is wrong with the options, which then do not count. None where the filter
+    itself is wrong: without it everything would be exported."""
     filtered = {"env": where.environment} | {name: getattr(where, name) for name in _SAME}
     narrowed = {name: value for name, value in filtered.items() if value is not None}
     chosen = {name: word.strip() for name, word in asdict(options).items() if word.strip()}
@@ -111,8 +113,8 @@ def _build_request(where: GroupFilter, options: ExportWords) -> tuple[ExportRequ
         problem, _ = describe_faults(error.errors(include_url=False, include_context=False))
     try:
         return ExportRequest.model_validate(narrowed), problem.removeprefix(": ")
-    except ValidationError:  # the filter's own times
-        return ExportRequest(), problem.removeprefix(": ")
+    except ValidationError:  # such as an end before the beginning
+        return None, problem.removeprefix(": ")
 
 
 async def _preview(

@@ -23,6 +23,7 @@ _LARGEST: Final = 2**53
 
 WordT = TypeVar("WordT", bound=str)
 Word = Annotated[str, Query(max_length=100)]
+ModelWord = Annotated[str, Query(max_length=200)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class FilterWords:
     outcome: Word = ""
     label: Word = ""
     text: Annotated[str, Query(max_length=200)] = ""
-    model: Annotated[str, Query(max_length=200)] = ""
+    model: ModelWord = ""
     judge: Word = ""
     flag: Word = ""
     reason: Word = ""
@@ -64,19 +65,19 @@ def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip
     names them."""
     order, descending = _parse_sort(words.sort)
     return GroupFilter(
-        environment=_clean_word(words.environment),
-        run=_clean_word(words.run),
+        environment=clean_word(words.environment),
+        run=clean_word(words.run),
         environments=bounds.environments,
         runs=bounds.runs,
         outcome=_find_known(OUTCOMES, words.outcome),
         purpose=_find_known(PURPOSES, words.purpose),
         reason=_find_known(REASONS, words.reason),
-        task_id=_clean_word(words.task_id),
-        label=_clean_word(words.label),
+        task_id=clean_word(words.task_id),
+        label=clean_word(words.label),
         text=parse_text_query(words.text),
-        model=_clean_word(words.model),
-        judge=_clean_word(words.judge),
-        flag=_clean_word(words.flag),
+        model=clean_word(words.model),
+        judge=clean_word(words.judge),
+        flag=clean_word(words.flag),
         min_step=_parse_step(words.min_step),
         max_step=_parse_step(words.max_step),
         min_mean=_parse_number(words.min_mean),
@@ -134,6 +135,6 @@ def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
     return moment + timedelta(days=1) if to_end and len(word.strip()) <= len("2026-01-01") else moment
 
 
-def _clean_word(word: str) -> str | None:
+def clean_word(word: str) -> str | None:
     """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
     return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -12,15 +12,13 @@ from starlette.responses import RedirectResponse
 from app.domain.access import KeyBounds
 from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.programs import Isolation
-from app.domain.runs import Run
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.run_pages import RunPages, RunRow, load_row
+from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
-from app.service.judge_listing import JudgeEntry
-from app.service.key_bounds import list_within
+from app.service.judge_listing import JudgeEntry, show_judges
 from app.service.overview import EnvironmentEntry, ServiceState, ServiceWarning, list_warnings
 from app.toolkit.display import escape_invisible
 
@@ -61,8 +59,8 @@ def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str
         newest = (await pages.views.find_groups(within)).groups
         rows = await _load_runs(pages.runs, newest, bounds)
         environments = [one for one in pages.environments() if bounds.allows_environment(one.name)]
-        judges = pages.judges() if bounds.is_open else [replace(judge, report=None) for judge in pages.judges()]
-        told = [*_warn_of_runs(rows), *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ())]
+        judges = show_judges(pages.judges(), bounds)
+        told = [*warn_of_runs(rows), *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ())]
         groups = newest[:SHOWN_GROUPS]
         data = {
             "warnings": told,
@@ -75,6 +73,7 @@ def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str
             "titles": [escape_invisible(one.title) for one in groups],
             "example": "npc_arena" if "npc_arena" in names or not names else names[0],
             "offline": OFFLINE_JUDGE,
+            "sees_all": bounds.is_open,
         }
         return renderer.render(request, "home.html", data | shown, data)
 
@@ -82,23 +81,17 @@ def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str
 
 
 async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bounds: KeyBounds) -> list[RunRow]:
-    """Those with the newest groups, then others by name."""
+    """Those with the newest groups, then others by name. A group may name a run that is not there."""
     if pages is None:
         return []
     recent = list(dict.fromkeys(one.run for one in newest if one.run is not None))[:SHOWN_RUNS]
-    listed = await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, SHOWN_RUNS, None)
-    found = {run.name: run for run in listed}
-    reports = await asyncio.gather(*(pages.runs.get_report(name) for name in recent if name not in found))
-    found |= {report.run.name: report.run for report in reports}
-    wanted = [*recent, *(run.name for run in listed if run.name not in recent)][:SHOWN_RUNS]
-    return list(await asyncio.gather(*(load_row(pages, found[name], bounds) for name in wanted)))
+    listed = await list_run_names(pages, bounds, SHOWN_RUNS)
+    wanted = list(dict.fromkeys([*recent, *listed]))[:SHOWN_RUNS]
+    rows = await asyncio.gather(*(load_row(pages, name, bounds) for name in wanted))
+    return [row for row in rows if row is not None]
 
 
-def _name_run(run: Run) -> str:
-    return run.name
-
-
-def _warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
+def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
     for row in rows:
         path, budget = f"/view/runs/{row.run.name}", row.budget
         if row.run.held:

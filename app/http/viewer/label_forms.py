@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
-from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
 from app.domain.errors import InvalidRequest
 from app.domain.labels import GroupLabelRequest
+from app.http.viewer.forms import FormFields
 from app.http.web.problems import describe_faults
 from app.service.label_models import ItemRequest, SkipRequest
 
 MAX_FORM: Final = 100_000
 _LONGEST_SECONDS: Final = 86_400.0
+_LEVELS: Final = frozenset("01234")
 
 Act = Literal["next", "send", "skip", "undo"]
 _ACTS: Final[Mapping[str, Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
@@ -24,11 +25,16 @@ class LabelForm:
     """The fields of a form, each once."""
 
     fields: Mapping[str, str]
+    is_refused: bool = False
+    """What was typed is shown again."""
 
     @classmethod
-    def parse(cls, body: bytes) -> "LabelForm":
-        given = parse_qs(body[:MAX_FORM].decode("utf-8", "replace"), max_num_fields=2_000)
-        return cls({name: values[-1].strip() for name, values in given.items()})
+    def from_fields(cls, sent: FormFields) -> "LabelForm":
+        return cls({name: values[-1].strip() for name, values in sent.items()})
+
+    def refill(self, name: str) -> str:
+        """What to fill into a field."""
+        return self.get(name) if self.is_refused else ""
 
     def get(self, name: str) -> str:
         return self.fields.get(name, "")
@@ -81,7 +87,7 @@ class LabelForm:
             for name, word in self.fields.items()
             if name.startswith(begun) and word
         }
-        numbers = {name: int(word) if word is not None and word.isdecimal() else word for name, word in levels.items()}
+        numbers = {name: int(word) if word is not None and word in _LEVELS else word for name, word in levels.items()}
         defect = {"yes": True, "no": False}.get(self.get(f"defect.{side}"))
         said = {"levels": numbers, "defect": defect}
         return {name: value for name, value in said.items() if value not in (None, {})}

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse
 
 from app.domain.access import KeyBounds
 from app.domain.digests import digest
@@ -21,8 +20,9 @@ from app.evaluation.label_counts import (
     keep_whole_blocks,
 )
 from app.http.viewer.cards import MessageLine, build_lines
+from app.http.viewer.forms import read_fields, redirect
 from app.http.viewer.group_filters import Word
-from app.http.viewer.label_forms import LabelForm
+from app.http.viewer.label_forms import MAX_FORM, LabelForm
 from app.http.viewer.rendering import Renderer, build_link
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.lazy_routes import LazyRoute
@@ -115,16 +115,11 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         form = LabelForm({"labeller": named, "environment": environment.strip(), "run": run.strip()})
         if not chosen:
             return await shown.render(request, bounds, form)
-        try:
-            await pages.bounds.require_group(bounds, chosen)
-            item = await pages.labelling.show_group(chosen)
-        except GatewayError as error:
-            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
-        return await shown.render(request, bounds, form, item)
+        return await shown.render_group(request, bounds, form, chosen)
 
     @router.post("/view/label")
     async def label(request: Request, bounds: CallerBounds) -> Response:
-        form = LabelForm.parse(await request.body())
+        form = LabelForm.from_fields(await read_fields(request, MAX_FORM))
         try:
             wanted = form.build_item_request()
             bounds.require_run(wanted.run, "run")
@@ -132,12 +127,11 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         except GatewayError as error:
             return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
         answer = await _carry_out(pages, bounds, form, wanted)
+        form = replace(form, is_refused=bool(answer.problem))
         if not form.get("lease") and answer.label_id:
-            root = str(request.scope.get("root_path", "")).rstrip("/")
-            return RedirectResponse(f"{root}/view/groups/{form.get('group')}", 303)
+            return redirect(request, f"/view/groups/{form.get('group')}")
         if not form.get("lease") and form.act == "send":
-            item = await pages.labelling.show_group(form.get("group"))
-            return await shown.render(request, bounds, form, item, answer)
+            return await shown.render_group(request, bounds, form, form.get("group"), answer)
         try:
             given = await pages.labelling.next_item(wanted)
         except GatewayError as error:
@@ -170,6 +164,22 @@ class LabelRendering:
     pages: LabelPages
     renderer: Renderer
 
+    async def render_group(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        form: LabelForm,
+        group_id: str,
+        answer: LabelAnswer = LabelAnswer(),
+    ) -> Response:
+        """A group that somebody chose, if the caller may see it."""
+        try:
+            await self.pages.bounds.require_group(bounds, group_id)
+            item = await self.pages.labelling.show_group(group_id)
+        except GatewayError as error:
+            return await self.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        return await self.render(request, bounds, form, item, answer)
+
     async def render(
         self,
         request: Request,
@@ -195,7 +205,7 @@ class LabelRendering:
             "replies": () if item is None else build_pair(item),
             "label_id": answer.label_id,
             "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
-            "now": self.pages.clock().timestamp(),
+            "begun": form.refill("shown") or str(self.pages.clock().timestamp()),
         }
         return self.renderer.render(request, "label.html", data | shown, data, status)
 

@@ -1,7 +1,6 @@
 """Pages for people: statistics, judges, queues; and what the other pages are put together from."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -21,7 +20,7 @@ from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
-from app.service.judge_listing import JudgeEntry
+from app.service.judge_listing import JudgeEntry, show_judges
 from app.toolkit.display import escape_invisible
 
 _FOLDER = Path(__file__).parent
@@ -75,7 +74,7 @@ def create_viewer_router(
 
     @router.get("/view/judges")
     async def judge_list(request: Request, bounds: CallerBounds) -> Response:
-        listed = judges() if bounds.is_open else [replace(judge, report=None) for judge in judges()]
+        listed = show_judges(judges(), bounds)
         shown = {"judges": listed, "offline": OFFLINE_JUDGE}
         return renderer.render(request, "judges.html", shown, {"judges": listed})
 

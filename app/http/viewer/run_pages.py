@@ -20,6 +20,7 @@ from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Frozen, Name, utc_now
+from app.http.viewer.group_filters import Word, clean_word
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
@@ -56,7 +57,6 @@ _SERIES: Final[Mapping[Breakdown, Series]] = {
 _BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
 _NAME: Final = TypeAdapter[str](Name)
 
-Word = Annotated[str, Query(max_length=100)]
 Words = Annotated[list[str], Query(max_length=MOST_RUNS)]
 
 
@@ -147,7 +147,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
-        rows = await asyncio.gather(*(load_row(pages, run, bounds) for run in page))
+        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
         following = page[-1].name if len(page) == PAGE_SIZE else None
         data = RunListing(runs=tuple(rows), next_after=following)
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
@@ -167,7 +167,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         if report is None:
             return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
         others = await _find_others(pages, report.run.name, with_, bounds)
-        choice = CurveChoice(others, environment.strip() or None, _parse_breakdown(by), chart)
+        choice = CurveChoice(others, clean_word(environment), _parse_breakdown(by), chart)
         health = await pages.health.get_health(report.run.name)
         seen = await _load_totals(pages, report.run.name, bounds)
         progress = await _load_progress(pages, report, bounds)
@@ -227,12 +227,15 @@ async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[
     return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
-async def load_row(pages: RunPages, run: Run, bounds: KeyBounds) -> RunRow:
-    report = await pages.runs.get_report(run.name)
-    totals = await _load_totals(pages, run.name, bounds)
+async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
+    """None when there is no such run."""
+    report = await _find_report(pages, name)
+    if report is None:
+        return None
+    totals = await _load_totals(pages, name, bounds)
     environments = tuple(each.environment for each in totals[1:])
     progress = await _load_progress(pages, report, bounds)
-    return RunRow(run, progress, totals[0], environments, report.judging.budget)
+    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:

@@ -1,12 +1,12 @@
 """The page on which people give their key, once for a browser."""
 
 from typing import Annotated, Final
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse
 
+from app.http.viewer.forms import pick_field, read_fields
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import COOKIE, KeyRing
 from app.http.web.lazy_routes import LazyRoute
@@ -25,8 +25,8 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
 
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        form = parse_qs((await request.body())[:MAX_FORM].decode("utf-8", "replace"))
-        secret, target = form.get("key", [""])[0].strip(), choose_page(form.get("next", ["/"])[0])
+        form = await read_fields(request, MAX_FORM)
+        secret, target = pick_field(form, "key").strip(), choose_page(pick_field(form, "next"))
         await ring.refresh()
         if ring.find_holder(secret) is None:
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}

@@ -1,13 +1,12 @@
 """The form of the page on which people talk to characters: what was sent, and the moment that it describes."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import parse_qs
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.domain.errors import InvalidRequest
+from app.http.viewer.forms import FormFields, pick_field
 from app.service.play.played_models import PlayFields
 from app.service.world_requests import ConversationTurn, Moment
 
@@ -15,7 +14,6 @@ MAX_FORM: Final = 4 * 1024 * 1024
 MOST_POLICIES: Final = 4
 """Side by side."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
-Sent = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -61,36 +59,26 @@ class TalkForm:
             raise refuse(error) from None
 
 
-def read_body(body: bytes) -> Sent:
-    """The fields of a form. Browsers send line ends of their own."""
-    text = body[:MAX_FORM].decode("utf-8", "replace")
-    return {name: [one.replace("\r\n", "\n") for one in values] for name, values in parse_qs(text).items()}
-
-
-def read_form(sent: Sent) -> TalkForm:
+def read_form(sent: FormFields) -> TalkForm:
     """InvalidRequest for a conversation that is none."""
     form = TalkForm(
-        character=_read(sent, "character"),
-        world=_read(sent, "world"),
-        as_of=_read(sent, "as_of"),
-        player_name=_read(sent, "player_name"),
+        character=pick_field(sent, "character").strip(),
+        world=pick_field(sent, "world").strip(),
+        as_of=pick_field(sent, "as_of").strip(),
+        player_name=pick_field(sent, "player_name").strip(),
         policies=tuple(dict.fromkeys(sent.get("policy", ())))[:MOST_POLICIES],
-        line=_read(sent, "line"),
-        event=_read(sent, "event"),
-        keeps=_read(sent, "store") != "false",
+        line=pick_field(sent, "line").strip(),
+        event=pick_field(sent, "event").strip(),
+        keeps=pick_field(sent, "store").strip() != "false",
     )
     try:
-        said = _CONVERSATION.validate_json(_read(sent, "conversation") or "[]")
-        going_on = _read(sent, "go_on")
+        said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
+        going_on = pick_field(sent, "go_on").strip()
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
         raise refuse(error) from None
     return replace(form, conversation=said)
-
-
-def _read(sent: Sent, name: str) -> str:
-    return next(iter(sent.get(name, ())), "").strip()
 
 
 def _add_zone(text: str) -> str:

@@ -7,15 +7,15 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse
 
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, NotFound
 from app.domain.playing import PlayReply, PlayTurn
 from app.domain.scores import Score
 from app.http.viewer.cards import build_lines
-from app.http.viewer.rendering import Renderer, build_link, wants_json
-from app.http.viewer.talk_forms import Sent, TalkForm, read_body, read_form
+from app.http.viewer.forms import FormFields, pick_field, read_fields, redirect
+from app.http.viewer.rendering import Renderer, wants_json
+from app.http.viewer.talk_forms import MAX_FORM, TalkForm, read_form
 from app.http.viewer.talk_views import TalkState, add_prompt, build_state, build_unkept, show_opening, write_messages
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.lazy_routes import LazyRoute
@@ -25,6 +25,7 @@ from app.service.play.play_turns import PlayCaller, PlayTurns
 from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
 
+PLACE: Final = "/view/talk"
 MOST_WORLDS: Final = 500
 MOST_TURNS: Final = 20
 """Of the player's newest."""
@@ -73,7 +74,7 @@ class TalkDesk:
     async def say(self, request: Request, bounds: KeyBounds) -> Response:
         form = TalkForm()
         try:
-            form = read_form(read_body(await request.body()))
+            form = read_form(await read_fields(request, MAX_FORM))
             return await self._answer(request, bounds, form)
         except GatewayError as error:
             told = f"{error.field}: {error.detail}" if error.field else error.detail
@@ -82,28 +83,28 @@ class TalkDesk:
             return await self._render(request, bounds, state, status=error.status)
 
     async def mark_better(self, request: Request, bounds: KeyBounds) -> Response:
-        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
-        turn_id, reply = _pick(sent, "turn"), _pick(sent, "reply")
+        caller, sent = await self._find_caller(request, bounds), await _read(request)
+        turn_id, reply = pick_field(sent, "turn"), pick_field(sent, "reply")
         await self.pages.turns.mark_better(caller, turn_id, reply, consent="consent" in sent)
         return _lead_back(request, "better", turn_id)
 
     async def keep(self, request: Request, bounds: KeyBounds) -> Response:
-        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
-        turn_id, as_example = _pick(sent, "turn"), _pick(sent, "as") == "example"
+        caller, sent = await self._find_caller(request, bounds), await _read(request)
+        turn_id, as_example = pick_field(sent, "turn"), pick_field(sent, "as") == "example"
         await self.pages.turns.keep(
-            caller, turn_id, "example" if as_example else "scene", _pick(sent, "reply") if as_example else None
+            caller, turn_id, "example" if as_example else "scene", pick_field(sent, "reply") if as_example else None
         )
         return _lead_back(request, "keep", turn_id)
 
     async def remove(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._find_player(request), await _read_sent(request)
-        await self.pages.turns.remove(player, _pick(sent, "turn"))
+        player, sent = await self._find_player(request), await _read(request)
+        await self.pages.turns.remove(player, pick_field(sent, "turn"))
         return _lead_back(request, "remove")
 
     async def judge(self, request: Request, bounds: KeyBounds) -> Response:
-        caller, sent = await self._find_caller(request, bounds), await _read_sent(request)
-        scores = await self.pages.turns.judge(caller, _pick(sent, "turn"))
-        return await self._show(request, bounds, _pick(sent, "turn"), scores=scores)
+        caller, sent = await self._find_caller(request, bounds), await _read(request)
+        scores = await self.pages.turns.judge(caller, pick_field(sent, "turn"))
+        return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
 
     async def _find_caller(self, request: Request, bounds: KeyBounds) -> PlayCaller:
         caller = find_caller(request.scope)
@@ -128,7 +129,7 @@ class TalkDesk:
         player = await self._find_player(request)
         turn_id = await turns.add(prepared, player, replies)
         if not problems and not wants_json(request):
-            return RedirectResponse(build_link(_find_place(request), turn=turn_id, policy=form.policies), 303)
+            return redirect(request, PLACE, turn=turn_id, policy=form.policies)
         found = await turns.get(PlayCaller(player, bounds), turn_id)
         state = add_prompt(build_state(found, form.policies), prepared)
         return await self._render(request, bounds, replace(state, problems=problems), found)
@@ -171,7 +172,7 @@ class TalkDesk:
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix="/view/talk", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix=PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
     desk = TalkDesk(pages, renderer)
     players: dict[str, Act] = {"say": desk.say, "better": desk.mark_better, "remove": desk.remove}
@@ -195,20 +196,12 @@ def _find_act(acts: Mapping[str, Act], name: str) -> Act:
     return acts[name]
 
 
-async def _read_sent(request: Request) -> Sent:
-    return read_body(await request.body())
-
-
-def _pick(sent: Sent, name: str) -> str:
-    return next(iter(sent.get(name, ())), "")
+async def _read(request: Request) -> FormFields:
+    return await read_fields(request, MAX_FORM)
 
 
 def _lead_back(request: Request, notice: str, turn_id: str = "") -> Response:
-    return RedirectResponse(build_link(_find_place(request), turn=turn_id, notice=notice), 303)
-
-
-def _find_place(request: Request) -> str:
-    return f"{str(request.scope.get('root_path', '')).rstrip('/')}/view/talk"
+    return redirect(request, PLACE, turn=turn_id, notice=notice)
 
 
 async def _ask_all(

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final, Literal
-from urllib.parse import parse_qs
 
 from fastapi import Request
-from starlette.responses import RedirectResponse, Response
 
 from app.characters.sheet_sources import SheetFinding
-from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredRevision
-from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
+from app.domain.errors import TooLarge
 from app.http.viewer.cards import MessageLine
-from app.http.viewer.rendering import build_link
+from app.http.viewer.forms import pick_field, read_fields
 from app.http.web.api_keys import find_caller
 from app.toolkit.display import Excerpt, escape_invisible
 
@@ -72,7 +70,7 @@ class TextEditor:
     no_prompt: str = ""
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
-    history: Sequence[AuthoredRevision] = ()
+    history: Sequence[ListedRevision] = ()
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
     import_id: str = ""
@@ -98,20 +96,14 @@ class TextEditor:
 
 async def read_form(request: Request) -> tuple[Doing, TextForm]:
     """TooLarge; InvalidRequest for what no browser sends."""
-    body = await request.body()
-    if len(body) > MAX_FORM:
-        raise TooLarge(f"the form is larger than {MAX_FORM} bytes")
-    try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20, errors="strict")
-    except ValueError:
-        raise InvalidRequest("the form cannot be read") from None
-    told = {name: values[0] for name, values in fields.items()}
-    text = told.get("text", "").replace("\r\n", "\n")
+    fields = await read_fields(request, MAX_FORM)
+    told = {name: pick_field(fields, name) for name in ("text", "do", "stamp", "note", "scene", "line")}
+    text = told["text"]
     if len(text) > MAX_AUTHORED:
         raise TooLarge(f"the text is longer than {MAX_AUTHORED} characters")
-    doing: Doing = "save" if told.get("do") == "save" else "withdraw" if told.get("do") == "withdraw" else "check"
-    note, scene, line = (told.get(name, "").strip() for name in ("note", "scene", "line"))
-    return doing, TextForm(text, told.get("stamp", "")[:64], note[:MAX_NOTE], scene[:64], line[:4000])
+    doing: Doing = "save" if told["do"] == "save" else "withdraw" if told["do"] == "withdraw" else "check"
+    note, scene, line = (told[name].strip() for name in ("note", "scene", "line"))
+    return doing, TextForm(text, told["stamp"][:64], note[:MAX_NOTE], scene[:64], line[:4000])
 
 
 def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
@@ -133,11 +125,6 @@ def _build_line(line: str) -> ChangedLine:
     if line.startswith("-"):
         return ChangedLine("first", text)
     return ChangedLine("place", escape_invisible(line)) if line.startswith("@") else ChangedLine("both", text)
-
-
-def redirect(request: Request, path: str, **named: object) -> Response:
-    root = str(request.scope.get("root_path", "")).rstrip("/")
-    return RedirectResponse(root + build_link(path, **named), 303)
 
 
 def name_author(request: Request) -> str:

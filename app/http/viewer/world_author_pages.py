@@ -15,13 +15,14 @@ from app.characters.lorebooks.validation import refuse_unusable
 from app.characters.sheet_sources import SheetFinding, parse_findable
 from app.characters.yaml_documents import dump_yaml
 from app.domain.digests import digest_of_model
-from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
+from app.domain.errors import InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Name
 from app.domain.worlds import Event, EventId
+from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form, redirect
+from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form
 from app.http.web.lazy_routes import LazyRoute
 from app.service.world_requests import EventsToAdd
 from app.service.world_service import WorldService
@@ -144,9 +145,7 @@ class BookTexts(WorldTexts):
         book = self._parse(name, form.text)
         if book is None:
             raise InvalidRequest("the text is no lorebook")
-        if (await self.read(world, name)).stamp != form.stamp:
-            raise Conflict(f"the lorebook {name!r} was changed by somebody else: read it again, then repeat the change")
-        await self._desk.put_lorebook(world, name, book)
+        await self._desk.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         book = self._parse(name, form.text)

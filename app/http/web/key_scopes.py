@@ -43,7 +43,7 @@ def find_scope(method: str, path: str) -> AccessScope | None:
     if place in OPEN:
         return None
     if place not in SCOPES:
-        raise LookupError(f"no scope is set for {method} {path}: add it to app/http/web/key_scopes.py")
+        raise LookupError(f"no scope is set for {method} {path}: add it to app/http/web/route_scopes.py")
     return SCOPES[place]
 
 

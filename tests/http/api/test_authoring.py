@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from pydantic import JsonValue
 
 from app.service import authoring
@@ -37,6 +38,14 @@ async def read(there: Gateway) -> str:
 
 async def write(there: Gateway, text: str, revision: int, path: str = HOB) -> httpx.Response:
     return await there.client.put(path, json={"text": text, "revision": revision, "note": "shorter"})
+
+
+def pack(texts: dict[str, str]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    return content.getvalue()
 
 
 async def wait_for(there: Gateway, word: str) -> None:
@@ -142,13 +151,6 @@ def test_tasks_of_before_the_first_scenes_are_scored_after_a_restart(tmp_path: P
 
 
 def test_a_folder_goes_out_and_comes_in_as_one_archive(tmp_path: Path) -> None:
-    def pack(texts: dict[str, str]) -> bytes:
-        content = io.BytesIO()
-        with zipfile.ZipFile(content, "w") as archive:
-            for name, text in texts.items():
-                archive.writestr(name, text)
-        return content.getvalue()
-
     async def doing(here: Gateway) -> None:
         whole = await here.client.get("/characters/archive")
         with zipfile.ZipFile(io.BytesIO(whole.content)) as archive:
@@ -170,6 +172,40 @@ def test_a_folder_goes_out_and_comes_in_as_one_archive(tmp_path: Path) -> None:
         assert saved == {"hob_tarrant.yaml": True, "ottoline_vesk.yaml": False, "scenes/hob_tarrant.yaml": True}
         assert at(posted[1].json(), "left_out") == ["readme.txt"]
         assert [at(one, "is_new") for one in items(posted[3].json(), "saved")] == [False, False, False]
+
+    visit(tmp_path, doing)
+
+
+def test_sheets_of_one_archive_are_checked_together(tmp_path: Path) -> None:
+    def move(text: str, other: str) -> str:
+        """To another world, where somebody else of the archive lives."""
+        sheet = yaml.safe_load(text)
+        sheet["meta"]["world"] = "elsewhere"
+        sheet["relationships"] = [
+            {"target": "A friend", "target_id": other, "type": "friend", "attitude": "warm", "trust": 1}
+        ]
+        return yaml.safe_dump(sheet)
+
+    async def doing(here: Gateway) -> None:
+        hob = await read(here)
+        ottoline = str(at(await get(here, "/characters/ottoline_vesk/text"), "text"))
+        new = hob.replace("hob_tarrant", "mara_quill")
+        texts = {
+            "hob_tarrant.yaml": move(hob, "ottoline_vesk"),
+            "ottoline_vesk.yaml": move(ottoline, "mara_quill"),
+            "mara_quill.yaml": move(new, "hob_tarrant"),
+            "scenes/hob_tarrant.yaml": SCENES,
+        }
+        alone = await write(here, texts["hob_tarrant.yaml"], 0)
+        together = await here.client.post("/characters/archive", content=pack(texts))
+        warned = {
+            str(at(one, "file")): [str(at(each, "message")) for each in items(one, "warnings")]
+            for one in items(together.json(), "saved")
+        }
+        told = [(any("there is no sheet" in one for one in warned[file])) for file in sorted(texts)]
+        assert (alone.status_code, together.status_code, told) == (422, 200, [False] * 4), together.text
+        assert "has no scenes of its own" not in warned["hob_tarrant.yaml"]
+        assert "has no scenes of its own" in warned["mara_quill.yaml"]
 
     visit(tmp_path, doing)
 

@@ -39,6 +39,16 @@ def post(judged: Judged, path: str, body: object) -> httpx.Response:
     return httpx.post(f"{judged.gateway.url}/compat/openrlhf/{path}", json=body, timeout=60)
 
 
+def post_until_judged(judged: Judged, path: str, body: object) -> httpx.Response:
+    """Asks again while a busy machine has no answer of the judge in time. A wait of a second leaves no time to ask the
+    judge again, so that what it said is told at once."""
+    for _ in range(60):
+        reply = post(judged, path, body)
+        if reply.json().get("code") != "pending":
+            break
+    return reply
+
+
 def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     task = judged.preferring()
     client = openrlhf(judged, "rlaif/get_reward?run=same&group_size=4&eos=%3C%7Cim_end%7C%3E&model=policy")
@@ -107,7 +117,7 @@ def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
 def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
     judged.judge.refusals = float("inf")
     body = {"query": [PROMPT + ANSWERS[0]], "prompts": [PROMPT], "labels": [judged.preferring(5)]}
-    refused = post(judged, "rlaif?run=unscored&wait_seconds=10&gather_seconds=1", body)
+    refused = post_until_judged(judged, "rlaif?run=unscored&wait_seconds=1", body)
     judged.judge.refusals = 0
     said = refused.json()
     assert "judge_failed" in said.pop("error")

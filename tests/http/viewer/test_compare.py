@@ -1,62 +1,33 @@
 """Two checkpoints on the same tasks, over the whole service: figures, judges, bounds, and what a model wrote."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.domain.access import KeyBounds
+from app.domain.groups import FoundGroups, GroupFilter
 from app.domain.runs import StepRange
-from app.http.viewer.compare_pages import CompareWords, parse_checkpoints
+from app.http.viewer.checkpoints import Checkpoint, find_shared_tasks
+from app.http.viewer.compare_pages import CompareQuestion, CompareWords, parse_checkpoints, warn_of_offline_judges
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge
-from tests.support.outline import Outline
-from tests.support.playground import World, contrary, gateway, panels
+from tests.support.playground import World, contrary, panels
+from tests.support.sample_views import MemoryViews, gsm8k_group
+from tests.support.viewing import answer, look, play_judged
 
 EVIL = "</pre><script>alert(1)</script>"
 Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
 
 
 def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-
-    async def act() -> None:
-        world = World()
-        stranger = ScriptedJudge(contrary, "stranger")
-        stranger.model = "stranger-9"
-        known = panels(world.judge)
-        judging = ConfiguredPanels({**known.judges, "stranger": stranger}, {}, fallback=(world.judge,))
-        async with gateway(world, path, judging) as client:
-            await scene(client)
-
-    asyncio.run(act())
-
-
-async def answer(
-    client: httpx.AsyncClient, run: str, step: int, said: Sequence[Sequence[str]], environment: str = "toy"
-) -> list[str]:
-    """What a run says at a step to the first tasks. Returns the groups."""
-    asked = {"run": run, "batch_size": 4, "cursor": 0, "split": "train"}
-    tasks = (await client.post(f"/envs/{environment}/next-batch", json=asked)).json()["tasks"]
-    order = sorted(tasks, key=lambda task: task["metadata"]["number"])
-    groups = [
-        {"task_id": task["task_id"], "completions": [{"text": text} for text in texts]}
-        for task, texts in zip(order, said, strict=False)
-    ]
-    body = {"run": run, "policy": {"model": "m", "step": step}, "groups": groups}
-    replies = (await client.post("/score", json=body)).raise_for_status().json()["groups"]
-    return [reply["group_id"] for reply in replies]
-
-
-async def look(client: httpx.AsyncClient, path: str) -> Outline:
-    response = await client.get(path)
-    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    outline = Outline(response.text)
-    assert outline.open == []
-    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
-    return outline
+    """With a judge of another model."""
+    stranger, own = ScriptedJudge(contrary, "stranger"), World().judge
+    stranger.model = "stranger-9"
+    judges = {**panels(own).judges, "stranger": stranger}
+    play_judged(tmp_path, migrated_file, ConfiguredPanels(judges, {}, fallback=(own,)), scene)
 
 
 FIRST = (("0.1", "0.3"), ("0.5", "0.5"), ("0.9", "0.7"), ("0.2",))
@@ -172,3 +143,51 @@ def test_steps_are_read() -> None:
     )
     with pytest.raises(ValueError, match="ends before it begins"):
         StepRange.parse("9-4")
+
+
+def test_what_is_searched_for_has_no_nul() -> None:
+    """PostgreSQL refuses it."""
+    words = CompareWords(first="a\0b", first_model="m\0", second="b", environment=" e\0", label="\0 ")
+    chosen, _ = parse_checkpoints(words)
+    where = CompareQuestion((chosen[0], chosen[1]), words, KeyBounds(), 0).where
+    assert (chosen[0], chosen[1], where.environment, where.label) == (
+        Checkpoint("a\N{REPLACEMENT CHARACTER}b", None, "m\N{REPLACEMENT CHARACTER}"),
+        Checkpoint("b"),
+        "e\N{REPLACEMENT CHARACTER}",
+        "\N{REPLACEMENT CHARACTER}",
+    )
+
+
+class ManyTasks(MemoryViews):
+    """Every run has a group for each of a thousand tasks."""
+
+    def __init__(self) -> None:
+        super().__init__([gsm8k_group(2)])
+        self.asked: list[int] = []
+
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        self.asked.append(len(where.task_ids))
+        (one,) = (await super().find_groups(GroupFilter())).groups
+        tasks = where.task_ids or [f"task_{number}" for number in range(1000)]
+        groups = tuple(one.model_copy(update={"task_id": task}) for task in tasks)
+        return FoundGroups(groups=groups, next_before=None, looked_at=len(groups), matched=len(groups))
+
+
+def test_no_more_is_asked_than_is_compared() -> None:
+    views = ManyTasks()
+    shared = asyncio.run(find_shared_tasks(views, Checkpoint("a"), Checkpoint("b"), GroupFilter()))
+    assert (views.asked, len(shared.tasks), shared.left_out) == ([0, 400], 400, 600)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "begins"),
+    [
+        ((), (), ""),
+        (("offline",), (), "The first side was scored by offline, which"),
+        ((), ("offline",), "The second side was scored by offline, which"),
+        (("offline",), ("offline",), "Both sides were scored by offline, which"),
+    ],
+)
+def test_either_side_may_have_the_offline_judge(first: tuple[str, ...], second: tuple[str, ...], begins: str) -> None:
+    said = warn_of_offline_judges(first, second)
+    assert (said[: len(begins)], bool(said)) == (begins, bool(begins))

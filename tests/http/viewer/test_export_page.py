@@ -45,5 +45,11 @@ def test_what_is_not_understood_is_told_and_stays_text(tmp_path: Path, migrated_
         rows = await look(client, "/view/export?shape=rollouts")
         assert (rows.elements.count("script"), "<script>alert(1)</script>0.4" in rows.words()) == (1, True)
         assert "No row." in (await look(client, "/view/export?shape=labels")).words()
+        backwards = await look(client, "/view/export?since=2026-02-01&until=2026-01-01&run=a")
+        assert "until must be later than since. Change the filter: there is nothing to fetch." in backwards.words()
+        assert ([link for link in backwards.links() if link.startswith("/export")], "curl" in backwards.words()) == (
+            [],
+            False,
+        )
 
     play(tmp_path, migrated_file, scene)

@@ -1,15 +1,31 @@
 """The first page, over the whole service and over what is bad for it."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from app.domain.access import KeyBounds
 from app.domain.programs import Isolation, Protection
-from app.http.viewer.home_pages import HomePages
+from app.domain.run_costs import BudgetForecast
+from app.domain.run_health import Hold
+from app.domain.run_progress import RunProgress
+from app.domain.runs import Run
+from app.http.viewer.home_pages import HomePages, warn_of_runs
 from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.run_pages import RunRow, RunTotals
+from app.http.web.api_keys import get_bounds
 from app.service.overview import EnvironmentEntry
+from app.store.store import Store
 from tests.support.outline import page
+from tests.support.playground import World
 from tests.support.sample_judges import JUDGES
-from tests.support.sample_views import MemoryViews, sample_groups, viewer_app
+from tests.support.sample_views import NOON, MemoryViews, sample_groups, viewer_app
+from tests.support.viewing import play, train
 
 EVIL = '<script>document.title = "owned"</script>\u202e'
 
@@ -33,3 +49,65 @@ def test_addresses_of_the_list_that_was_here_still_lead_to_it() -> None:
     client = TestClient(viewer_app(sample_groups()), follow_redirects=False)
     moved = client.get("/?environment=rlaif&outcome=pending")
     assert (moved.status_code, moved.headers["location"]) == (307, "/view/groups?environment=rlaif&outcome=pending")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "serving", "health"),
+    [
+        (KeyBounds(), "1 of 1 environments serve, and nothing needs attention.", "rlaif out"),
+        (KeyBounds(runs=("mine-*",)), "1 of 1 environments serve.", "rlaif not shown to this key"),
+    ],
+)
+def test_a_bound_key_is_told_nothing_of_the_service(bounds: KeyBounds, serving: str, health: str) -> None:
+    views, app = MemoryViews([]), FastAPI()
+    home = HomePages(views, environments=lambda: (EnvironmentEntry("gsm8k", "1", "serving", "", ()),))
+    app.include_router(create_viewer_router(views, judges=lambda: JUDGES, home=home))
+    app.dependency_overrides[get_bounds] = lambda: bounds
+    client = TestClient(app)
+    judges = page(client.get("/view/judges")).words()
+    assert (serving in page(client.get("/")).words(), health in judges, "npc_arena no server" in judges) == (True,) * 3
+
+
+def row_of(held: bool, left_usd: float | None) -> RunRow:
+    run = Run(
+        name="a", seed=0, created_at=NOON, held=Hold(alarm_id="alarm_1", reason="it fell", since=NOON) if held else None
+    )
+    budget = None
+    if left_usd is not None:
+        budget = BudgetForecast(usd=10.0, left_usd=left_usd, held_usd=0.0, groups=None, hours=None)
+    totals = RunTotals("", 0, 0, 0, None, None, None, None, None)
+    return RunRow(run, RunProgress(state="new", since=None, outstanding=0), totals, (), budget)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (row_of(False, None), []),
+        (row_of(False, 1.01), []),
+        (row_of(False, 1.0), [("budget", "$1.00 of $10.00 are left. Groups that no longer fit get no score.")]),
+        (row_of(True, None), [("run", "An alarm holds it: it is handed no tasks.")]),
+        (
+            row_of(True, 0.0),
+            [
+                ("run", "An alarm holds it: it is handed no tasks."),
+                ("budget", "$0.00 of $10.00 are left. Groups that no longer fit get no score."),
+            ],
+        ),
+    ],
+)
+def test_held_runs_and_small_budgets_need_attention(row: RunRow, told: list[tuple[str, str]]) -> None:
+    warnings = list(warn_of_runs([row]))
+    assert [(warning.code, warning.text) for warning in warnings] == told
+    assert {(warning.about, warning.path) for warning in warnings} <= {("a", "/view/runs/a")}
+
+
+def test_a_group_may_be_of_a_run_that_is_not_there(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
+        await train(client, "kept", [("0.1", "0.3")])
+        await train(client, "gone", [("0.1", "0.3")])
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+            connection.execute("DELETE FROM runs WHERE name = 'gone'")
+        data = (await client.get("/?format=json")).raise_for_status().json()
+        assert ([row["run"]["name"] for row in data["runs"]], len(data["groups"])) == (["kept"], 2)
+
+    play(tmp_path, migrated_file, scene)

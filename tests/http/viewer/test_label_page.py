@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import httpx
 import pytest
@@ -45,8 +45,10 @@ def test_a_pair_is_labelled_skipped_and_taken_back(tmp_path: Path, migrated_file
         same = read_fields(await press(client, "next"))
         assert first["lease"] == same["lease"] != ""
         said = {name: first[name] for name in ("lease", "group", "rubric", "shown", "first", "second")}
-        empty = await press(client, "send", **said)
+        empty = await press(client, "send", **said, comment="a long thought")
         assert "the label is empty: give an order, a pair or replies" in empty.words()
+        assert ("input", "value", "a long thought") in empty.attributes
+        assert read_fields(empty)["shown"] == first["shown"]
         more = {"choice": "second", "defect.first": "yes", "level.first.quality": "1", "level.second.quality": "none"}
         page = await press(client, "send", **said, **more)
         assert ("Stored." in page.words(), await count_labels(client)) == (True, {"queue": 1})
@@ -82,6 +84,9 @@ def test_a_chosen_group_is_labelled_blind_and_then_shown(tmp_path: Path, migrate
         assert (lost.status_code, "there is no group group_nobody" in lost.text) == (404, True)
         evil = await client.post("/view/label", content=urlencode({"labeller": "<b>x</b>"}), headers=FORM)
         assert (evil.status_code, "<b>x" in evil.text) == (422, False)
+        bodies = (b"comment=" + b"x" * 100_001, b"&".join([b"a=b"] * 2_001), b"labeller=%ff")
+        odd = [(await client.post("/view/label", content=body, headers=FORM)).status_code for body in bodies]
+        assert odd == [413, 422, 422]
 
     played(tmp_path, migrated_file, play)
 
@@ -109,6 +114,6 @@ def test_the_page_of_an_item_is_the_same_whatever_the_judges_think(tmp_path: Pat
     ],
 )
 def test_what_a_form_says_of_replies(sent: str, replies: dict[str, Any]) -> None:
-    form = LabelForm.parse(f"labeller=ada&first=a&second=b&shown=nan&{sent}".encode())
+    form = LabelForm.from_fields(parse_qs(f"labeller=ada&first=a&second=b&shown=nan&{sent}"))
     label = form.build_label(100.0)
     assert ({name: one.model_dump() for name, one in label.replies.items()}, label.seconds) == (replies, None)

@@ -1,9 +1,7 @@
 """Two people train side by side with keys of their own: neither sees or changes what is the other's, on any route."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +15,19 @@ from app.envs.mastermind.environment import Mastermind
 from app.envs.npc_arena.environment import NpcArena
 from app.http.web.key_scopes import OPEN, find_bound_kind, list_methods
 from app.main.application import create_app
-from app.settings import Settings
+from app.settings import PolicySettings, Settings
 from tests.support.atropos import ENVIRONMENT, TRAINER, group
-from tests.support.bound_places import FACTS, LISTS, ORS_BODIES, RUN_QUERIES, SAME_FOR_ALL
+from tests.support.bound_people import ADMIN, SECRET, WORD, Person, make_person, score, talk, use_turn
+from tests.support.bound_places import FACTS, LISTS, ORS_BODIES, RUN_QUERIES, SAME_FOR_ALL, TURNS
+from tests.support.chat_server import serving
 from tests.support.openenv import talking
+from tests.support.playground import await_ready
+from tests.support.talking import speaks
 
-SECRET = "gw_of-the-settings"
-ADMIN = {"Authorization": f"Bearer {SECRET}"}
-WORD = "zanzibar"
-"""Only in what ada stored."""
-SCOPES = ["read", "train", "label", "play", "author"]
 EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WORD} broke."}
 BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
 SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
-
-
-@dataclass
-class Person:
-    """A key with all that was stored with it."""
-
-    name: str
-    client: TestClient
-    names: dict[str, str] = field(default_factory=dict)
-    """Values of path parameters."""
-    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
-    queries: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def ask(self, method: str, path: str, **sent: Any) -> Any:
-        return self.client.request(method, path, **sent)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        answer = self.client.post(path, json=body)
-        assert answer.status_code == 200, (path, answer.text)
-        return answer.json()
-
-
-def make_person(app: Any, name: str) -> Person:
-    admin = TestClient(app, base_url="http://localhost", headers=ADMIN)
-    made = admin.post("/admin/keys", json={"name": name, "scopes": SCOPES, "bounds": {"runs": [f"{name}-*"]}})
-    headers = {"Authorization": f"Bearer {made.json()['secret']}"}
-    return Person(name, TestClient(app, base_url="http://localhost", headers=headers, raise_server_exceptions=False))
-
-
-def score(person: Person, environment: str, run: str, **params: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    asked_for = {"batch_size": 1, "run": run, "params": params}
-    handed = person.post(f"/envs/{environment}/next-batch", asked_for)["tasks"][0]
-    said = [{"text": f"It is {WORD}, says {person.name}: {place}"} for place in range(2)]
-    asked = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": said}
-    return handed, person.post(f"/envs/{environment}/score", {"groups": [asked], "run": run})["groups"][0]
 
 
 def store_everything(person: Person) -> None:
@@ -80,6 +42,7 @@ def store_everything(person: Person) -> None:
     rollouts = [reply["rollout_id"] for reply in item["replies"]]
     pair = {"labeller": person.name, "pair": {"better": rollouts[0], "worse": rollouts[1]}}
     label = person.post(f"/groups/{judged['group_id']}/labels", pair)["label_id"]
+    turn, answer = talk(person, world)
     queue = f"{ATROPOS}/{run}"
     person.post(f"{queue}/register", TRAINER)
     person.post(f"{queue}/register-env", ENVIRONMENT)
@@ -88,7 +51,7 @@ def store_everything(person: Person) -> None:
         **{"run": run, "character": "hob_tarrant"},
         "world": world,
         "event": "rope",
-        **{"book": "lore", "name": "lore", "revision": "1", "act": "better", "turn_id": "turn_x"},
+        **{"book": "lore", "name": "lore", "revision": "1", "act": "better", "turn_id": turn},
         "group_id": judged["group_id"],
         "rollout_id": rollouts[0],
         "task_id": arena["task_id"],
@@ -126,10 +89,10 @@ def store_everything(person: Person) -> None:
         "PUT /worlds/*": {"parent": world, "at": "1312-04-03T10:00:00Z"},
         "POST /worlds/*/context": {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Hm?"}]},
         "POST /play/v1/chat/completions": {
-            "model": f"hob_tarrant/{world}@policy",
+            "model": f"hob_tarrant/{world}@warm",
             "messages": [{"role": "user", "content": "Hm?"}],
         },
-        "POST /play/v1/turns/*/better": {"reply": "reply_x"},
+        "POST /play/v1/turns/*/better": {"reply": answer},
         f"POST {ATROPOS}/*/register": TRAINER,
         f"POST {ATROPOS}/*/register-env": ENVIRONMENT,
         f"POST {ATROPOS}/*/disconnect-env": {"env_id": 0},
@@ -170,12 +133,18 @@ def store_everything(person: Person) -> None:
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("bounds")
-    settings = Settings(database_url=f"sqlite:///{folder}/keys.db", host="127.0.0.1", api_key=SECRET)
-    made = create_app(settings, environments={kind.name: kind for kind in (Gsm8k, Mastermind, NpcArena)})
-    with TestClient(made, base_url="http://localhost") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.05)
-        yield made
+    with serving(speaks(f"I row to {WORD}.")) as policy:
+        settings = Settings(
+            database_url=f"sqlite:///{folder}/keys.db",
+            host="127.0.0.1",
+            api_key=SECRET,
+            policies={"warm": PolicySettings(base_url=policy.url, model="warm-model")},
+        )
+        made = create_app(settings, environments={kind.name: kind for kind in (Gsm8k, Mastermind, NpcArena)})
+        with TestClient(made, base_url="http://localhost") as client:
+            await_ready(client)
+            made.state.portal = client.portal
+            yield made
 
 
 @pytest.fixture(scope="module")
@@ -235,11 +204,13 @@ def read_all_of(person: Person) -> list[str]:
         f"{ATROPOS}/{run}/status",
         f"{ATROPOS}/{run}/why",
         f"/groups/{person.names['group_id']}",
+        f"/play/v1/turns/{person.names['turn_id']}",
         "/runs",
         "/worlds",
         "/stats",
     )
-    return [f"{path} {answer.status_code} {answer.text}" for path in paths for answer in [person.ask("GET", path)]]
+    answers = {path: person.ask("GET", path) for path in paths}
+    return [f"{path} {answer.status_code} {answer.text * answer.is_success}" for path, answer in answers.items()]
 
 
 def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
@@ -265,7 +236,24 @@ def is_empty(person: Person, answer: Any, template: str) -> bool:
     """Lists leave out what is others'; facts of an environment are the same for all."""
     if template.startswith(("/compat/openenv/", "/compat/ors/")) and template.endswith(FACTS):
         return True
+    if template in TURNS:
+        return bool(answer.json() == {"removed": 0})
     return template in LISTS and answer.status_code == 200 and "ada-" not in answer.text
+
+
+def test_a_turn_is_used_and_removed_by_who_talked_alone(app: Any, people: tuple[Person, Person]) -> None:
+    """What asks judges or writes scenes is closed to bound keys."""
+    ada, bob = people
+    cleo, dan = (make_person(app, name, is_bound=False) for name in ("cleo", "dan"))
+    bound, free = talk(ada, "ada-1", "Of the turns."), talk(cleo, "ada-1", "Of the turns.")
+    others = [use_turn(bob, *bound), use_turn(dan, *bound), use_turn(dan, *free)]
+    all_of_others = [person.ask("DELETE", "/play/v1/turns").json() for person in (bob, dan)]
+    own = [use_turn(ada, *bound), use_turn(cleo, *free)]
+    assert (others, all_of_others) == (
+        [([404, 404, 403, 403], 0), ([404] * 4, 0), ([404] * 4, 0)],
+        [{"removed": 0}] * 2,
+    )
+    assert own == [([200, 200, 403, 403], 1), ([200] * 4, 1)]
 
 
 def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people: tuple[Person, Person]) -> None:
@@ -283,13 +271,21 @@ def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people:
 
 
 @pytest.mark.parametrize(
-    ("run", "act", "status"),
-    [("ada-1", "next", 403), ("", "next", 403), ("bob-1", "send", 404), ("bob-1", "undo", 404)],
+    ("run", "act", "lease", "status"),
+    [
+        ("ada-1", "next", "item_x", 403),
+        ("", "next", "item_x", 403),
+        ("bob-1", "send", "item_x", 404),
+        ("bob-1", "send", "", 404),
+        ("bob-1", "undo", "item_x", 404),
+    ],
 )
-def test_a_form_labels_nothing_of_others(people: tuple[Person, Person], run: str, act: str, status: int) -> None:
+def test_a_form_labels_and_shows_nothing_of_others(
+    people: tuple[Person, Person], run: str, act: str, lease: str, status: int
+) -> None:
     ada, bob = people
     before = read_all_of(ada)
-    named = {"group": ada.names["group_id"], "label": ada.names["label_id"], "lease": "item_x", "choice": "equal"}
+    named = {"group": ada.names["group_id"], "label": ada.names["label_id"], "lease": lease, "choice": "equal"}
     sides = {side: f"{ada.names['group_id']}-{place}" for place, side in enumerate(("first", "second"))}
     told = bob.ask("POST", "/view/label", data={"labeller": "ada", "run": run, "act": act, **named, **sides})
     assert (told.status_code, "says ada" in told.text, read_all_of(ada)) == (status, False, before)

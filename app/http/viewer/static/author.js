@@ -14,9 +14,12 @@ const check = async () => {
     const reply = await fetch(form.action, { method: "POST", body: fields, headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     const checked = page.getElementById("checked");
-    if (number === asked && checked) document.getElementById("checked").replaceWith(checked);
-  } catch {
-    told.textContent = "The check could not be asked for.";
+    if (number !== asked) return;
+    if (!checked) throw new Error(`The check was answered with ${reply.status}: what stands below is of an earlier text.`);
+    document.getElementById("checked").replaceWith(checked);
+    told.textContent = "";
+  } catch (error) {
+    told.textContent = error.message;
   }
 };
 

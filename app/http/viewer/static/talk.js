@@ -29,16 +29,26 @@ const addCard = (policy) => {
   return text;
 };
 
-// The turn that holds the reply; nothing where there was none, and the card says why.
+// The turn that holds the reply; null where there was none, and the card says why.
 const streamReply = async (policy, request) => {
   const shown = addCard(policy);
+  try {
+    return await fillCard(shown, policy, request);
+  } catch (error) {
+    shown.textContent += `\nThe reply broke off: ${error.message}`;
+    return null;
+  }
+};
+
+const fillCard = async (shown, policy, request) => {
   const answer = await fetch(form.dataset.completions, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...request, stream: true, play: { ...request.play, policy } }),
   });
   if (!answer.ok) {
-    shown.textContent = (await answer.json()).error.message;
+    const said = await answer.json().catch(() => null);
+    shown.textContent = said?.error?.message ?? `The service answered with ${answer.status}.`;
     return null;
   }
   let turn = null;

@@ -1,6 +1,5 @@
 """A gateway in this process with the toy environments."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from starlette.testclient import TestClient
 
 from app.main.application import create_app
 from app.settings import Settings
-from tests.support.playground import World, environments, panels
+from tests.support.playground import World, await_ready, environments, panels
 
 
 @pytest.fixture
@@ -24,6 +23,5 @@ def client(world: World, tmp_path: Path, migrated_file: Path) -> Iterator[TestCl
     settings = Settings(database_url=f"sqlite:///{database}")
     app = create_app(settings, environments=environments(world), panels=panels("critic"), retriever=world)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.005)
+        await_ready(client)
         yield client

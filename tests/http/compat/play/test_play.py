@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from app.settings import PolicySettings, Settings
 from app.toolkit.package_data import find_packaged_folder
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.outline import page
+from tests.support.playground import await_ready
 from tests.support.sample_texts import HOSTILE_JSON
 from tests.support.talking import NOTICED, build_tavern_body, speaks, write_stream
 
@@ -54,8 +54,7 @@ def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory, migrate
     policies["gone"] = PolicySettings(base_url="http://127.0.0.1:9/v1", model="gone")
     settings = Settings(database_url=f"sqlite:///{database}", character_sheets=sheets, policies=policies)
     with TestClient(create_app(settings, environments={"npc_arena": NpcArena}), base_url="http://127.0.0.1") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         client.post("/worlds/shore/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/shore/lorebooks/shore", json=BOOK).raise_for_status()
         yield client

@@ -1,0 +1,37 @@
+"""Forms that the pages send: their fields, and the page that one is led to afterwards."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import parse_qs
+
+from fastapi import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.domain.errors import InvalidRequest, TooLarge
+from app.http.viewer.rendering import build_link
+
+MOST_FIELDS: Final = 2_000
+FormFields = Mapping[str, Sequence[str]]
+"""What was filled in, by field; never empty."""
+
+
+async def read_fields(request: Request, most_bytes: int) -> FormFields:
+    """With line ends as texts have them: browsers send their own. TooLarge; InvalidRequest for what is no form."""
+    body = await request.body()
+    if len(body) > most_bytes:
+        raise TooLarge(f"the form is larger than {most_bytes} bytes")
+    try:
+        fields = parse_qs(body.decode(), max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise InvalidRequest("the form cannot be read") from None
+    return {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+
+
+def pick_field(fields: FormFields, name: str) -> str:
+    """The first value; empty without one."""
+    return next(iter(fields.get(name, ())), "")
+
+
+def redirect(request: Request, path: str, **named: object) -> Response:
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    return RedirectResponse(root + build_link(path, **named), 303)
