@@ -18,10 +18,11 @@ from app.domain.playing import PlayReply, PlayTurn
 from app.domain.scores import Score
 from app.domain.tasks import Message
 from app.service.play import kept_scenes
-from app.service.play.kept_scenes import build_change, name_file
+from app.service.play.kept_scenes import build_change, name_kept_file
 from app.service.play.play_service import GateReading, read_gates
 from app.service.play.play_turns import PlayCaller, PlayTurns
-from app.service.play.played_models import PlayedModel
+from app.service.play.played_models import PlayedModel, PlayFields, read_model
+from app.service.world_requests import Moment
 from app.toolkit.package_data import find_packaged_folder
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -59,14 +60,21 @@ class OneTurn:
 
     async def prepare(self, *_: object) -> Any:
         task = SimpleNamespace(messages=(Message(role="user", content="Hob?"),))
-        return SimpleNamespace(retrieval_failure=self._failure, task=SimpleNamespace(placed=SimpleNamespace(task=task)))
+        return SimpleNamespace(
+            moment=Moment.model_validate(self._turn.moment),
+            passages=(),
+            retrieval_failure=self._failure,
+            task=SimpleNamespace(placed=SimpleNamespace(task=task)),
+        )
+
+    async def keep_scene(self, character: str, scene: Scene, author: str) -> None:
+        self.asked.append((character, scene.player, scene.exemplar, author))
 
 
 def build_turns(of: Any) -> PlayTurns:
-    async def keep(character: str, scene: Scene, author: str) -> None:
-        raise AssertionError
-
-    return PlayTurns(store=of, playing=of, labels=of, panels=of, keep_scene=keep, clock=lambda: NOW, keep_days=1)
+    return PlayTurns(
+        store=of, playing=of, labels=of, panels=of, keep_scene=of.keep_scene, clock=lambda: NOW, keep_days=1
+    )
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -126,6 +134,19 @@ def test_every_choice_takes_the_place_of_the_turns_label(consent: bool, chosen: 
     assert (of.asked, [one.better for one in marked.replies]) == (["a", ("one", "turn_a", chosen)], [True, False])
 
 
+def test_a_kept_scene_has_its_author() -> None:
+    of = OneTurn(turn(reply("a")))
+    scene = run(build_turns(of).keep(ANYBODY, "turn_a", "example", "a"))
+    assert (of.asked, scene.exemplar) == ([("hob", "Hob?", "Aye.", "ada")], "Aye.")
+
+
+def test_what_makes_no_scene_is_refused_by_its_field() -> None:
+    of = OneTurn(turn(reply("a", "x" * 200_000)))
+    with pytest.raises(InvalidRequest, match="this makes no scene: exemplar: ") as refused:
+        run(build_turns(of).keep(ANYBODY, "turn_a", "example", "a"))
+    assert (of.asked, refused.value.field) == ([], "turn")
+
+
 @pytest.mark.parametrize(
     ("score", "reason", "reading"),
     [
@@ -141,7 +162,7 @@ def test_gates_that_break_are_not_gates_that_notice_nothing(score: Score, reason
 
 @pytest.mark.parametrize("character", ["hob", "h" * 59, "h" * 60, "h" * 64])
 def test_files_of_kept_scenes_have_names_that_can_be_stored(character: str) -> None:
-    assert AuthoredChange(file=name_file(character), text="", based_on=0).file.startswith("scenes/kept_h")
+    assert AuthoredChange(file=name_kept_file(character), text="", based_on=0).file.startswith("scenes/kept_h")
 
 
 def test_a_file_of_kept_scenes_grows_until_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +180,10 @@ def test_a_file_of_kept_scenes_grows_until_it_is_full(monkeypatch: pytest.Monkey
     ("played", "name"),
     [
         (PlayedModel("hob", "p"), "hob@p"),
-        (PlayedModel("hob", "p", "shore", NOW), "hob/shore@p"),
+        (PlayedModel("hob", "p", "shore"), "hob/shore@p"),
         (PlayedModel("hob", "p", "shore", NOW, "2030-01-01T00:00:00Z"), "hob/shore/2030-01-01T00:00:00Z@p"),
+        (PlayedModel("hob", "p", None, NOW, "2030-01-01T00:00:00Z"), "hob//2030-01-01T00:00:00Z@p"),
     ],
 )
 def test_models_are_named_as_they_can_be_asked_for(played: PlayedModel, name: str) -> None:
-    assert played.name == name
+    assert (played.name, read_model(name, PlayFields(), ["p"], ["hob"])) == (name, played)

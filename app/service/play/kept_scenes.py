@@ -23,7 +23,7 @@ _LONGEST_ID: Final = 59
 async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: Scene, author: str) -> None:
     """Adds the scene to `scenes/kept_<character>.yaml`; one that is kept again replaces itself. In force on return.
     Raises as `AuthoringService.save` and `build_change` do."""
-    file = name_file(sheet.id)
+    file = name_kept_file(sheet.id)
     for place in range(_TRIES):
         based_on = authoring.find_number(file)
         text = await _read_text(authoring, file)
@@ -37,7 +37,7 @@ async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: 
             return
 
 
-def name_file(character: str) -> str:
+def name_kept_file(character: str) -> str:
     """A long id is cut, with a digest in place of its end."""
     if len(character) > _LONGEST_ID:
         character = f"{character[: _LONGEST_ID - 9]}_{sha256(character.encode()).hexdigest()[:8]}"
@@ -47,7 +47,7 @@ def name_file(character: str) -> str:
 def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on: int) -> AuthoredChange:
     """The file with the scene; `text` is what it holds, None where there is none. Blocking. InvalidRequest for what
     makes no file of scenes; TooLarge for a file that is full."""
-    file = name_file(sheet.id)
+    file = name_kept_file(sheet.id)
     known = () if text is None else parse_model(text, file, SceneSet).scenes
     others = tuple(one for one in known if one.id != scene.id)
     try:

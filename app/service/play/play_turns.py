@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.characters.casting import format_game_time
 from app.characters.scenes import Scene, SceneEvent, SceneLine
-from app.domain.access import KeyBounds
+from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.digests import digest
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed
 from app.domain.labels import ImportedChoice, ImportedLabel
@@ -42,11 +42,12 @@ written."""
 
 @dataclass(frozen=True)
 class PlayCaller:
-    """Who asks for a turn: the player, what the key may see, and its name."""
+    """Who asks for turns. `player` is a keyed hash: nobody finds whose key it was without the store's salt."""
 
     player: str
     bounds: KeyBounds
-    name: str = ""
+    key: str = ""
+    """Its name; empty where no key is needed."""
 
 
 class PlayTurns:
@@ -72,11 +73,13 @@ class PlayTurns:
         self._keep_days = keep_days
         self._salt: bytes | None = None
 
-    async def compute_player(self, caller: str, user: str = "") -> str:
-        """A keyed hash: nobody finds the name of whoever plays without the store's salt."""
+    async def identify(self, caller: Caller | None, user: str = "") -> PlayCaller:
+        """`user` is who plays, as far as the client tells."""
         if self._salt is None:
             self._salt = await self._store.load_salt()
-        return hashlib.blake2b(f"{caller}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+        key = "" if caller is None else caller.name
+        player = hashlib.blake2b(f"{key}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+        return PlayCaller(player, find_bounds(caller), key)
 
     async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
         """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn."""
@@ -134,7 +137,7 @@ class PlayTurns:
             scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
         except ValidationError as error:
             raise _refuse("scene", error) from None
-        await self._keep_scene(turn.character, scene, caller.name)
+        await self._keep_scene(turn.character, scene, caller.key)
         return scene
 
     async def judge(self, caller: PlayCaller, turn_id: str) -> tuple[Score, ...]:
@@ -156,11 +159,14 @@ class PlayTurns:
         )
         return judged.scores
 
-    async def remove(self, player: str, turn_id: str | None = None) -> int:
-        return await self._store.remove(player, turn_id)
+    async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:
+        """Also of worlds that the key does not reach any more: what people said is theirs."""
+        return await self._store.remove(caller.player, turn_id)
 
-    async def list_newest(self, player: str, limit: int) -> Sequence[PlayTurn]:
-        return await self._store.list_turns(player, limit)
+    async def list_newest(self, caller: PlayCaller, limit: int) -> Sequence[PlayTurn]:
+        """Of the newest those that the key reaches."""
+        listed = await self._store.list_turns(caller.player, limit)
+        return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
 
     async def prune_for_ever(self) -> None:
         while True:
@@ -181,10 +187,11 @@ class PlayTurns:
         return prepared
 
     async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
+        prepared = await self._prepare_whole(turn, chosen)
         others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
         if not others:
-            raise InvalidRequest("there is no other reply than which this one is better", field="reply")
-        prepared = await self._prepare_whole(turn, chosen)
+            told = "the turn has no other reply with another text for which something could be retrieved"
+            raise InvalidRequest(told, field="reply")
         try:
             choice = ImportedChoice(
                 prompt=prepared.task.placed.task.messages,

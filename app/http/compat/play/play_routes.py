@@ -11,7 +11,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from app.characters.scenes import Scene
-from app.domain.access import KeyBounds
 from app.domain.playing import PlayTurn
 from app.domain.scores import Score
 from app.domain.values import Frozen
@@ -79,17 +78,15 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
-    async def turn(turn_id: str, client: Request, bounds: CallerBounds, user: PlayUser = "") -> PlayTurn:
-        return await turns.get(await find_play_caller(turns, client, bounds, user), turn_id)
+    async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
+        return await turns.get(await identify(turns, client, user), turn_id)
 
     @router.post(
         "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 409)
     )
-    async def better(
-        turn_id: str, said: BetterReply, client: Request, bounds: CallerBounds, user: PlayUser = ""
-    ) -> PlayTurn:
-        """The turn's earlier label is withdrawn, also where this choice may not be used for training."""
-        caller = await find_play_caller(turns, client, bounds, user)
+    async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
+        """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
+        caller = await identify(turns, client, user)
         return await turns.mark_better(caller, turn_id, said.reply, consent=said.consent)
 
     @router.post(
@@ -97,25 +94,22 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
         responses=_document(401, 404, 409, 413),
     )
-    async def keep(
-        turn_id: str, said: KeptMoment, client: Request, bounds: CallerBounds, user: PlayUser = ""
-    ) -> KeptScene:
-        caller = await find_play_caller(turns, client, bounds, user)
+    async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
+        caller = await identify(turns, client, user)
         return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
     @router.post("/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 404))
-    async def judge(turn_id: str, client: Request, bounds: CallerBounds, user: PlayUser = "") -> JudgedReplies:
+    async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
         """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
-        caller = await find_play_caller(turns, client, bounds, user)
-        return JudgedReplies(scores=await turns.judge(caller, turn_id))
+        return JudgedReplies(scores=await turns.judge(await identify(turns, client, user), turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
     async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user), turn_id))
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user), turn_id))
 
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
     async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user)))
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user)))
 
     return router
 
@@ -135,14 +129,8 @@ def _create_completions_router(completions: ChatCompletions) -> APIRouter:
     return router
 
 
-async def find_player(turns: PlayTurns, client: Request, user: str = "") -> str:
-    caller = find_caller(client.scope)
-    return await turns.compute_player("" if caller is None else caller.name, user)
-
-
-async def find_play_caller(turns: PlayTurns, client: Request, bounds: KeyBounds, user: str = "") -> PlayCaller:
-    caller = find_caller(client.scope)
-    return PlayCaller(await find_player(turns, client, user), bounds, "" if caller is None else caller.name)
+async def identify(turns: PlayTurns, client: Request, user: str) -> PlayCaller:
+    return await turns.identify(find_caller(client.scope), user)
 
 
 def _document(*statuses: int) -> dict[int | str, dict[str, object]]:
