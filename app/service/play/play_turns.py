@@ -141,11 +141,13 @@ class PlayTurns:
         return scene
 
     async def judge(self, caller: PlayCaller, turn_id: str) -> tuple[Score, ...]:
-        """What the judges of training say of the turn's replies, as one group. Nothing is stored."""
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored. A reply that was made
+        without what is retrieved has no score: that is not the policy's fault."""
         turn = await self.get(caller, turn_id)
         if not turn.replies:
             return ()
-        task = (await self.prepare(turn, turn.replies[-1].as_of)).task
+        lacking = (one for one in turn.replies if one.retrieval_failure is not None)
+        task = (await self._prepare_whole(turn, next(lacking, turn.replies[-1]))).task
         environment, options = task.made.environment, ScoringOptions()
         judged = await score_completions(
             environment,

@@ -60,6 +60,7 @@ def test_they_are_told_and_teach_nothing(client: TestClient) -> None:
         client.post(f"{path}/keep", json={"as": "scene"}),
         client.post(f"{path}/keep", json={"as": "example", "reply": reply["id"]}),
         client.post(f"{path}/better", json={"reply": reply["id"], "consent": True}),
+        client.post(f"{path}/judge"),
     ]
     marked = client.post(f"{path}/better", json={"reply": reply["id"]}).json()
     words = page(client.get("/view/talk", params={"turn": told["turn"]})).words()
