@@ -229,6 +229,8 @@ class GroupFilter(Frozen):
     order: GroupOrder | None = None
     """Of what is found, in place of the newest first."""
     descending: bool = False
+    counts: bool = True
+    """Whether more is looked for than the page holds, so that `matched` tells how many there are."""
     skip: int = 0
     """Of what is found, in its order."""
     limit: int = 50

@@ -22,7 +22,7 @@ from app.store.text_search import TextSearch, find_texts
 
 LOOKED_AT: Final = 2_000
 """Groups that one search looks at."""
-AT_ONCE: Final = 250
+AT_ONCE: Final = 100
 SECONDS: Final = 0.1
 """A search that has taken longer looks at no more: groups on the disk take twenty times as long as those in memory."""
 FEW_TASKS: Final = 500
@@ -129,7 +129,7 @@ class _Search:
             seen = self._read(stretch.match(), stretch.order(rising=rising), wanted)
             self.edge = seen[-1] if len(seen) == wanted else None
             taken = time.monotonic() - began
-            if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS:
+            if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS or self._has_enough():
                 return
             wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
@@ -142,9 +142,13 @@ class _Search:
         for start in range(0, len(sequences), AT_ONCE):
             piece = sequences[start : start + AT_ONCE]
             self._read((groups.c.sequence.in_(piece), *conditions), [newest_first], None)
-            if start + AT_ONCE < len(sequences) and time.monotonic() > end:
+            if start + AT_ONCE < len(sequences) and (time.monotonic() > end or self._has_enough()):
                 self.edge = piece[-1]
                 return
+
+    def _has_enough(self) -> bool:
+        where = self.where
+        return not where.counts and where.order is None and len(self.found) > where.skip + where.limit
 
     def _read(
         self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None

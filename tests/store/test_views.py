@@ -197,6 +197,20 @@ def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
     )
 
 
+def test_a_search_that_does_not_count_ends_with_the_page(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_search, "AT_ONCE", 3)
+
+    async def scenario(store: Store) -> object:
+        await fill_for_finding(store)
+        pages = [
+            await store.views.find_groups(GroupFilter(min_mean=0.1, limit=1, counts=counts)) for counts in (True, False)
+        ]
+        return [([one.group_id for one in page.groups], page.next_before, page.looked_at) for page in pages]
+
+    found = using(store_url, scenario)
+    assert found == [(["judged"], 5, 5), (["judged"], 5, 3)]
+
+
 def test_a_plain_list_looks_no_further_than_its_page(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
         await fill_for_finding(store)

@@ -195,7 +195,7 @@ async def _find_neighbours(
     views: GroupViews, where: GroupFilter, at: int
 ) -> tuple[GroupSummary | None, GroupSummary | None]:
     """The groups right after and right before sequence `at` in the same listing, newest first."""
-    near = where.model_copy(update={"order": None, "limit": 1})
+    near = where.model_copy(update={"order": None, "limit": 1, "counts": False})
     newer, older = await asyncio.gather(
         views.find_groups(near.model_copy(update={"after": at})),
         views.find_groups(near.model_copy(update={"before": at})),
