@@ -87,6 +87,7 @@ bench-growth: $(VENV)/.installed-dev ## ask stores of ten and of two million rol
 
 bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.atropos
 
 bench-guard: $(VENV)/.installed-dev ## fail where a hot path takes 40 % more processor time than is kept
 	$(BIN)/python -m benchmarks.guard

@@ -9,9 +9,12 @@ from benchmarks import (
     dispatch,
     judge_calls,
     judging,
+    long_completions,
+    processes,
     retrieval,
     scoring,
     startup,
+    talk,
     wires,
 )
 from benchmarks.results import describe_machine, read_arguments, run
@@ -36,6 +39,12 @@ def main() -> None:
     retrieval.main()
     print("", f"{judging.GROUPS} groups of {judging.GROUP_SIZE}", *judging.report([judging.measure()]), sep="\n")
     print("", *judge_calls.report(judge_calls.measure()), sep="\n")
+    print()
+    talk.main()
+    print()
+    long_completions.main()
+    print()
+    processes.main()
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import httpx
 from pydantic import JsonValue
 
 from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, run
 from benchmarks.scoring import build_batches
-from benchmarks.server_trees import read_processor_seconds, serving_command
+from benchmarks.server_trees import START_SECONDS, read_processor_seconds, serving_command
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port, serving
 
@@ -137,6 +138,13 @@ def _serve_nemo_gym(python: Path, folder: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
+def _serve_verifiers(python: Path, folder: Path) -> Iterator[Server]:
+    """Its own process alone, without what speaks to it and stands for the policy."""
+    with _serve_program(python, folder, "verifiers_server.py", "/") as around:
+        yield Server(around.url, httpx.get(around.url, timeout=START_SECONDS).raise_for_status().json()["pid"])
+
+
+@contextlib.contextmanager
 def _serve_program(python: Path, folder: Path, program: str, path: str) -> Iterator[Server]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     command: list[str | Path] = [python, PROGRAMS / program, str(port)]
@@ -153,6 +161,18 @@ def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
         ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
         theirs: JsonValue = {"action": {"text": text, "wanted": text.rpartition("####")[2].strip()}}
         exchanges.append(Exchange(post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
+    return exchanges
+
+
+def _build_rollouts(url: str, first: int, count: int) -> list[Exchange]:
+    """Ours gets the completion from who asked the policy; theirs asks the policy, which says what it hears."""
+    exchanges = []
+    for batch in build_batches(url, count, 1, first):
+        (task,), (group,) = batch.task_ids, batch.completions
+        text = group[0].text or ""
+        ours: JsonValue = {"run": "bench", "groups": [{"task_id": task, "completions": [{"text": text}]}]}
+        theirs: JsonValue = {"prompt": text, "wanted": text.rpartition("####")[2].strip()}
+        exchanges.append(Exchange(post("/envs/gsm8k/score", ours), post("/run", theirs)))
     return exchanges
 
 
@@ -181,6 +201,13 @@ PEERS: Final = (
         "nemo_gym",
         _serve_nemo_gym,
         _build_verifications,
+    ),
+    Peer(
+        "verifiers 0.4.0 `EnvServer`, policy included",
+        "/envs/gsm8k/score",
+        "verifiers",
+        _serve_verifiers,
+        _build_rollouts,
     ),
 )
 

@@ -1,10 +1,11 @@
 """What people said to characters, and what policies answered. It is kept apart from training, for a while."""
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
-from app.domain.values import FiniteNumber, Frozen
+from app.domain.values import FiniteNumber, Frozen, is_absent
 
 
 class PlayReply(Frozen):
@@ -17,6 +18,10 @@ class PlayReply(Frozen):
     finish_reason: str | None = None
     flags: tuple[str, ...] = ()
     """What the gates noticed."""
+    unchecked: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """Why the gates could not read it, so that `flags` says nothing."""
+    retrieval_failure: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """Why its prompt holds nothing that was retrieved. Such a turn is neither kept nor a label."""
     seconds: FiniteNumber | None = None
     as_of: datetime | None = None
     """Game time of what was retrieved into its prompt."""

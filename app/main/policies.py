@@ -64,11 +64,11 @@ def build_play(
         clock=clock,
     )
 
-    async def keep(character: str, scene: Scene) -> None:
+    async def keep(character: str, scene: Scene, author: str) -> None:
         sheet = next((sheet for sheet in served.list_sheets() if sheet.id == character), None)
         if sheet is None:
             raise Conflict(f"{character} is not served any more")
-        await keep_scene(authoring, sheet, scene)
+        await keep_scene(authoring, sheet, scene, author)
 
     turns = PlayTurns(
         store=store,

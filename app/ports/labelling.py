@@ -54,6 +54,10 @@ class LabelStore(Protocol):
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         """The ids of those that were not stored before."""
 
+    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
+        """Stores this choice of a pair in place of all others that the labeller made in the chat, in one step. None
+        only withdraws them."""
+
     async def list_labels(
         self, environment: str | None, run: str | None, after: int, limit: int
     ) -> list[tuple[int, Label]]:

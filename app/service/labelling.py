@@ -13,6 +13,7 @@ from app.domain.judging import Rubric
 from app.domain.labels import (
     Arm,
     GroupLabelRequest,
+    ImportedLabel,
     ImportRequest,
     ItemCandidate,
     Label,
@@ -133,19 +134,24 @@ class LabelService:
         return WithdrawnLabel(label_id=label.label_id, lease_id=None if label.draw is None else label.draw.lease_id)
 
     async def import_choices(self, request: ImportRequest) -> ImportReceipt:
-        made = [
-            Label(
-                label_id=f"label_{uuid4().hex}",
-                kind=one.kind,
-                labeller=request.labeller,
-                language=one.language,
-                choice=one.choice,
-                created_at=self._clock(),
-            )
-            for one in request.choices
-        ]
+        made = [self._build_imported(request.labeller, one) for one in request.choices]
         added = len(await self._labels.add_imported(made))
         return ImportReceipt(added=added, known=len(made) - added)
+
+    async def replace_choice(self, labeller: str, chat: str, made: ImportedLabel | None) -> None:
+        """One choice of the labeller's in the chat is live: this one, or none."""
+        label = None if made is None else self._build_imported(labeller, made)
+        await self._labels.replace_choice(labeller, chat, label)
+
+    def _build_imported(self, labeller: str, made: ImportedLabel) -> Label:
+        return Label(
+            label_id=f"label_{uuid4().hex}",
+            kind=made.kind,
+            labeller=labeller,
+            language=made.language,
+            choice=made.choice,
+            created_at=self._clock(),
+        )
 
     async def collect_evidence(self, judge: str, environment: str | None, run: str | None) -> LabelEvidence:
         """NotFound for an unknown environment."""

@@ -15,6 +15,8 @@ from app.store.label_tables import label_leases, labels
 from app.store.rows import filter_storable, insert_rows, to_micros
 
 _ORDER = "labels"
+_TRIES = 3
+"""Another replica may take what was given up."""
 
 
 class SqlLabelStore(LabelStore):
@@ -42,6 +44,11 @@ class SqlLabelStore(LabelStore):
 
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
+
+    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
+        await self._database.write(
+            lambda connection: _replace_choice(connection, self._database, labeller, chat, choice), f"{_ORDER} {chat}"
+        )
 
     async def list_labels(
         self, environment: str | None, run: str | None, after: int, limit: int
@@ -184,12 +191,28 @@ def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry
 
 def _add_imported(connection: Connection, database: Database, imported: Sequence[Label]) -> list[str]:
     """The ids of those that are new: what says the same is stored once."""
-    added: list[str] = []
-    for label in imported:
-        row = build_label_row(label) | {"source_digest": compute_source_digest(label)}
-        new = connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first()
-        added += [] if new is None else [str(new[0])]
-    return added
+    return [one.label_id for one in imported if _insert_choice(connection, database, one, compute_source_digest(one))]
+
+
+def _insert_choice(connection: Connection, database: Database, label: Label, source_digest: str) -> bool:
+    """Whether no label has the digest yet."""
+    row = build_label_row(label) | {"source_digest": source_digest}
+    return connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first() is not None
+
+
+def _replace_choice(connection: Connection, database: Database, labeller: str, chat: str, choice: Label | None) -> None:
+    """All choices of a labeller in a chat have one digest, which only one label has at a time: what is withdrawn gives
+    it up. So replicas do not leave two."""
+    shared = digest(["chat", labeller, chat])
+    here = labels.c.source_digest == shared
+    former = connection.execute(select(labels.c.body).where(here, labels.c.state == "live")).scalar()
+    if former is not None and choice is not None and parse_label(former).choice == choice.choice:
+        return
+    for _ in range(_TRIES):
+        connection.execute(update(labels).where(here).values(state="withdrawn", source_digest=None))
+        if choice is None or _insert_choice(connection, database, choice, shared):
+            return
+    raise Conflict("the choice was changed elsewhere at the same moment; choose again")
 
 
 def compute_source_digest(label: Label) -> str:

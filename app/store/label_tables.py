@@ -7,7 +7,8 @@ from app.store.table_records import TableRecord, build_sequence_column, get_tabl
 
 
 class LabelTable(TableRecord, table=True):
-    """A label with its history: what was replaced or withdrawn stays. `source_digest` is that of an imported choice."""
+    """A label with its history: what was replaced or withdrawn stays. `source_digest` is that of an imported choice,
+    or of the chat in which a live choice was made that may change."""
 
     __tablename__ = "labels"
     __table_args__ = (

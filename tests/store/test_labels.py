@@ -11,7 +11,7 @@ from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.store import label_rows
 from app.store.store import Store
-from tests.support.store_cases import START, MovableClock, group, record, using
+from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 ENVIRONMENTS = ("gsm8k",)
 
@@ -290,3 +290,39 @@ def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None
 
     rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
     assert using(store_url, scenario) == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
+
+
+def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") -> Label:
+    choice = {"prompt": [{"role": "user", "content": "Hob?"}], "chosen": chosen, "rejected": ["x"], "chat": chat}
+    return Label.model_validate(
+        {"label_id": name, "kind": "pair", "labeller": labeller, "created_at": START, "choice": choice}
+    )
+
+
+def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        labels, told = store.labels, list[list[str]]()
+        await labels.add_imported([choose("imported", "a", "other")])
+        await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
+        for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
+            await labels.replace_choice("ann", "turn", chosen)
+            told.append([one.label_id for _, one in await labels.list_labels(None, None, 0, 99)])
+        return told
+
+    kept = ["imported", "bob's"]
+    assert using(store_url, scenario) == [[*kept, "1"], [*kept, "2"], [*kept, "3"], [*kept, "3"], kept]
+
+
+def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
+    async def scenario(store: Store) -> list[str]:
+        async with opened(store_url) as replica:
+            stores = [store, replica] * 3
+            choices = [choose(str(number), f"reply {number}") for number in range(6)]
+            await asyncio.gather(
+                *map(lambda one, made: one.labels.replace_choice("ann", "turn", made), stores, choices)
+            )
+            return [
+                one.chosen for _, label in await store.labels.list_labels(None, None, 0, 99) if (one := label.choice)
+            ]
+
+    assert len(using(store_url, scenario)) == 1

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from sqlite3 import Connection
 
-from app.envs.text_to_sql.tasks.database_domains import DOMAINS
+from app.envs.text_to_sql.tasks.database_domains import read_domains
 from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level, SchemaColumn, SchemaLink, SchemaTable
 from app.envs.text_to_sql.tasks.query_execution import open_database
 from app.envs.text_to_sql.tasks.row_generation import Rows
 from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise, draw_exercise
 
-_AUTHOR, _BOOK = DOMAINS["library"].things[:2]
+_AUTHOR, _BOOK = read_domains()["library"].things[:2]
 LIBRARY = DatabaseSchema(
     "library",
     "a library",

@@ -40,7 +40,7 @@ from app.envs.code_exec.tasks.code_exercises import (
     choose_hidden_tests,
 )
 from app.envs.code_exec.tasks.competition_rows import CompetitionRow
-from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
+from app.envs.code_exec.tasks.family_registry import digest_families, group_by_level
 from app.envs.code_exec.tasks.humaneval_rows import HumanEvalRow
 from app.envs.code_exec.tasks.livecodebench_rows import LiveCodeBenchRow
 from app.envs.code_exec.tasks.mbpp_rows import MbppRow
@@ -52,12 +52,11 @@ from app.toolkit.answers.code import extract_committed_code
 from app.toolkit.answers.committed import Committed, map_completions, score_without_answer
 from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
 from app.toolkit.package_data import read_packaged_data
-from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
 LIMITS: Final = ProgramLimits()
-_BY_LEVEL: Final = {level: [family for family in FAMILIES.values() if family.spec.level == level] for level in LEVELS}
 _ROW_PROMPTS: Final = read_packaged_data(
     Path(__file__).parent / "tasks" / "row_prompts.yaml", TypeAdapter(dict[str, str])
 )
@@ -139,7 +138,7 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
         return super().build_own_task(split, index, params)
 
     def make(self, draws: SeededRandom, level: Level, params: CodeExecParams) -> CodeExercise:
-        family = draws.one(_BY_LEVEL[level])
+        family = draws.one(group_by_level()[level])
         return CodeExercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
 
     def key(self, made: CodeExercise) -> str:

@@ -271,7 +271,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def draft(self, draft: BaseModel) -> Drafted:
         wanted = NpcArenaDraft.model_validate(draft.model_dump())
         cast = cast_draft(wanted, self.sheets, self._scenes)
-        arena = NpcArena([cast.sheet], [build_single_scene_set(cast)])
+        arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
         return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
 
     def references(self, task: Task) -> ReferencePlan | None:

@@ -21,7 +21,7 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.lazy_routes import LazyRoute
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService, PreparedTurn
-from app.service.play.play_turns import PlayTurns
+from app.service.play.play_turns import PlayCaller, PlayTurns
 from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
 
@@ -83,35 +83,34 @@ class TalkDesk:
             return await self._render(request, bounds, state, status=error.status)
 
     async def mark_better(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
+        caller, sent = await self._read(request)
         turn_id, reply = pick_field(sent, "turn"), pick_field(sent, "reply")
-        await self.pages.turns.mark_better(player, turn_id, reply, consent="consent" in sent)
+        await self.pages.turns.mark_better(caller, turn_id, reply, consent="consent" in sent)
         return _lead_back(request, "better", turn_id)
 
     async def keep(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
+        caller, sent = await self._read(request)
         turn_id, as_example = pick_field(sent, "turn"), pick_field(sent, "as") == "example"
         await self.pages.turns.keep(
-            player, turn_id, "example" if as_example else "scene", pick_field(sent, "reply") if as_example else None
+            caller, turn_id, "example" if as_example else "scene", pick_field(sent, "reply") if as_example else None
         )
         return _lead_back(request, "keep", turn_id)
 
     async def remove(self, request: Request, _: KeyBounds) -> Response:
-        player, sent = await self._read(request)
-        await self.pages.turns.remove(player, pick_field(sent, "turn"))
+        caller, sent = await self._read(request)
+        await self.pages.turns.remove(caller, pick_field(sent, "turn"))
         return _lead_back(request, "remove")
 
     async def judge(self, request: Request, bounds: KeyBounds) -> Response:
-        player, sent = await self._read(request)
-        scores = await self.pages.turns.judge(player, pick_field(sent, "turn"))
+        caller, sent = await self._read(request)
+        scores = await self.pages.turns.judge(caller, pick_field(sent, "turn"))
         return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
 
-    async def _read(self, request: Request) -> tuple[str, FormFields]:
-        return await self._find_player(request), await read_fields(request, MAX_FORM)
+    async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
+        return await self._identify(request), await read_fields(request, MAX_FORM)
 
-    async def _find_player(self, request: Request) -> str:
-        caller = find_caller(request.scope)
-        return await self.pages.turns.compute_player("" if caller is None else caller.name)
+    async def _identify(self, request: Request) -> PlayCaller:
+        return await self.pages.turns.identify(find_caller(request.scope))
 
     async def _answer(self, request: Request, bounds: KeyBounds, form: TalkForm) -> Response:
         playing, turns = self.pages.playing, self.pages.turns
@@ -125,11 +124,11 @@ class TalkDesk:
         if not form.keeps or not replies:
             state = replace(add_prompt(build_unkept(form, moment, replies), prepared), problems=problems)
             return await self._render(request, bounds, state, status=200 if replies else 503)
-        player = await self._find_player(request)
-        turn_id = await turns.add(prepared, player, replies)
+        caller = await self._identify(request)
+        turn_id = await turns.add(prepared, caller.player, replies)
         if not problems and not wants_json(request):
             return redirect(request, PLACE, turn=turn_id, policy=form.policies)
-        found = await turns.get(player, turn_id)
+        found = await turns.get(caller, turn_id)
         state = add_prompt(build_state(found, form.policies), prepared)
         return await self._render(request, bounds, replace(state, problems=problems), found)
 
@@ -143,9 +142,7 @@ class TalkDesk:
         scores: Sequence[Score] = (),
     ) -> Response:
         turns = self.pages.turns
-        found = await turns.get(await self._find_player(request), turn_id)
-        if found.world is not None:
-            bounds.require_world(found.world)
+        found = await turns.get(await self._identify(request), turn_id)
         state = replace(build_state(found, policies, scores), notice=notice)
         try:
             prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
@@ -159,7 +156,7 @@ class TalkDesk:
     ) -> Response:
         playing = self.pages.playing
         listed = await list_worlds_within(self.pages.worlds, bounds, MOST_WORLDS)
-        newest = await self.pages.turns.list_newest(await self._find_player(request), MOST_TURNS)
+        newest = await self.pages.turns.list_newest(await self._identify(request), MOST_TURNS)
         shown = {
             "state": state,
             "characters": [(key, escape_invisible(name)) for key, name in playing.list_names().items()],

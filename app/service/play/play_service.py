@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from app.domain.playing import PlayReply
 from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
 from app.domain.tasks import Completion, Passage
 from app.ports.judges import Panel
 from app.ports.playing import ChatBody, PolicyServer
@@ -24,7 +25,7 @@ from app.service.world_service import PlacedMoment, WorldService
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """A moment with its prompt. `asked` is its model's name."""
+    """A moment with its prompt."""
 
     played: PlayedModel
     moment: Moment
@@ -44,6 +45,11 @@ class PreparedTurn:
     def passages(self) -> tuple[Passage, ...]:
         return self.task.placed.context.passages
 
+    @property
+    def retrieval_failure(self) -> str | None:
+        """Why nothing was retrieved, where the settings let that pass."""
+        return self.task.placed.context.failure
+
 
 @dataclass(frozen=True)
 class PolicyAnswer:
@@ -52,6 +58,14 @@ class PolicyAnswer:
     text: str
     finish_reason: str | None = None
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class GateReading:
+    """`unchecked` says why the gates could not read the reply; None where they did."""
+
+    flags: tuple[str, ...] = ()
+    unchecked: str | None = None
 
 
 class PlayService:
@@ -82,8 +96,8 @@ class PlayService:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
         return PreparedTurn(played, moment, await self._worlds.place_moment(played.world, moment))
 
-    async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> tuple[str, ...]:
-        """What the gates of training notice. Empty where they break: a reply is not lost for that."""
+    async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> GateReading:
+        """What the gates of training notice. A reply is not lost where they break."""
         task = turn.task
         judged = await score_completions(
             task.made.environment,
@@ -95,19 +109,20 @@ class PlayService:
             NoPrograms(),
             what="play",
         )
-        flags = judged.scores[0].flags if judged.scores else ()
-        return (*flags, *(["truncated"] if reply.finish_reason == "length" and "truncated" not in flags else []))
+        return read_gates(judged.scores, reply.finish_reason)
 
     async def make_reply(self, turn: PreparedTurn, said: PolicyAnswer) -> PlayReply:
         """With what the gates of training notice."""
-        policy, flags = turn.played.policy, await self.check(turn, said)
+        policy, noticed = turn.played.policy, await self.check(turn, said)
         return PlayReply(
             reply_id=f"reply_{uuid4().hex}",
             policy=policy,
             model=self.policies[policy].model,
             text=said.text,
             finish_reason=said.finish_reason,
-            flags=flags,
+            flags=noticed.flags,
+            unchecked=noticed.unchecked,
+            retrieval_failure=turn.retrieval_failure,
             seconds=said.seconds,
             as_of=turn.as_of,
             created_at=self._clock(),
@@ -123,6 +138,14 @@ class PlayService:
         choices = answer["choices"]
         first = choices[0] if isinstance(choices, list) and choices else None
         return read_choice(first, asyncio.get_running_loop().time() - began)
+
+
+def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReading:
+    """Of the only score. Without judges one that the gates pass is unscored too, but names its candidate."""
+    score = scores[0] if scores else Score.unscored("internal", "the environment gave no score")
+    broke = score.outcome == "unscored" and not score.candidate
+    cut = ["truncated"] if finish_reason == "length" and "truncated" not in score.flags else []
+    return GateReading((*score.flags, *cut), (score.rationale or str(score.reason)) if broke else None)
 
 
 def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -11,9 +12,10 @@ from pydantic import ValidationError
 
 from app.characters.casting import format_game_time
 from app.characters.scenes import Scene, SceneEvent, SceneLine
+from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.digests import digest
-from app.domain.errors import InvalidRequest, NotFound
-from app.domain.labels import ImportedChoice, ImportedLabel, ImportRequest
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed
+from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.playing import PlayReply, PlayTurn
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -33,8 +35,19 @@ log = logging.getLogger(__name__)
 PRUNE_SECONDS: Final = 3600.0
 KeptAs = Literal["scene", "example"]
 """`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
-KeepScene = Callable[[str, Scene], Awaitable[None]]
-"""Adds a scene of a character to those that are served. Conflict where scenes cannot be written."""
+KeepScene = Callable[[str, Scene, str], Awaitable[None]]
+"""Adds a scene of a character to those that are served, under its author's name. Conflict where scenes cannot be
+written."""
+
+
+@dataclass(frozen=True)
+class PlayCaller:
+    """Who asks for turns. `player` is a keyed hash: nobody finds whose key it was without the store's salt."""
+
+    player: str
+    bounds: KeyBounds
+    key: str = ""
+    """Its name; empty where no key is needed."""
 
 
 class PlayTurns:
@@ -60,11 +73,13 @@ class PlayTurns:
         self._keep_days = keep_days
         self._salt: bytes | None = None
 
-    async def compute_player(self, caller: str, user: str = "") -> str:
-        """A keyed hash: nobody finds the name of whoever plays without the store's salt."""
+    async def identify(self, caller: Caller | None, user: str = "") -> PlayCaller:
+        """`user` is who plays, as far as the client tells."""
         if self._salt is None:
             self._salt = await self._store.load_salt()
-        return hashlib.blake2b(f"{caller}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+        key = "" if caller is None else caller.name
+        player = hashlib.blake2b(f"{key}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+        return PlayCaller(player, find_bounds(caller), key)
 
     async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
         """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn."""
@@ -81,11 +96,13 @@ class PlayTurns:
         await self._store.add(made, replies)
         return made.turn_id
 
-    async def get(self, player: str, turn_id: str) -> PlayTurn:
-        """NotFound, also for another player's."""
-        found = await self._store.get(player, turn_id)
+    async def get(self, caller: PlayCaller, turn_id: str) -> PlayTurn:
+        """NotFound, also for another player's. Refused as any request is for a world that the key does not reach."""
+        found = await self._store.get(caller.player, turn_id)
         if found is None:
             raise NotFound(f"there is no turn {turn_id[:80]!r}: it may have been removed, or is another player's")
+        if found.world is not None:
+            caller.bounds.require_world(found.world)
         return found
 
     async def prepare(self, turn: PlayTurn, as_of: datetime | None = None) -> PreparedTurn:
@@ -97,37 +114,40 @@ class PlayTurns:
         played = PlayedModel(turn.character, policy, turn.world, moment.as_of)
         return await self._playing.prepare(played, moment)
 
-    async def mark_better(self, player: str, turn_id: str, reply_id: str, *, consent: bool = False) -> PlayTurn:
-        """With `consent` the choice is a label too, which exports have. NotFound for a turn without this reply."""
-        if not await self._store.mark_better(player, turn_id, reply_id):
+    async def mark_better(self, caller: PlayCaller, turn_id: str, reply_id: str, *, consent: bool = False) -> PlayTurn:
+        """With `consent` the choice is a label too, which exports have. An earlier label of the turn is withdrawn.
+        NotFound for a turn without this reply; InvalidRequest, Conflict for what makes no label."""
+        turn = await self.get(caller, turn_id)
+        chosen = _find_reply(turn, reply_id)
+        label = await self._build_label(turn, chosen) if consent else None
+        if not await self._store.mark_better(caller.player, turn_id, reply_id):
             raise NotFound(f"there is no reply {reply_id[:80]!r} in a turn {turn_id[:80]!r} of yours")
-        turn = await self.get(player, turn_id)
-        if consent:
-            await self._label(turn)
-        return turn
+        await self._labels.replace_choice(caller.player, turn.turn_id, label)
+        replies = (one.model_copy(update={"better": one.reply_id == reply_id}) for one in turn.replies)
+        return turn.model_copy(update={"replies": tuple(replies)})
 
-    async def keep(self, player: str, turn_id: str, kept_as: KeptAs, reply_id: str | None = None) -> Scene:
+    async def keep(self, caller: PlayCaller, turn_id: str, kept_as: KeptAs, reply_id: str | None = None) -> Scene:
         """Keeps the moment as a scene of its character. NotFound; InvalidRequest for a moment that makes no scene;
-        Conflict where scenes cannot be written."""
-        turn = await self.get(player, turn_id)
-        reply = next((one for one in turn.replies if one.reply_id == reply_id), None)
-        if reply is None and (reply_id is not None or kept_as == "example"):
-            raise NotFound(f"the turn has no reply {(reply_id or '')[:80]!r}")
-        prepared = await self.prepare(turn, turn.replies[-1].as_of if turn.replies else None)
+        Conflict where scenes cannot be written, and for a reply before which nothing could be retrieved;
+        RetrieverFailed where nothing can be now."""
+        turn = await self.get(caller, turn_id)
+        reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
+        prepared = await self._prepare_whole(turn, reply or next(reversed(turn.replies), None))
         try:
             scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
         except ValidationError as error:
-            told = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise InvalidRequest(f"this makes no scene: {told['msg']}", field="turn") from None
-        await self._keep_scene(turn.character, scene)
+            raise _refuse("scene", error) from None
+        await self._keep_scene(turn.character, scene, caller.key)
         return scene
 
-    async def judge(self, player: str, turn_id: str) -> tuple[Score, ...]:
-        """What the judges of training say of the turn's replies, as one group. Nothing is stored."""
-        turn = await self.get(player, turn_id)
+    async def judge(self, caller: PlayCaller, turn_id: str) -> tuple[Score, ...]:
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored. A reply that was made
+        without what is retrieved has no score: that is not the policy's fault."""
+        turn = await self.get(caller, turn_id)
         if not turn.replies:
             return ()
-        task = (await self.prepare(turn, turn.replies[-1].as_of)).task
+        lacking = (one for one in turn.replies if one.retrieval_failure is not None)
+        task = (await self._prepare_whole(turn, next(lacking, turn.replies[-1]))).task
         environment, options = task.made.environment, ScoringOptions()
         judged = await score_completions(
             environment,
@@ -141,11 +161,14 @@ class PlayTurns:
         )
         return judged.scores
 
-    async def remove(self, player: str, turn_id: str | None = None) -> int:
-        return await self._store.remove(player, turn_id)
+    async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:
+        """Also of worlds that the key does not reach any more: what people said is theirs."""
+        return await self._store.remove(caller.player, turn_id)
 
-    async def list_newest(self, player: str, limit: int) -> Sequence[PlayTurn]:
-        return await self._store.list_turns(player, limit)
+    async def list_newest(self, caller: PlayCaller, limit: int) -> Sequence[PlayTurn]:
+        """Of the newest those that the key reaches."""
+        listed = await self._store.list_turns(caller.player, limit)
+        return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
 
     async def prune_for_ever(self) -> None:
         while True:
@@ -156,24 +179,47 @@ class PlayTurns:
                 log.exception("old turns of play could not be removed; this is tried again")
             await asyncio.sleep(PRUNE_SECONDS)
 
-    async def _label(self, turn: PlayTurn) -> None:
-        chosen = next(one for one in turn.replies if one.better)
-        others = {one.text: one for one in turn.replies if one.text != chosen.text}
+    async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
+        """With all that is retrieved: a prompt that lacks it is not what training should learn from."""
+        if reply is not None and reply.retrieval_failure is not None:
+            raise Conflict(f"nothing could be retrieved for this reply: {reply.retrieval_failure}", field="reply")
+        prepared = await self.prepare(turn, None if reply is None else reply.as_of)
+        if prepared.retrieval_failure is not None:
+            raise RetrieverFailed(prepared.retrieval_failure)
+        return prepared
+
+    async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
+        prepared = await self._prepare_whole(turn, chosen)
+        others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
         if not others:
-            raise InvalidRequest("there is no other reply than which this one is better", field="reply")
-        prepared = await self.prepare(turn, chosen.as_of)
-        choice = ImportedChoice(
-            prompt=prepared.task.placed.task.messages,
-            chosen=chosen.text,
-            rejected=tuple(others),
-            chat=turn.turn_id,
-            source="play",
-            chosen_model=f"{chosen.policy}: {chosen.model}",
-            rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
-        )
-        await self._labels.import_choices(
-            ImportRequest(labeller=turn.player, choices=(ImportedLabel(kind="pair", choice=choice),))
-        )
+            told = "the turn has no other reply with another text for which something could be retrieved"
+            raise InvalidRequest(told, field="reply")
+        try:
+            choice = ImportedChoice(
+                prompt=prepared.task.placed.task.messages,
+                chosen=chosen.text,
+                rejected=tuple(others),
+                chat=turn.turn_id,
+                source="play",
+                chosen_model=f"{chosen.policy}: {chosen.model}",
+                rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
+            )
+        except ValidationError as error:
+            raise _refuse("label", error) from None
+        return ImportedLabel(kind="pair", choice=choice)
+
+
+def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:
+    found = next((one for one in turn.replies if one.reply_id == reply_id), None)
+    if found is None:
+        raise NotFound(f"the turn has no reply {reply_id[:80]!r}")
+    return found
+
+
+def _refuse(what: str, error: ValidationError) -> InvalidRequest:
+    told = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, told["loc"]))
+    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{told['msg']}", field="turn")
 
 
 def build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:

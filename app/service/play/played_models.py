@@ -47,8 +47,8 @@ class PlayedModel:
 
     @property
     def name(self) -> str:
-        places = [self.character, *([self.world] if self.world else []), *([self.as_of_text] if self.as_of else [])]
-        return f"{'/'.join(places)}@{self.policy}"
+        places = "/".join([self.character, self.world or "", self.as_of_text])
+        return f"{places.rstrip('/')}@{self.policy}"
 
 
 def list_model_names(characters: Sequence[str], policies: Sequence[str], worlds: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.envs.code_exec.tasks.code_exercises import CodeExercise, choose_hidden_tests
-from app.envs.code_exec.tasks.family_registry import FAMILIES
+from app.envs.code_exec.tasks.family_registry import read_all_families
 from app.envs.code_exec.tasks.references import dates, formats, lists, machines, numbers, ordering, searches, strings
 from app.envs.code_exec.tasks.references import grids as maps
 from app.toolkit.seeded import SeededRandom
@@ -145,5 +145,5 @@ def test_searches_and_machines_by_hand() -> None:
 
 
 def test_every_module_of_references_is_tried_here_or_has_families() -> None:
-    modules = {family.function.__module__.rsplit(".", 1)[1] for family in FAMILIES.values()}
+    modules = {family.function.__module__.rsplit(".", 1)[1] for family in read_all_families().values()}
     assert modules == {"dates", "formats", "grids", "lists", "machines", "numbers", "ordering", "searches", "strings"}

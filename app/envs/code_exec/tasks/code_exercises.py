@@ -12,7 +12,7 @@ from app.domain.digests import canonical_json
 from app.domain.programs import CallResult
 from app.domain.values import FiniteJson, Frozen
 from app.envs.code_exec.tasks.families import Family
-from app.envs.code_exec.tasks.family_registry import FAMILIES
+from app.envs.code_exec.tasks.family_registry import read_all_families
 from app.envs.code_exec.tasks.shapes import Chosen
 from app.toolkit.seeded import SeededRandom
 
@@ -34,7 +34,7 @@ class CodeExercise(Frozen):
 
     @property
     def definition(self) -> Family:
-        return FAMILIES[self.family]
+        return read_all_families()[self.family]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Domains of databases: their entities in words, read from `domains/`, and pools of names for rows."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -86,8 +88,11 @@ class DatabaseDomain(Frozen):
         return self
 
 
-DOMAINS: Final[dict[str, DatabaseDomain]] = {
-    path.stem: read_packaged_data(path, TypeAdapter(DatabaseDomain)) for path in sorted(_FOLDER.glob("*.yaml"))
-}
+@cache
+def read_domains() -> Mapping[str, DatabaseDomain]:
+    """By name."""
+    return {path.stem: read_packaged_data(path, TypeAdapter(DatabaseDomain)) for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
 POOLS: Final[dict[str, tuple[str, ...]]] = read_packaged_data(_WORDS, TypeAdapter(dict[str, tuple[str, ...]]))
 DIGEST: Final = digest_of_text("\n".join(path.read_text("utf-8") for path in (_WORDS, *sorted(_FOLDER.glob("*.yaml")))))

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.envs.text_to_sql.tasks.database_domains import (
-    DOMAINS,
     POOLS,
     ColumnTemplate,
     DatabaseDomain,
     Entity,
     EntityRelation,
+    read_domains,
 )
 from app.toolkit.seeded import SeededRandom
 
@@ -107,8 +107,8 @@ class DatabaseSchema:
 
 
 def draw_schema(draws: SeededRandom, level: Level) -> DatabaseSchema:
-    name = draws.one(tuple(DOMAINS))
-    domain = DOMAINS[name]
+    name = draws.one(tuple(read_domains()))
+    domain = read_domains()[name]
     fewest, most = _TABLES[level]
     things = _draw_linked_entities(draws, domain, fewest + draws.below(most - fewest + 1))
     plural, key = not draws.chance(30), draws.one(("id", "id", "{}_id", "{}_no"))

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app.characters.casting import Staging
-from app.domain.access import find_bounds
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.playing import PlayReply
 from app.http.compat.play.chat_events import DONE, ReplyWriter, describe_error, write_event
 from app.http.compat.play.chat_request import ChatRequest
 from app.http.compat.play.client_conversation import ClientConversation, read_conversation
@@ -82,8 +82,7 @@ class ChatCompletions:
         return JSONResponse(writer.complete(answer, noticed), headers=exchange.headers)
 
     async def _read(self, request: ChatRequest, client: Request) -> PlayExchange:
-        caller = find_caller(client.scope)
-        bounds = find_bounds(caller)
+        caller = await self._turns.identify(find_caller(client.scope), request.user)
         fields = request.play
         names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
         try:
@@ -94,16 +93,17 @@ class ChatCompletions:
             fields = fields.model_copy(update={"character": None})
         played = self._service.read_model(request.model, fields)
         if played.world is not None:
-            bounds.require_world(played.world, "model")
+            caller.bounds.require_world(played.world, "model")
         if read.speaker is not None:
             played = PlayedModel(read.speaker, played.policy, played.world, played.as_of, played.as_of_text)
-        player = await self._turns.compute_player("" if caller is None else caller.name, request.user)
         turn = None if read.wish not in {"turn", "continue"} else await self._prepare(played, read, request)
         messages = request.raw_messages if turn is None else turn.messages
         if read.beginning is not None:
             messages = [*messages, {"role": "assistant", "content": read.beginning}]
         body = {**request.sampling, "messages": messages}
-        return PlayExchange(played, read, body, turn, player, request.store is not False, request.model or played.name)
+        return PlayExchange(
+            played, read, body, turn, caller.player, request.store is not False, request.model or played.name
+        )
 
     async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
         staged = {name: getattr(request.play, name) for name in Staging.model_fields}
@@ -152,8 +152,14 @@ class ChatCompletions:
             "world": turn.played.world,
             "policy": turn.played.policy,
             "turn": kept,
-            "replies": [{"id": one.reply_id if kept else None, "flags": [*one.flags]} for one in checked],
+            "replies": [_tell_reply(one, kept is not None) for one in checked],
+            **({} if turn.retrieval_failure is None else {"retrieval_failure": turn.retrieval_failure}),
         }
+
+
+def _tell_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
+    return told if reply.unchecked is None else {**told, "unchecked": reply.unchecked}
 
 
 async def stop_with_client(

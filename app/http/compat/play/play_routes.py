@@ -22,7 +22,7 @@ from app.http.web.direct_routes import DirectRoute
 from app.http.web.openapi import document_problems
 from app.service.key_bounds import list_worlds_within
 from app.service.play.play_service import PlayService
-from app.service.play.play_turns import KeptAs, PlayTurns
+from app.service.play.play_turns import KeptAs, PlayCaller, PlayTurns
 from app.service.play.played_models import MOST_LISTED
 from app.service.world_service import WorldService
 
@@ -79,34 +79,37 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
     async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
-        return await turns.get(await find_player(turns, client, user), turn_id)
+        return await turns.get(await identify(turns, client, user), turn_id)
 
-    @router.post("/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404))
+    @router.post(
+        "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 409)
+    )
     async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
-        player = await find_player(turns, client, user)
-        return await turns.mark_better(player, turn_id, said.reply, consent=said.consent)
+        """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
+        caller = await identify(turns, client, user)
+        return await turns.mark_better(caller, turn_id, said.reply, consent=said.consent)
 
     @router.post(
         "/turns/{turn_id}/keep",
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
-        responses=_document(401, 404, 409),
+        responses=_document(401, 404, 409, 413),
     )
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
-        player = await find_player(turns, client, user)
-        return KeptScene(scene=await turns.keep(player, turn_id, said.kept_as, said.reply))
+        caller = await identify(turns, client, user)
+        return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
     @router.post("/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 404))
     async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
         """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
-        return JudgedReplies(scores=await turns.judge(await find_player(turns, client, user), turn_id))
+        return JudgedReplies(scores=await turns.judge(await identify(turns, client, user), turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
     async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user), turn_id))
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user), turn_id))
 
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
     async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await find_player(turns, client, user)))
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user)))
 
     return router
 
@@ -126,9 +129,8 @@ def _create_completions_router(completions: ChatCompletions) -> APIRouter:
     return router
 
 
-async def find_player(turns: PlayTurns, client: Request, user: str = "") -> str:
-    caller = find_caller(client.scope)
-    return await turns.compute_player("" if caller is None else caller.name, user)
+async def identify(turns: PlayTurns, client: Request, user: str) -> PlayCaller:
+    return await turns.identify(find_caller(client.scope), user)
 
 
 def _document(*statuses: int) -> dict[int | str, dict[str, object]]:

@@ -54,6 +54,7 @@ const fillCard = async (shown, policy, request) => {
   let turn = null;
   for await (const event of readEvents(answer.body)) {
     if (event.error) shown.textContent += `\n${event.error.message}`;
+    if (event.play?.not_kept) shown.textContent += `\nThis reply could not be kept: ${event.play.not_kept}`;
     shown.textContent += event.choices?.[0]?.delta?.content ?? "";
     turn = event.play?.turn ?? turn;
   }

@@ -170,8 +170,15 @@ def test_a_better_reply_is_exported_with_consent_alone(client: TestClient) -> No
     before = client.get("/export", params={"shape": "labels"}).text
     client.post(path, json={"reply": better, "consent": True}).raise_for_status()
     after = client.get("/export", params={"shape": "labels"}).text
+    other = silent["replies"][0]["reply_id"]
+    chosen = [silent["replies"][0]["text"], silent["replies"][1]["text"]]
+    client.post(path, json={"reply": other, "consent": True}).raise_for_status()
+    changed = client.get("/export", params={"shape": "labels"}).text
+    client.post(path, json={"reply": better}).raise_for_status()
+    withdrawn = client.get("/export", params={"shape": "labels"}).text
     assert [one["better"] for one in silent["replies"]] == [False, True]
-    assert ("Which way?" in before, "Which way?" in after) == (False, True)
+    told = [text.count("Which way?") for text in (before, after, changed, withdrawn)]
+    assert (told, chosen[0] != chosen[1], after != changed) == ([0, 1, 1, 0], True, True)
 
 
 def test_a_kept_scene_is_served_with_its_example(client: TestClient) -> None:
