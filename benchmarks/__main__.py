@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, as a table for benchmarks/README.md."""
+"""`make bench`: the benchmarks that need nothing else and take minutes."""
 
 from app.cli.serving import tune_garbage_collection
 from benchmarks import (
@@ -17,7 +17,7 @@ from benchmarks import (
     talk,
     wires,
 )
-from benchmarks.results import describe_machine, run
+from benchmarks.results import describe_machine, read_arguments, run
 
 
 def main() -> None:
@@ -48,4 +48,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     main()

@@ -5,7 +5,6 @@ time by the clock, which other programs on the machine lengthen.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from app.toolkit.conformance.findings import ConformanceFigures
 from app.toolkit.conformance.hostile_texts import generate_hostile
 from app.toolkit.conformance.measurements import measure_environment
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject
+from benchmarks.results import read_arguments
 
 HOSTILE = 2_000
 COLUMNS = (
@@ -89,5 +89,5 @@ def report(found: Iterator[Measured]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for line in report(measure(sys.argv[1:])):
+    for line in report(measure(read_arguments())):
         print(line, flush=True)

@@ -24,6 +24,7 @@ from fastapi.testclient import TestClient
 from app.main.application import create_app
 from app.main.discovery import discover
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
+from benchmarks.results import read_arguments
 from benchmarks.slow_judge import answer_chat
 from tests.support.chat_server import ChatServer, Received, Reply
 
@@ -134,7 +135,7 @@ def find_percentile(values: Sequence[int], share: float) -> int:
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, serve_judge() as url:
         judged = Settings(
             database_url=f"sqlite:///{folder}/judged.db",
@@ -148,7 +149,7 @@ def main() -> None:
     for name, trace in traces.items():
         most = f"at most {MOST_FILES[name]}"
         print(f"{name}: one score enters {len(trace.files)} files ({most}), {len(trace.functions)} functions")
-        if "--list" in sys.argv:
+        if "--list" in arguments:
             print("    " + "\n    ".join(sorted(trace.files)))
     files, functions = measure_lengths()
     print(f"files: p95 {find_percentile(files, 0.95)} lines (at most {MOST_FILE_P95}), {len(files)} files")
@@ -159,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(read_arguments())

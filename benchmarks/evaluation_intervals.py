@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from app.evaluation.resampling import MeanEstimate, Resampler, compute_quantile
+from benchmarks.results import read_arguments
 
 EVALUATIONS: Final = 1_000
 RESAMPLES: Final = 500
@@ -68,4 +69,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     main()

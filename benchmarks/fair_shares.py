@@ -2,7 +2,6 @@
 that takes a second, and with programs. `python -m benchmarks.fair_shares [GROUPS]`."""
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,6 +29,7 @@ from app.service.group_scoring import start_each
 from app.store.store import Store
 from benchmarks.judging import CONCURRENCY, judge_server, write_completions
 from benchmarks.programs import list_programs
+from benchmarks.results import read_arguments
 from tests.support.databases import MIGRATIONS
 
 GROUPS: Final = 2000
@@ -139,4 +139,4 @@ def main(groups: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else GROUPS)
+    main(int(next(iter(read_arguments()), GROUPS)))

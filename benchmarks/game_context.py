@@ -17,6 +17,7 @@ import httpx
 
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.store.store import Store
+from benchmarks.results import read_arguments
 from benchmarks.retrieval import BATCH, EVENTS, TOLD_A_SECOND, Chronicle, percentile
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 from tests.support.serving import serving
@@ -122,4 +123,4 @@ def main(events: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS)
+    main(int(next(iter(read_arguments()), EVENTS)))

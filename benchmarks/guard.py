@@ -20,7 +20,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from benchmarks.load import post, send_all
-from benchmarks.results import RESULTS
+from benchmarks.results import RESULTS, read_arguments
 from benchmarks.scoring import build_requests
 from benchmarks.server_trees import read_processor_seconds
 from tests.support.serving import serving
@@ -161,4 +161,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(read_arguments()))

@@ -25,6 +25,7 @@ from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from benchmarks import slow_judge
 from benchmarks.judging import WORDS, judge_server
+from benchmarks.results import read_arguments
 
 CALLS_OF_EACH: Final = 8
 """One after the other, by each of the callers."""
@@ -146,5 +147,6 @@ def report(costs: Sequence[CallCost]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    read_arguments()
     print(f"load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     print(*report(measure()), sep="\n")

@@ -46,6 +46,7 @@ from app.ports.environment import Tools
 from app.service.group_scoring import start_each
 from app.store.store import Store
 from benchmarks import slow_judge
+from benchmarks.results import read_arguments
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT
 
@@ -263,7 +264,7 @@ def _describe(values: Sequence[float], scale: float, unit: str) -> str:
 
 
 def main() -> None:
-    groups = int(sys.argv[1]) if len(sys.argv) > 1 else GROUPS
+    groups = int(next(iter(read_arguments()), GROUPS))
     print(f"{groups} groups of {GROUP_SIZE}; load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     judged = [measure(groups, width) for _ in range(ROUNDS) for width in WIDTHS]
     for width in WIDTHS:

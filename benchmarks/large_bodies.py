@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.results import read_arguments
 from tests.support.livez_waits import asking_livez, post
 from tests.support.serving import serving
 
@@ -112,4 +113,4 @@ def main(wanted: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1:])))
+    sys.exit(bool(main(read_arguments())))

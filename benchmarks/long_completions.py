@@ -28,6 +28,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from app.store.database_size import measure_database
+from benchmarks.results import read_arguments
 from tests.support.databases import MIGRATIONS, running_postgres
 from tests.support.livez_waits import asking_livez
 from tests.support.serving import ROOT, serving
@@ -196,4 +197,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    read_arguments()
     sys.exit(main())

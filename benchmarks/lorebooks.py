@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.domain.lorebooks import Lorebook, LoreEntry
+from benchmarks.results import read_arguments
 
 ENTRIES = 5_000
 KEYS = 20
@@ -100,4 +101,5 @@ def report() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     report()

@@ -14,6 +14,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.lexical import split_sentences
 from app.judges.offline import OfflineJudge
+from benchmarks.results import read_arguments
 from benchmarks.simulated_judges import centre, correlate
 
 assert NpcArena.rubric is not None
@@ -57,4 +58,5 @@ async def report() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     asyncio.run(report())

@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.results import read_arguments
 from tests.support.interrupted_processing import interrupted
 
 GROUPS = 10_000
@@ -26,4 +27,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    read_arguments()
     sys.exit(main())

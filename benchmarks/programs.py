@@ -28,6 +28,7 @@ from app.sandbox.pool import choose_size
 from app.sandbox.process import ENVIRONMENT
 from app.sandbox.programs import JailedPrograms
 from app.toolkit.procedural import LevelParams
+from benchmarks.results import read_arguments
 
 TASKS = 400
 TURNS = 5
@@ -186,4 +187,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     main()

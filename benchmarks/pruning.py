@@ -32,6 +32,7 @@ from app.store.tables import groups
 from benchmarks.grown_stores import grow
 from benchmarks.kept_stores import SEEDED, count_copies
 from benchmarks.load import Load, post, send_all
+from benchmarks.results import read_arguments
 from benchmarks.seeded_stores import ARENA_RUN, GROUP_SIZE, LONG_RUN, seed
 from tests.support.databases import read_migrated_store
 from tests.support.forked_programs import plain_environment
@@ -150,7 +151,7 @@ def measure(folder: Path, gateway: Served) -> None:
 
 
 def main() -> None:
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    wanted = int(next(iter(read_arguments()), 1_000_000))
     copies = count_copies(wanted)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -5,6 +5,7 @@ A benchmark joins with a function that returns figures, `run("its_name", measure
 `python -m docs.generate` writes the table.
 """
 
+import inspect
 import os
 import platform
 import sqlite3
@@ -81,10 +82,20 @@ class BenchmarkResult:
 _RESULT: Final = TypeAdapter(BenchmarkResult)
 
 
+def read_arguments() -> list[str]:
+    """What the program was called with. `--help` prints the words at the head of its file and ends it."""
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(inspect.cleandoc(sys.modules["__main__"].__doc__ or ""))
+        raise SystemExit
+    return arguments
+
+
 def run(
     name: str, measure: Callable[[], Sequence[BenchmarkFigure]], arguments: Sequence[str] | None = None
 ) -> BenchmarkResult:
     """Measures and prints; with `--record` among the arguments it keeps the result too."""
+    given = read_arguments() if arguments is None else arguments
     before = os.getloadavg()[0]
     figures = tuple(measure())
     result = BenchmarkResult(
@@ -95,7 +106,7 @@ def run(
         figures=figures,
     )
     print(*report(result), sep="\n", flush=True)
-    if "--record" in (sys.argv[1:] if arguments is None else arguments):
+    if "--record" in given:
         find_file(name).write_bytes(_RESULT.dump_json(result, indent=1) + b"\n")
     return result
 

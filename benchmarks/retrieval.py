@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from app.domain.search_terms import extract_terms
 from app.domain.worlds import Event, EventSearch
 from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
+from benchmarks.results import read_arguments
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 from tests.support.serving import serving
 
@@ -320,9 +321,9 @@ def percentile(seconds: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def main() -> None:
-    wanted = set(sys.argv[1:]) - {"without_peers"} or {"sqlite", "postgresql"}
-    peers = "without_peers" not in sys.argv
+def main(arguments: Collection[str] = ()) -> None:
+    wanted = set(arguments) - {"without_peers"} or {"sqlite", "postgresql"}
+    peers = "without_peers" not in arguments
     with tempfile.TemporaryDirectory() as folder:
         if "sqlite" in wanted:
             path = Path(folder) / "store.db"
@@ -369,4 +370,4 @@ def report(database: str, peer_name: str, found: Measured, peer: Peer | None) ->
 
 
 if __name__ == "__main__":
-    main()
+    main(read_arguments())

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 
 from benchmarks.game_context import WORLD, build_moment, fill
-from benchmarks.results import describe_machine
+from benchmarks.results import describe_machine, read_arguments
 from benchmarks.retrieval import Chronicle, percentile
 from tests.support.serving import serving
 
@@ -113,7 +113,7 @@ def report(measured: Measured) -> list[str]:
 
 
 def main() -> None:
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS
+    events = int(next(iter(read_arguments()), EVENTS))
     print(f"machine: {describe_machine()}; {events} events\n")
     with tempfile.TemporaryDirectory() as folder:
         print("\n".join(report(measure(Path(folder), events))))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.load import read_processor_seconds, send_all
+from benchmarks.results import read_arguments
 from benchmarks.scoring import GROUPS_A_REQUEST, build_requests
 from tests.support.serving import Served, free_port, serving
 
@@ -118,4 +119,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    read_arguments()
     main()

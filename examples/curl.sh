@@ -6,7 +6,7 @@ set -eu
 gateway=$1 environment=$2 first=$3 second=$4
 
 ask() { # a path and a body; a repeat is safe at any time
-  curl -sf --retry 5 --retry-connrefused --user ":${ATROPOS_ENVS_API_KEY:-}" \
+  curl -sSf --retry 5 --retry-connrefused --user ":${ATROPOS_ENVS_API_KEY:-}" \
     -H 'Content-Type: application/json' -d "$2" "$gateway/envs/$environment/$1"
 }
 

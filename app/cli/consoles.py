@@ -44,6 +44,15 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
     output_console().print(table)
 
 
+def format_figure(value: float | None, form: str = ".3f") -> str:
+    """In Python's format; a dash for None."""
+    return "-" if value is None else format(value, form)
+
+
+def format_interval(low: float | None, high: float | None, form: str = ".3f") -> str:
+    return "-" if low is None or high is None else f"{low:{form}} to {high:{form}}"
+
+
 def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 

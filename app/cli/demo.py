@@ -15,7 +15,7 @@ from rich.table import Table
 
 from app.characters.world_files import read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, errors, output_console, print_json, stop_on_errors
+from app.cli.consoles import AsJson, errors, format_figure, output_console, print_json, stop_on_errors
 from app.cli.gateway_client import AnsweredTask, GatewayClient
 from app.cli.scripted_policy import script_turns
 from app.cli.world_commands import (
@@ -108,7 +108,7 @@ async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> DemoRe
                 for step in range(plan.steps):
                     replies = await _run_step(gateway, solver, plan, name, step)
                     means[name] += (_compute_mean(replies),)
-                    progress.update(bar, advance=1, reward=f"mean reward {_format_mean(means[name][-1])}")
+                    progress.update(bar, advance=1, reward=f"mean reward {format_figure(means[name][-1])}")
     return DemoResults(worlds=tuple(loaded), retrieved=tuple(retrieved), mean_rewards=means)
 
 
@@ -118,17 +118,13 @@ def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _format_mean(mean: float | None) -> str:
-    return "–" if mean is None else f"{mean:.3f}"
-
-
 def _print_results(results: DemoResults, url: str) -> None:
     console = output_console()
     console.print(build_summary(results.worlds), f'Hob Tarrant is asked: "{LINE}"', sep="\n")
     console.print(build_retrieved_events_table(results.retrieved))
     table = Table("environment", "first step", "last step", title="mean reward")
     for name, means in results.mean_rewards.items():
-        table.add_row(name, _format_mean(means[0]), _format_mean(means[-1]))
+        table.add_row(name, format_figure(means[0]), format_figure(means[-1]))
     console.print(table)
     console.print(f"Open {url}/ and {url}/view/stats", highlight=False)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from app.cli.consoles import AsJson, output_console, print_json, print_rows
+from app.cli.consoles import AsJson, format_figure, output_console, print_json, print_rows
 from app.cli.run_audit import ApiKey, Url, ask_gateway
 from app.domain.groups import Rollout
 from app.domain.tasks import Completion
@@ -54,7 +54,7 @@ def _list_facts(found: GroupView) -> Iterator[tuple[str, str]]:
     yield "purpose", group.purpose
     yield "time (UTC)", f"{group.created_at:%Y-%m-%d %H:%M:%S}"
     yield "outcome", group.outcome
-    yield "mean", f"{_format(found.reply.mean)}, std {_format(found.reply.std)}"
+    yield "mean", f"{format_figure(found.reply.mean)}, std {format_figure(found.reply.std)}"
     if group.flags:
         yield "flags", ", ".join(group.flags)
     yield "asked", _cut(next((message.content or "" for message in reversed(task.messages)), ""))
@@ -63,7 +63,7 @@ def _list_facts(found: GroupView) -> Iterator[tuple[str, str]]:
 
 def _list_cells(place: int, one: Rollout) -> tuple[str, ...]:
     score = one.score
-    parts = (_format(score.reward), _format(score.absolute), _format(score.relative))
+    parts = (format_figure(score.reward), format_figure(score.absolute), format_figure(score.relative))
     outcome = score.outcome if score.reason is None else f"{score.outcome}: {score.reason}"
     return str(place), outcome, *parts, ", ".join(score.flags), ", ".join(score.judges), _cut(_write(one.completion))
 
@@ -71,7 +71,7 @@ def _list_cells(place: int, one: Rollout) -> tuple[str, ...]:
 def _print_texts(found: GroupView) -> None:
     console = output_console()
     for place, one in enumerate(found.group.rollouts, 1):
-        told = f"\n{place}: {_format(one.score.reward)}\n{_write(one.completion)}"
+        told = f"\n{place}: {format_figure(one.score.reward)}\n{_write(one.completion)}"
         why = f"\nwhy: {one.score.rationale}" if one.score.rationale else ""
         lines = (escape_invisible(line) for line in f"{told}{why}".split("\n"))
         console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
@@ -85,7 +85,3 @@ def _write(completion: Completion) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
-
-
-def _format(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

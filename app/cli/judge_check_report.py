@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from app.cli.consoles import output_console
+from app.cli.consoles import format_figure, output_console
 from app.judges.check_report import CheckReport, Figure
 from app.judges.form_comparison import FormComparison
 
@@ -80,8 +80,8 @@ def _build_criteria_table(checked: CheckReport) -> Table:
         table.add_row(
             each.criterion,
             f"{each.weight:.2f}",
-            "-" if each.clean is None else f"{each.clean:.2f}",
-            "-" if each.spoilt is None else f"{each.spoilt:.2f}",
+            format_figure(each.clean, ".2f"),
+            format_figure(each.spoilt, ".2f"),
             _format_value(each.higher),
             _format_interval(each.higher),
             str(each.higher.trials),

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.consoles import format_figure
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -113,15 +114,11 @@ def _build_scores_table(trial: PreviewResult) -> Table:
 
 
 def _format_lines(figures: Mapping[str, float | None]) -> str:
-    return "\n".join(f"{name} {_format_figure(value)}" for name, value in figures.items())
+    return "\n".join(f"{name} {format_figure(value, '.2f')}" for name, value in figures.items())
 
 
 def _format_reward(score: Score) -> str:
     return f"none: {score.reason}" if score.reward is None else f"{score.reward:.3f}"
-
-
-def _format_figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str, str]) -> None:
@@ -131,7 +128,7 @@ def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str,
     head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
     _print_text(console, head, style="bold")
     for verdict in judgement.verdicts:
-        scores = ", ".join(f"{name} {_format_figure(value)}" for name, value in verdict.scores.items())
+        scores = ", ".join(f"{name} {format_figure(value, '.2f')}" for name, value in verdict.scores.items())
         faults = " ".join(defect.code for defect in verdict.defects)
         said = verdict.evidence or [defect.quote for defect in verdict.defects if defect.quote]
         quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in said)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.consoles import output_console
+from app.cli.consoles import format_figure, output_console
 from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.resampling import MeanEstimate
 from app.evaluation.scoring_flips import FlipFigures, FlipReport
@@ -44,8 +44,8 @@ def _build_summary(found: RescoreSummary) -> Table:
     table.add_row("advantages with the other sign", _format_share(overall.signs_flipped))
     table.add_row("shift of the mean reward", _format_estimate(overall.mean_shift))
     table.add_row("Spearman within groups", _format_estimate(overall.rank_correlation))
-    table.add_row("Spearman of rewards", _format_figure(report.spearman))
-    table.add_row("mean absolute difference", _format_figure(report.mean_difference))
+    table.add_row("Spearman of rewards", format_figure(report.spearman))
+    table.add_row("mean absolute difference", format_figure(report.mean_difference))
     table.add_row("completions compared", str(report.completions))
     table.add_row("completions without a new score", str(found.unscored))
     table.add_row("judge calls, paid", f"{found.calls}, ${found.cost_usd:.4f}")
@@ -68,17 +68,13 @@ def _build_table(title: str, rows: Sequence[FlipFigures]) -> Table:
     return table
 
 
-def _format_figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _format_estimate(figure: MeanEstimate) -> str:
     if figure.value is None or figure.low is None or figure.high is None:
-        return "–"
+        return "-"
     return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
 
 
 def _format_share(share: MeanEstimate) -> str:
     if share.value is None or share.low is None or share.high is None:
-        return "–"
+        return "-"
     return f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"

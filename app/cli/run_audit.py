@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, describe_error, output_console, print_json, stop
+from app.cli.consoles import AsJson, describe_error, format_figure, output_console, print_json, stop
 from app.cli.gateway_client import GatewayClient
 from app.domain.errors import GatewayError
 from app.domain.health_records import RunHealth
@@ -92,15 +92,11 @@ def _list_cells(figure: HealthFigure) -> tuple[str, ...]:
     low_high = "" if figure.interval is None else f"{figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
     return (
         figure.series,
-        _format(figure.value),
+        format_figure(figure.value),
         low_high,
-        _format(figure.effect, "+.3f"),
+        format_figure(figure.effect, "+.3f"),
         f"{figure.least_effect:g}",
-        _format(figure.statistic, ".1f"),
+        format_figure(figure.statistic, ".1f"),
         f"{figure.limit:g}",
         "ALARM" if figure.alarmed else "",
     )
-
-
-def _format(value: float | None, form: str = ".3f") -> str:
-    return "-" if value is None else format(value, form)

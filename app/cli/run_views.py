@@ -7,7 +7,17 @@ import httpx
 import typer
 
 from app.cli.address import describe_url, find_gateway_url
-from app.cli.consoles import AsJson, errors, output_console, print_json, print_rows, stop, stop_on_errors
+from app.cli.consoles import (
+    AsJson,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    print_json,
+    print_rows,
+    stop,
+    stop_on_errors,
+)
 from app.cli.gateway_client import GatewayClient
 from app.cli.run_audit import ApiKey, RunArgument, Url, ask_gateway
 from app.cli.run_selector import RunSelector
@@ -153,7 +163,7 @@ async def _fetch_all(gateway: GatewayClient) -> RunListing:
 def _list_cells(row: RunRow) -> tuple[str, ...]:
     since = "-" if row.progress.since is None else f"{row.progress.since:%Y-%m-%d %H:%M}"
     totals = row.totals
-    figures = (_format(totals.reward), _format(totals.calibrated), _format(totals.low_signal, ".1%"))
+    figures = (format_figure(totals.reward), format_figure(totals.calibrated), format_figure(totals.low_signal, ".1%"))
     environments = ", ".join(row.environments) or "-"
     return row.run.name, row.progress.state, since, environments, str(totals.groups), *figures
 
@@ -177,22 +187,33 @@ def _list_facts(found: ShownRun) -> Iterator[tuple[str, str]]:
 def _list_totals(totals: RunTotals) -> tuple[str, ...]:
     counts = (totals.groups, totals.scored, totals.unscored)
     means = (totals.reward, totals.absolute, totals.calibrated)
-    return (totals.environment or "all", *map(str, counts), *map(_format, means), _format(totals.gated, ".1%"))
+    return (
+        totals.environment or "all",
+        *map(str, counts),
+        *map(format_figure, means),
+        format_figure(totals.gated, ".1%"),
+    )
 
 
 def _list_difference(row: Difference) -> tuple[str, ...]:
     moved = row.difference
-    interval = "-" if moved.low is None else f"{_format(moved.low, '+.3f')} to {_format(moved.high, '+.3f')}"
-    figures = (_format(row.before), _format(row.after), _format(moved.value, "+.3f"), interval, _format(row.adjusted_p))
+    interval = format_interval(moved.low, moved.high, "+.3f")
+    figures = (
+        format_figure(row.before),
+        format_figure(row.after),
+        format_figure(moved.value, "+.3f"),
+        interval,
+        format_figure(row.adjusted_p),
+    )
     return row.name, str(moved.tasks), *figures
 
 
 def _list_pair(pair: TaskPair) -> tuple[str, ...]:
     change = pair.change
-    figures = (_format(change.before), _format(change.after), _format(change.after - change.before, "+.3f"))
+    figures = (
+        format_figure(change.before),
+        format_figure(change.after),
+        format_figure(change.after - change.before, "+.3f"),
+    )
     groups = ("-" if reply is None else reply.group.group_id for reply in (pair.first, pair.second))
     return change.task_id, change.label or "-", *figures, *groups, pair.title
-
-
-def _format(value: float | None, form: str = ".3f") -> str:
-    return "-" if value is None else format(value, form)

@@ -4,7 +4,11 @@ import errno
 import gc
 import os
 import socket
-from typing import Annotated
+import threading
+import time
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Annotated, Final
 
 import typer
 import uvicorn
@@ -21,6 +25,10 @@ from app.settings import MOST_PROCESSES, PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
+
+GREETED_AFTER_SECONDS: Final = 10.0
+"""Data that takes longer to read does not keep the address from whoever waits for it: pages are served meanwhile."""
+READY_POLL_SECONDS: Final = 0.05
 
 
 def serve(
@@ -45,7 +53,8 @@ def serve(
             app = create_app(settings, announce=_print_api_key)
     except (GatewayError, ValueError) as error:
         stop(str(error))
-    _print_greeting(settings, sockets[0].getsockname()[1])
+    greeting = threading.Thread(target=_greet_when_ready, args=(settings, sockets[0].getsockname()[1]), daemon=True)
+    greeting.start()
     tune_garbage_collection()
     allow_many_sockets()
     if settings.processes > 1:
@@ -102,12 +111,27 @@ def _print_api_key(key: str) -> None:
     errors.print(f"API key, shown this once: {key}", style="bold", highlight=False)
 
 
-def _print_greeting(settings: Settings, port: int) -> None:
+def _greet_when_ready(settings: Settings, port: int) -> None:
     address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{port}"
+    ready = wait_until_ready(settings.host, port, GREETED_AFTER_SECONDS)
     errors.print(f"Atropos Environments {VERSION}: open {address}/, or {address}/docs for the API", highlight=False)
+    if not ready:
+        errors.print(f"It is still starting: {address}/readyz says what it waits for", highlight=False)
     for port, run in settings.atropos_listeners.items():
         errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)
     for one in settings.nemo_gym_ports.values():
         errors.print(f"NeMo Gym's resources server for {one.environment}: port {one.port}", highlight=False)
     for one in settings.ors_ports.values():
         errors.print(f"ORS server for {one.environment}: port {one.port}", highlight=False)
+
+
+def wait_until_ready(host: str, port: int, seconds: float) -> bool:
+    """Whether the service says within these seconds that it takes requests."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        with suppress(OSError, HTTPException), closing(HTTPConnection(host, port, timeout=left)) as connection:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return True
+        time.sleep(READY_POLL_SECONDS)
+    return False

@@ -25,7 +25,7 @@ from app.characters.sheet_sources import SheetFinding
 from app.characters.world_files import list_world_files, read_world
 from app.cli.cards import export_card, import_cards
 from app.cli.character_discrimination import DiscriminationFigures, tell_apart
-from app.cli.consoles import AsJson, errors, output_console
+from app.cli.consoles import AsJson, errors, format_figure, output_console
 from app.cli.judge_setup import open_judge_panels
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.cli.sheet_preview import try_sheet
@@ -197,6 +197,5 @@ def _print_figures(figures: DiscriminationFigures) -> None:
     for row in figures.characters:
         table.add_row(row.character, str(row.pairs), f"{row.right:g}")
     console.print(table)
-    share = "-" if figures.share is None else f"{figures.share:.3f}"
-    told = f"{share} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
+    told = f"{format_figure(figures.share)} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
     console.print(told + (f"; {figures.unscored} not scored" if figures.unscored else ""), highlight=False)

@@ -111,6 +111,10 @@ class EnvironmentUnavailable(Unavailable):
     code = "environment_unavailable"
 
 
+class PackageMissing(EnvironmentUnavailable):
+    """An optional one: whoever does not want the environment need do nothing."""
+
+
 class RetrieverFailed(Unavailable):
     code = "retriever_failed"
 

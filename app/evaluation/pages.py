@@ -20,6 +20,8 @@ from app.toolkit.display import (
     cut_excerpt,
     escape_invisible,
     format_number,
+    format_p_value,
+    format_percent,
     format_signed,
     format_time,
     scale_heat,
@@ -32,14 +34,6 @@ _TASKS_SHOWN: Final = 500
 def _make_visible(value: object) -> object:
     """Makes invisible characters visible in every value of a page."""
     return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _format_percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
-def _format_p_value(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 _jinja = Environment(
@@ -56,8 +50,8 @@ _jinja.filters.update(
     json=canonical_json,
     moment=format_time,
     number=format_number,
-    p_value=_format_p_value,
-    percent=_format_percent,
+    p_value=format_p_value,
+    percent=format_percent,
     signed=format_signed,
     whisker=build_whisker,
 )

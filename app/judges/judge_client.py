@@ -102,7 +102,7 @@ class JudgeClient:
         while True:
             call = self._build_call(messages, request, form)
             reply = await self.ask_route(call, deadline, spent, leave_out_refused)
-            self.traits.record_answer(form, reply, changed=form != first)
+            self.traits.record_answer(form, reply, request, changed=form != first)
             if reply.refused:
                 raise build_refusal_error(reply.text)
             if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from app.domain.judging import JudgeRequest
 from app.judges.chat_response import ChatResponse
 from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.expected_scores import ALTERNATIVES_ASKED
@@ -18,6 +19,7 @@ from app.judges.request_form import (
     weaken_format,
 )
 from app.judges.text_normalisation import strip_thoughts
+from app.judges.verdict_parsing import may_be_answer
 
 MORE_ROOM: Final = 4
 """By this factor the tokens of an answer grow when a thought used them up."""
@@ -70,11 +72,14 @@ class ServerTraits:
         worth_asking = used.token_parameter is not None and most >= 2 * used.most_tokens
         return replace(used, most_tokens=most) if worth_asking else None
 
-    def record_answer(self, used: RequestForm, reply: ChatResponse, *, changed: bool) -> None:
+    def record_answer(
+        self, used: RequestForm, reply: ChatResponse, request: JudgeRequest | None, *, changed: bool
+    ) -> None:
         """`changed`: the form was changed for this very answer."""
         if changed or not self._known:
             self.form, self._known = used, True
-        if "response_format" not in self._ignored and _breaks_format(used.json_mode, reply):
+        asked = "object" if request is None and used.json_mode == "schema" else used.json_mode
+        if "response_format" not in self._ignored and _proves_format_ignored(asked, reply):
             self._ignored["response_format"] = None
         if used.alternatives and reply.text and not reply.tokens:
             self._ignored["logprobs"] = None
@@ -96,7 +101,7 @@ def build_request_form(config: ChatJudgeConfig) -> RequestForm:
     )
 
 
-def _breaks_format(mode: JsonMode, reply: ChatResponse) -> bool:
+def _proves_format_ignored(mode: JsonMode, reply: ChatResponse) -> bool:
     """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
     if mode == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
         return False
@@ -107,7 +112,7 @@ def _breaks_format(mode: JsonMode, reply: ChatResponse) -> bool:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return True
-    return not isinstance(value, dict) or (mode == "schema" and "verdicts" not in value and "criteria" not in value)
+    return not isinstance(value, dict) or (mode == "schema" and not may_be_answer(value))
 
 
 def _describe_changes(configured: RequestForm, form: RequestForm) -> list[str]:

@@ -59,8 +59,8 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     problem = "there is no complete JSON object in the answer"
     failures: list[UnusableAnswer] = []
     for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
-        for found in iterate_objects(part, _may_be_answer):
-            if not _may_be_answer(found):
+        for found in iterate_objects(part, may_be_answer):
+            if not may_be_answer(found):
                 problem = _MISSING_FIELDS[form]
                 continue
             answer = _validate_answer(found, request)
@@ -72,7 +72,7 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     return failures[0] if failures else UnusableAnswer((problem,))
 
 
-def _may_be_answer(found: Mapping[str, object]) -> bool:
+def may_be_answer(found: Mapping[str, object]) -> bool:
     return "verdicts" in found or is_short(found)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from app.domain.digests import digest
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.programs import Isolation
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.suggestions import suggest
@@ -104,8 +104,9 @@ class Catalogue:
             try:
                 self._hosted[name] = ServedEnvironment.from_environment(environment.open(datasets))
             except EnvironmentUnavailable as error:
-                log.error("environment unavailable: %s: %s", name, error.detail)
-                self._reasons[name] = error.detail
+                self._reasons[name] = error.detail.removeprefix(f"{name}: ")
+                level = logging.WARNING if isinstance(error, PackageMissing) else logging.ERROR
+                log.log(level, "environment unavailable: %s: %s", name, self._reasons[name])
             except Exception:
                 log.exception("environment unavailable: %s", name)
                 self._reasons[name] = "it could not be opened; see the service log"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
@@ -20,6 +21,8 @@ from app.store.task_store import load_tasks
 
 NEAR: Final = 2048
 """Groups that are looked through for some of the wanted times, before these are looked up."""
+AT_ONCE: Final = 20_000
+"""Groups that one read looks through, in some tenths of a second."""
 FEW_TASKS: Final = 100
 _NARROWING: Final = ("reason", "model", "flag", "min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std")
 FEW_GROUPS: Final = 500
@@ -38,9 +41,10 @@ class SqlExportStore(ExportStore):
         named = [name for name in (where.env, where.run, where.task_id) if name is not None]
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
-        return await self._database.read(
-            lambda connection: _load_page(connection, where, SequenceRange(after, last), limit)
-        )
+        for span in _split_span(where, SequenceRange(after, last)):
+            if page := await self._database.read(partial(_load_page, where=where, span=span, limit=limit)):
+                return page
+        return []
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,16 @@ class SequenceRange:
 
     def match(self, sequence: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
         return sequence > self.after, sequence <= self.last
+
+
+def _split_span(where: ExportFilter, span: SequenceRange) -> Iterator[SequenceRange]:
+    """In pieces where groups are looked at one by one: a rare flag would otherwise keep a reader, and an old state of
+    the database, for as long as a walk along all groups takes."""
+    if all(getattr(where, name) is None for name in _NARROWING):
+        yield span
+        return
+    for after in range(span.after, span.last, AT_ONCE):
+        yield SequenceRange(after, min(span.last, after + AT_ONCE))
 
 
 def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
@@ -86,7 +100,13 @@ def _open_place(connection: Connection, where: ExportFilter, environment: str | 
             connection, environment=environment, run=where.run, purpose="eval", task_id=where.task_id
         )
     else:
-        stretch = open_stretch(connection, environment=environment, run=where.run, task_id=where.task_id)
+        stretch = open_stretch(
+            connection,
+            environment=environment,
+            run=where.run,
+            outcome=where.outcome if where.outcome in {"pending", "unscored"} else None,
+            task_id=where.task_id,
+        )
     return replace(stretch, beside=(*stretch.beside, *_match_beside(where)))
 
 

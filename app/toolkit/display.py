@@ -64,6 +64,14 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def format_percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def format_p_value(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def format_bytes(count: float) -> str:
     """In units of a thousand, with three figures."""
     for unit in ("B", "kB", "MB", "GB"):

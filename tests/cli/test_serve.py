@@ -4,11 +4,14 @@ import base64
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.cli.serve import wait_until_ready
 from tests.support.serving import free_port, serving
 
 
@@ -31,6 +34,25 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
         later = httpx.get(f"{again.url}/envs", headers={"Authorization": f"Bearer {key[0]}"}).status_code
     shown = re.findall(r"gw_[\w-]{20,}", (tmp_path / "gateway.log").read_text())
     assert (statuses, later, shown) == ({"nobody": 401, "stranger": 401, "bearer": 200, "basic": 200}, 200, key[:1])
+
+
+@pytest.mark.parametrize(("statuses", "ready"), [([503, 503, 200], True), ([503], False)])
+def test_the_address_is_told_once_the_service_is_ready(statuses: list[int], ready: bool) -> None:
+    left = statuses.copy()
+
+    class Starting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name that the standard library calls
+            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        told = wait_until_ready("127.0.0.1", server.server_port, 5.0 if ready else 0.2)
+        server.shutdown()
+    assert (told, left) == (ready, statuses[-1:])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from app.inference.server_errors import ServerError
 from app.judges import judge_client as line
 from app.judges.caching_judge import CachingJudge
 from app.judges.chat import ChatJudge
-from app.judges.chat_response import parse_response
+from app.judges.chat_response import ChatResponse, parse_response
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.failures import CallFailed
 from app.judges.formats import build_response_format
@@ -93,7 +93,7 @@ def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:
     traits = ServerTraits(config("http://127.0.0.1:1/v1", seed=7))
     began = traits.form
     known = replace(began, temperature=None, seed=None)
-    traits.record_answer(known, parse_response(completion(GOOD).body), changed=True)
+    traits.record_answer(known, parse_response(completion(GOOD).body), REQUEST, changed=True)
     failed = CallFailed("", status=400, error=ServerError(fields=frozenset(("temperature",))))
     assert (traits.choose_next(began, failed), traits.choose_next(known, failed)) == (known, None)
 
@@ -124,6 +124,32 @@ def test_schemas_hold_what_all_servers_know() -> None:
         "enum",
         "anyOf",  # an object or null, which strict modes know in this form
     }
+
+
+SHORT = '{"defects": [], "scores": {"charm": {"A": 4}}, "ranking": [["A"]], "notes": {"A": ""}}'
+OWN_FIELDS = '{"plain": "I keep the ferry."}'
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "follows_schema", "ignored"),
+    [
+        ("schema", GOOD, True, ()),
+        ("schema", SHORT, True, ()),
+        ("schema", OWN_FIELDS, True, ("response_format",)),
+        ("schema", OWN_FIELDS, False, ()),
+        ("schema", "The ferry is best.", False, ("response_format",)),
+        ("object", OWN_FIELDS, True, ()),
+        ("object", "[]", True, ("response_format",)),
+        ("off", "The ferry is best.", True, ()),
+    ],
+)
+def test_which_answers_prove_that_the_format_was_ignored(
+    mode: str, text: str, follows_schema: bool, ignored: tuple[str, ...]
+) -> None:
+    traits = ServerTraits(config("", json_mode=mode))
+    request = REQUEST if follows_schema else None
+    traits.record_answer(traits.form, ChatResponse(text, cut_off=False, refused=False), request, changed=False)
+    assert traits.ignored == ignored
 
 
 def test_every_body_has_its_source() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from app.domain.digests import digest
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.scores import Score
 from app.domain.sources import Dataset
@@ -64,6 +64,14 @@ class Broken(Toy):
         raise EnvironmentUnavailable("the folder is empty")
 
 
+class Bare(Toy):
+    name: ClassVar[str] = "bare"
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        raise PackageMissing("bare: pip install it")
+
+
 class Judged(NoPanel):
     digest = "panel-1"
 
@@ -95,6 +103,16 @@ def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
     }
     with pytest.raises(EnvironmentUnavailable, match="broken: the folder is empty"):
         catalogue.get_environment_or_current("broken")
+
+
+def test_data_that_cannot_be_read_is_an_error_and_a_package_that_nobody_asked_for_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened(Toy, Broken, Bare)
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("WARNING", "environment unavailable: bare: pip install it"),
+        ("ERROR", "environment unavailable: broken: the folder is empty"),
+    ]
 
 
 def test_nothing_is_served_before_it_is_open() -> None:

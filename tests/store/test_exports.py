@@ -28,10 +28,12 @@ async def stored(store: Store) -> None:
 
 
 async def ids(store: Store, where: ExportFilter) -> list[str]:
-    return [
-        one.group.group_id
-        for one in await store.exports.read_page(where, 0, await store.exports.get_newest_group_sequence(), 100)
-    ]
+    last, after = await store.exports.get_newest_group_sequence(), 0
+    found: list[str] = []
+    while page := await store.exports.read_page(where, after, last, 100):
+        found += [one.group.group_id for one in page]
+        after = page[-1].sequence
+    return found
 
 
 @pytest.fixture(params=["few groups", "many groups"])
@@ -40,6 +42,7 @@ def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param == "many groups":
         for name in ("NEAR", "FEW_TASKS", "FEW_GROUPS"):
             monkeypatch.setattr(export_store, name, 0)
+        monkeypatch.setattr(export_store, "AT_ONCE", 1)
 
 
 @pytest.mark.usefixtures("_as_among")
@@ -71,6 +74,7 @@ def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: l
     assert using(store_url, scenario) == expected
 
 
+@pytest.mark.usefixtures("_as_among")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.consoles import format_figure
 from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.findings import (
     CheckResult,
@@ -82,14 +83,13 @@ def _iter_rows(figures: ConformanceFigures) -> Iterator[tuple[str, str]]:
     yield "distinct prompts", f"{figures.distinct_prompts:,} of {figures.looked_at:,}"
     yield "prompt length in characters", _format_spread(figures.prompt_characters)
     yield "prompt length in tokens (estimate)", _format_spread(figures.prompt_tokens)
-    yield "share of the most frequent right answer", _format_share(figures.commonest_gold)
+    yield "share of the most frequent right answer", format_figure(figures.commonest_gold, ".1%")
     yield (
         "share paid for another task's right answer",
-        f"{_format_share(figures.strangers_paid)} (at most {figures.chance:.1%})",
+        f"{format_figure(figures.strangers_paid, '.1%')} (at most {figures.chance:.1%})",
     )
     yield "tasks generated per second and core", f"{figures.tasks_per_second:,.0f}"
-    gold = figures.gold_scores_per_second
-    yield "right answers scored per second", "-" if gold is None else f"{gold:,.0f}"
+    yield "right answers scored per second", format_figure(figures.gold_scores_per_second, ",.0f")
     yield "junk replies scored per second", f"{figures.junk_scores_per_second:,.0f}"
     clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms wall time"
     yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms CPU time, {clock}"
@@ -122,7 +122,3 @@ def _shorten(text: str) -> str:
 
 def _format_spread(spread: Spread) -> str:
     return f"{spread.least:,} to {spread.most:,}, median {spread.median:,}"
-
-
-def _format_share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"

@@ -5,10 +5,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.consoles import format_figure, format_interval
 from app.evaluation.comparison import Comparison, Difference
 from app.evaluation.report import EvaluationReport
 from app.evaluation.resampling import MeanEstimate
-from app.toolkit.display import escape_invisible
+from app.toolkit.display import escape_invisible, format_p_value
 
 
 def build_summary(report: EvaluationReport) -> RenderableType:
@@ -49,28 +50,15 @@ def build_comparison_summary(comparison: Comparison) -> RenderableType:
 
 
 def _format_cells(estimate: MeanEstimate) -> tuple[str, str, str]:
-    return _format_figure(estimate.value), _format_interval(estimate), str(estimate.tasks)
+    return format_figure(estimate.value), format_interval(estimate.low, estimate.high), str(estimate.tasks)
 
 
 def _format_before_and_after(one: Difference, p: float) -> tuple[str, ...]:
     difference = one.difference
-    signed = "–" if difference.value is None else f"{difference.value:+.3f}"
     return (
-        _format_figure(one.before),
-        _format_figure(one.after),
-        signed,
-        _format_interval(difference),
-        _format_p_value(p),
+        format_figure(one.before),
+        format_figure(one.after),
+        format_figure(difference.value, "+.3f"),
+        format_interval(difference.low, difference.high),
+        format_p_value(p),
     )
-
-
-def _format_interval(estimate: MeanEstimate) -> str:
-    return "–" if estimate.low is None else f"{_format_figure(estimate.low)} to {_format_figure(estimate.high)}"
-
-
-def _format_figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _format_p_value(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"

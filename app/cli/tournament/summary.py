@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.evaluation.resampling import MeanEstimate
+from app.cli.consoles import format_figure, format_interval
 from app.evaluation.tournament import PairRow, StandingRow, TournamentReport
 from app.toolkit.display import escape_invisible
 
@@ -46,10 +46,10 @@ def _tabulate_standings(rows: tuple[StandingRow, ...], title: str) -> Table:
         share = row.share
         table.add_row(
             escape(escape_invisible(row.name)),
-            _format(row.strength.value, "+.2f"),
-            _format_interval(row.strength, "+.2f"),
-            _format(share.value, ".1%"),
-            _format_interval(share, ".1%"),
+            format_figure(row.strength.value, "+.2f"),
+            format_interval(row.strength.low, row.strength.high, "+.2f"),
+            format_figure(share.value, ".1%"),
+            format_interval(share.low, share.high, ".1%"),
             *(str(count) for count in (row.won, row.tied, row.lost)),
         )
     return table
@@ -63,8 +63,8 @@ def _tabulate_pairs(rows: tuple[PairRow, ...]) -> Table:
         table.add_row(
             *(escape(escape_invisible(name)) for name in (row.one, row.other)),
             *(str(count) for count in (row.won, row.tied, row.lost)),
-            _format(row.difference.value, "+.2f"),
-            _format_interval(row.difference, "+.2f"),
+            format_figure(row.difference.value, "+.2f"),
+            format_interval(row.difference.low, row.difference.high, "+.2f"),
             row.verdict,
         )
     return table
@@ -72,12 +72,3 @@ def _tabulate_pairs(rows: tuple[PairRow, ...]) -> Table:
 
 def _say(words: str) -> Text:
     return Text(escape_invisible(words))
-
-
-def _format(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
-
-
-def _format_interval(estimate: MeanEstimate, form: str) -> str:
-    low, high = estimate.low, estimate.high
-    return "–" if low is None or high is None else f"{format(low, form)} to {format(high, form)}"

@@ -22,7 +22,7 @@ from typing import ClassVar, Final, Self, cast
 from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.digests import digest
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, ScoringFailed
+from app.domain.errors import InvalidRequest, PackageMissing, ScoringFailed
 from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Completion, Message, Task
 from app.domain.values import Frozen, Split
@@ -106,7 +106,7 @@ class ReasoningGym(Environment):
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
         if not is_installed():
-            raise EnvironmentUnavailable(f"reasoning_gym: {MISSING}")
+            raise PackageMissing(f"reasoning_gym: {MISSING}")
         return cls()
 
     @property

@@ -19,7 +19,7 @@ from app.domain.errors import NotFound
 from app.http.viewer.group_filters import FilterWords
 from app.http.web.api_keys import COOKIE, find_caller
 from app.toolkit.charts import CHART_TEMPLATES
-from app.toolkit.display import escape_invisible, format_number, format_signed, format_time, scale_heat
+from app.toolkit.display import escape_invisible, format_number, format_percent, format_signed, format_time, scale_heat
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
 
@@ -36,7 +36,7 @@ class Renderer:
         self._environment.filters.update(
             moment=format_time,
             number=format_number,
-            percent=_format_percent,
+            percent=format_percent,
             signed=format_signed,
             heat=scale_heat,
             visible=escape_invisible,
@@ -95,10 +95,6 @@ def build_link(path: str, **named: object) -> str:
     """`path` with those of `named` that are given; lists repeat their name."""
     given = {name: value for name, value in named.items() if value not in (None, "", (), [])}
     return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
-
-
-def _format_percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _build_query(words: FilterWords, **more: object) -> str:

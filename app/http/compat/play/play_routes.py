@@ -82,7 +82,9 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return await turns.get(await identify(turns, client, user), turn_id)
 
     @router.post(
-        "/turns/{turn_id}/better", summary="Say which reply is the better one", responses=_document(401, 404, 409)
+        "/turns/{turn_id}/better",
+        summary="Say which reply is the better one",
+        responses=_document(400, 401, 404, 408, 409, 413, 415),
     )
     async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
         """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
@@ -92,7 +94,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @router.post(
         "/turns/{turn_id}/keep",
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
-        responses=_document(401, 404, 409, 413),
+        responses=_document(400, 401, 404, 408, 409, 413, 415),
     )
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
         caller = await identify(turns, client, user)
