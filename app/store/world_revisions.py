@@ -53,7 +53,7 @@ def keep_withdrawn(
     connection: Connection, database: Database, place: WrittenPlace, body: str, written: Writing, author: str
 ) -> None:
     """The first withdrawal of a revision counts."""
-    by = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
+    by: dict[str, str | int | None] = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
     _insert(connection, database, place, {"body": body, **_build_columns(written), **by})
 
 

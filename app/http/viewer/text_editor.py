@@ -71,8 +71,8 @@ class RevisionDifference:
 
 @dataclass(frozen=True)
 class TextEditor:
-    """`path` is where the form is sent. `recalled` is None for what is no lorebook. `history` is that of files, `written`
-    that of events and lorebooks."""
+    """`path` is where the form is sent. `recalled` is None for what is no lorebook. `history` is that of files,
+    `written` that of events and lorebooks."""
 
     kind: Literal["sheet", "scenes", "event", "lorebook"]
     title: str
