@@ -71,7 +71,7 @@ def compare_revisions(first: str, second: str) -> WordDiff:
 
 def _compare_block(first: str, second: str, words: int) -> WordDiff:
     """So many words are compared; of longer blocks the beginning is shown whole."""
-    if max(len(_split(first)), len(_split(second))) <= words and first and second:
+    if max(len(_split(first)), len(_split(second))) < words and first and second:
         return compare_words(first, second)
     before, now = first[:MOST_CHARACTERS], second[:MOST_CHARACTERS]
     pieces = (DiffPiece("first", escape_invisible(before)), DiffPiece("second", escape_invisible(now)))
