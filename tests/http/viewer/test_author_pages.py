@@ -1,5 +1,8 @@
 """Pages on which people write: forms, conflicts, and hostile texts that stay texts."""
 
+import contextlib
+import html
+import sqlite3
 from pathlib import Path
 
 import httpx
@@ -89,6 +92,13 @@ def test_events_and_lorebooks_are_written_by_forms(tmp_path: Path) -> None:
         assert "A hen." in replies[4].text
         assert "<del>An</del><ins>A</ins> <del>owl</del><ins>hen</ins>" in replies[4].text
         assert f"Dear. {EVIL}" in Outline(replies[5].text).words()
+        with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
+            connection.execute("UPDATE events SET author = ?", [EVIL])
+            connection.execute(
+                "UPDATE world_revisions SET author = ?, withdrawn_by = ?, withdrawn_at = 1", [EVIL, EVIL]
+            )
+        hostile = await here.client.get(EVENT)
+        assert (is_harmless(hostile), hostile.text.count(html.escape(EVIL)) >= 3) == (True, True)
 
     visit(tmp_path, doing)
 
