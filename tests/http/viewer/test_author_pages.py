@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import httpx
+from pydantic import JsonValue
 
 from tests.http.api.test_editions import NEW, OLD, Place, visit
 from tests.support.outline import Outline
@@ -104,7 +105,7 @@ def test_events_and_lorebooks_are_written_by_forms(tmp_path: Path) -> None:
 
 
 def test_revisions_of_a_world_say_when_they_were_written_and_what_they_changed(tmp_path: Path) -> None:
-    owl = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": f"An owl. {EVIL}"}
+    owl: dict[str, JsonValue] = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": f"An owl. {EVIL}"}
 
     async def doing(here: Place) -> None:
         await here.post("/worlds/quay/events", {"events": [owl]})
