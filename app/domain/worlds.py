@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from app.domain.lorebooks import Lorebook
 from app.domain.tasks import Context
 from app.domain.values import FiniteNumber, Frozen, Name, Unit, WholeNumber, require_encodable
 
@@ -79,6 +80,27 @@ class EventRevision(Frozen):
     event: Event
     revision: int
     is_withdrawn: bool
+
+
+class ListedWriting(Frozen):
+    """Who wrote a revision of an event or a lorebook, and when. Null: it is older than such notes."""
+
+    revision: int
+    """From 1."""
+    author: str | None
+    """The name of the key; empty where no key was needed."""
+    at: datetime | None
+    withdrawn_by: str | None = None
+    withdrawn_at: datetime | None = None
+    """When this revision was withdrawn or removed; a later one brought it back."""
+
+
+class WrittenEvent(ListedWriting):
+    event: Event
+
+
+class WrittenLorebook(ListedWriting):
+    lorebook: Lorebook
 
 
 class World(Frozen):

@@ -61,6 +61,7 @@ def create_viewer(parts: ViewerParts) -> APIRouter:
         queues=parts.list_queues,
         find_cost=gateway.runs.find_cost,
         find_rubric=gateway.rubrics.find,
+        list_labels=gateway.labels.list_of_group,
         home=HomePages(gateway.views, roster, environments, get_isolation, parts.free_bytes, runs),
         sections=(
             partial(create_export_page_router, exports),

@@ -63,6 +63,9 @@ class LabelStore(Protocol):
     ) -> list[tuple[int, Label]]:
         """Live labels with their sequences, in order."""
 
+    async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
+        """Live labels, newest first."""
+
     async def count_labels(self) -> dict[str, int]:
         """By kind."""
 

@@ -10,7 +10,17 @@ from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
 from app.domain.tasks import ContextQuery
-from app.domain.worlds import Event, EventId, EventRevision, EventsAdded, RetrievalExplanation, World
+from app.domain.worlds import (
+    Event,
+    EventId,
+    EventRevision,
+    EventsAdded,
+    ListedWriting,
+    RetrievalExplanation,
+    World,
+    WrittenEvent,
+    WrittenLorebook,
+)
 from app.ports.environment import Drafted
 from app.ports.retrieval import EventStore, LorebookStore, suggest_world
 from app.service.catalogue import Catalogue
@@ -54,34 +64,54 @@ class WorldService:
         self._lorebooks = lorebooks
         self._retrieval = retrieval
 
-    async def add_events(self, world: str, told: EventsToAdd) -> EventsAdded:
+    async def add_events(self, world: str, told: EventsToAdd, author: str = "") -> EventsAdded:
         """Adds events; durable on return and visible to later retrievals. Creates the world if it does not exist.
         Conflict naming `events[i].id` for an id that exists with different content."""
-        return await self._events.add_events(world, told.events)
+        return await self._events.add_events(world, told.events, author)
 
     async def find_event(self, world: str, event_id: EventId) -> EventRevision | None:
         return await self._events.find_event(world, event_id)
 
-    async def correct(self, world: str, event_id: EventId, event: Event, based_on: int | None = None) -> int:
+    async def correct(
+        self, world: str, event_id: EventId, event: Event, based_on: int | None = None, author: str = ""
+    ) -> int:
         """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
         from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
         id; NotFound for an unknown world or event; Conflict when another revision than `based_on` is in force."""
         if event.id != event_id:
             raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
         await self.get_world(world)
-        revision = await self._events.correct(world, event, based_on)
+        revision = await self._events.correct(world, event, based_on, author)
         if revision is None:
             raise NotFound(
                 f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"
             )
         return revision
 
-    async def withdraw(self, world: str, event_id: EventId) -> None:
+    async def withdraw(self, world: str, event_id: EventId, author: str = "") -> None:
         """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
         unknown world or event."""
         await self.get_world(world)
-        if not await self._events.withdraw(world, event_id):
+        if not await self._events.withdraw(world, event_id, author):
             raise NotFound(f"there is no event {event_id!r} in world {world!r}")
+
+    async def list_event_revisions(
+        self, world: str, event_id: EventId, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`. NotFound without the world or the event."""
+        await self.get_world(world)
+        found = await self._events.list_revisions(world, event_id, limit, before)
+        if not found and before is None:
+            raise NotFound(f"there is no event {event_id!r} in world {world!r}")
+        return found
+
+    async def get_event_revision(self, world: str, event_id: EventId, revision: int) -> WrittenEvent:
+        """NotFound."""
+        await self.get_world(world)
+        found = await self._events.get_revision(world, event_id, revision)
+        if found is None:
+            raise NotFound(f"event {event_id!r} of world {world!r} has no revision {revision}")
+        return found
 
     async def branch(self, world: str, branching: BranchRequest) -> World:
         """Creates a branch; repeats return the same world. NotFound without the parent; InvalidRequest naming `at` when
@@ -125,18 +155,39 @@ class WorldService:
         await self.get_world(world)
         return await self._lorebooks.list_lorebooks(world)
 
-    async def put_lorebook(self, world: str, name: str, book: Lorebook, based_on: str | None = None) -> None:
+    async def put_lorebook(
+        self, world: str, name: str, book: Lorebook, based_on: str | None = None, author: str = ""
+    ) -> None:
         """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. InvalidRequest
         naming the invalid field of the book. Conflict where the world has another lorebook of that name than
         `based_on`, its digest, or one although that is empty."""
         await asyncio.to_thread(refuse_unusable, book)
-        await self._lorebooks.put(world, name, book, based_on)
+        await self._lorebooks.put(world, name, book, based_on, author)
 
-    async def remove_lorebook(self, world: str, name: str) -> None:
+    async def remove_lorebook(self, world: str, name: str, author: str = "") -> None:
         """NotFound without the world, and when it has itself no lorebook of that name."""
         await self.get_world(world)
-        if not await self._lorebooks.remove(world, name):
+        if not await self._lorebooks.remove(world, name, author):
             raise NotFound(f"world {world!r} has no lorebook {name!r} of its own")
+
+    async def list_lorebook_revisions(
+        self, world: str, name: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`. NotFound without the world, or where no lorebook had this
+        name."""
+        await self.get_world(world)
+        found = await self._lorebooks.list_revisions(world, name, limit, before)
+        if not found and before is None:
+            raise NotFound(f"{world!r} has no lorebook {name!r}")
+        return found
+
+    async def get_lorebook_revision(self, world: str, name: str, revision: int) -> WrittenLorebook:
+        """NotFound."""
+        await self.get_world(world)
+        found = await self._lorebooks.get_revision(world, name, revision)
+        if found is None:
+            raise NotFound(f"lorebook {name!r} of world {world!r} has no revision {revision}")
+        return found
 
     async def explain(self, world: str, question: RetrievalQuestion) -> RetrievalExplanation:
         """What would be retrieved, best first, and what is withheld. A custom retriever without explanations gives only

@@ -5,13 +5,29 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from app.domain.worlds import Event, EventRevision, EventsAdded, EventSearch, SearchFindings, World
+from app.domain.worlds import (
+    Event,
+    EventRevision,
+    EventsAdded,
+    EventSearch,
+    ListedWriting,
+    SearchFindings,
+    World,
+    WrittenEvent,
+)
 from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.event_index import EventIndexes
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
-from app.store.event_writes import correct_event, find_revision, insert_events, withdraw_event
+from app.store.event_writes import (
+    correct_event,
+    find_event_revision,
+    find_revision,
+    insert_events,
+    list_event_revisions,
+    withdraw_event,
+)
 from app.store.rows import filter_storable
 from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 
@@ -21,9 +37,9 @@ class SqlEventStore(EventStore):
         self._database = database
         self._indexes = EventIndexes()
 
-    async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
+    async def add_events(self, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
         return await self._database.write(
-            lambda connection: insert_events(connection, self._database, world, events), _build_order_key(world)
+            lambda connection: insert_events(connection, self._database, world, events, author), _build_order_key(world)
         )
 
     async def find_event(self, world: str, event_id: str) -> EventRevision | None:
@@ -31,16 +47,31 @@ class SqlEventStore(EventStore):
             return None
         return await self._database.read(lambda connection: find_revision(connection, world, event_id))
 
-    async def correct(self, world: str, event: Event, based_on: int | None = None) -> int | None:
+    async def correct(self, world: str, event: Event, based_on: int | None = None, author: str = "") -> int | None:
         return await self._database.write(
-            lambda connection: correct_event(connection, self._database, world, event, based_on),
+            lambda connection: correct_event(connection, self._database, world, event, based_on, author),
             _build_order_key(world),
         )
 
-    async def withdraw(self, world: str, event_id: str) -> bool:
+    async def withdraw(self, world: str, event_id: str, author: str = "") -> bool:
         return await self._database.write(
-            lambda connection: withdraw_event(connection, self._database, world, event_id), _build_order_key(world)
+            lambda connection: withdraw_event(connection, self._database, world, event_id, author),
+            _build_order_key(world),
         )
+
+    async def list_revisions(
+        self, world: str, event_id: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        if len(filter_storable([world, event_id])) < len({world, event_id}):
+            return []
+        return await self._database.read(
+            lambda connection: list_event_revisions(connection, world, event_id, limit, before)
+        )
+
+    async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+        if len(filter_storable([world, event_id])) < len({world, event_id}):
+            return None
+        return await self._database.read(lambda connection: find_event_revision(connection, world, event_id, revision))
 
     async def branch(self, world: str, parent: str, at: datetime) -> World:
         def create_branch(connection: Connection) -> World:

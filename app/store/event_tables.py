@@ -12,6 +12,10 @@ def _build_ordered_column(name: str, *, primary_key: bool = False) -> "Column[st
     return Column(name, ordered, primary_key=primary_key, nullable=False)
 
 
+def _build_revision_column() -> "Column[int]":
+    return Column("revision", Integer(), nullable=False, server_default=text("1"))
+
+
 class WorldTable(TableRecord, table=True):
     """`events` counts the events added so far; `depth` is the number of ancestors."""
 
@@ -32,7 +36,8 @@ class WorldTable(TableRecord, table=True):
 
 
 class EventTable(TableRecord, table=True):
-    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `revision` counts from 1."""
+    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `revision` counts from 1;
+    `author` and `written_at` are of this revision, null where it is older than these columns."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -45,7 +50,9 @@ class EventTable(TableRecord, table=True):
     time: int = Field(sa_type=BigInteger)
     withdrawn: int
     body: str = Field(sa_type=Text)
-    revision: int = Field(sa_column=Column("revision", Integer(), nullable=False, server_default=text("1")))
+    revision: int = Field(sa_column=_build_revision_column())
+    author: str | None = None
+    written_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class WithdrawalTable(TableRecord, table=True):
@@ -111,6 +118,23 @@ class LorebookTable(TableRecord, table=True):
     name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
     body: str = Field(sa_type=Text)
     updated_at: int = Field(sa_type=BigInteger)
+    author: str | None = None
+    revision: int = Field(sa_column=_build_revision_column())
+
+
+class WorldRevisionTable(TableRecord, table=True):
+    """Former revisions of events and lorebooks, and withdrawn ones. Those in force stand in their own tables."""
+
+    __tablename__ = "world_revisions"
+    world: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    kind: str = Field(primary_key=True)
+    name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
+    revision: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    body: str = Field(sa_type=Text)
+    author: str | None = None
+    written_at: int | None = Field(default=None, sa_type=BigInteger)
+    withdrawn_by: str | None = None
+    withdrawn_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 worlds = get_table(WorldTable)
@@ -121,3 +145,4 @@ postings = get_table(PostingTable)
 segments = get_table(SegmentTable)
 segment_pages = get_table(SegmentPageTable)
 lorebooks = get_table(LorebookTable)
+world_revisions = get_table(WorldRevisionTable)

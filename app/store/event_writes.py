@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.worlds import Event, EventRevision, EventsAdded
+from app.domain.worlds import Event, EventRevision, EventsAdded, ListedWriting, WrittenEvent
 from app.store.database import Database
 from app.store.event_index import add_postings, remove_postings
 from app.store.event_rows import compute_sequence, decode_event, load_valid_events
@@ -14,6 +14,15 @@ from app.store.event_tables import events, successions, withdrawals, worlds
 from app.store.posting_keys import PostedEvent, index_event
 from app.store.rows import Row, encode, insert_rows, to_micros
 from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
+from app.store.world_revisions import (
+    Writing,
+    WrittenPlace,
+    find_body,
+    keep_revision,
+    keep_withdrawn,
+    list_kept,
+    merge_listed,
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,7 @@ class KnownEvent:
     world: int
     time: int
     body: str
-    revision: int
+    written: Writing
     withdrawn: bool
     """From its own world. The index has no postings of it then."""
 
@@ -37,10 +46,21 @@ class _EventRows:
     postings: list[PostedEvent] = field(default_factory=list)
     successions: list[Row] = field(default_factory=list)
 
-    def add(self, world: int, sequence: int, event: Event, revision: int = 1) -> None:
+    def add(self, world: int, sequence: int, event: Event, written: Writing) -> None:
         time = to_micros(event.time)
-        row: Row = {"sequence": sequence, "world": world, "event_id": event.id, "time": time}
-        self.events.append({**row, "withdrawn": 0, "body": encode(event), "revision": revision})
+        self.events.append(
+            {
+                "sequence": sequence,
+                "world": world,
+                "event_id": event.id,
+                "time": time,
+                "withdrawn": 0,
+                "body": encode(event),
+                "revision": written.revision,
+                "author": written.author,
+                "written_at": written.at,
+            }
+        )
         self.postings.append(index_event(sequence, time, world, event))
         self.successions.extend(
             {"world": world, "superseded": former, "time": time, "sequence": sequence}
@@ -61,6 +81,7 @@ class _Correction:
     world: int
     sequence: int
     event: Event
+    author: str
     former: KnownEvent
     standing: bool
 
@@ -69,14 +90,16 @@ class _Correction:
         return self.sequence == self.former.sequence
 
 
-def insert_events(connection: Connection, database: Database, world: str, told: Sequence[Event]) -> EventsAdded:
+def insert_events(
+    connection: Connection, database: Database, world: str, told: Sequence[Event], author: str
+) -> EventsAdded:
     levels = lock_lineage(connection, database, world)
     mine = levels[0]
     known = {
         event_id: decode_event(one.body)
         for event_id, one in _find_known_events(connection, levels, [event.id for event in told]).items()
     }
-    new = _EventRows()
+    new, written = _EventRows(), Writing(1, author, database.read_clock())
     for place, event in enumerate(told):
         if event.id in known:
             if known[event.id] != event:
@@ -87,7 +110,7 @@ def insert_events(connection: Connection, database: Database, world: str, told: 
                 )
             continue
         known[event.id] = event
-        new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event)
+        new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
     new.insert(connection)
     if new.events:
         add_to_event_count(connection, mine.number, len(new.events))
@@ -101,11 +124,48 @@ def find_revision(connection: Connection, world: str, event_id: str) -> EventRev
     if known is None:
         return None
     standing = known.sequence in load_valid_events(connection, levels, [known.sequence])
-    return EventRevision(event=decode_event(known.body), revision=known.revision, is_withdrawn=not standing)
+    return EventRevision(event=decode_event(known.body), revision=known.written.revision, is_withdrawn=not standing)
+
+
+def list_event_revisions(
+    connection: Connection, world: str, event_id: str, limit: int, before: int | None
+) -> list[ListedWriting]:
+    found = _find_written(connection, world, event_id)
+    if found is None:
+        return []
+    known, places = found
+    kept = [list_kept(connection, place, limit, before) for place in places]
+    return merge_listed([*kept, [known.written.build_listed()]], limit, before)
+
+
+def find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+    found = _find_written(connection, world, event_id)
+    if found is None:
+        return None
+    known, places = found
+    listed = list_event_revisions(connection, world, event_id, 1, revision + 1)
+    bodies = (find_body(connection, place, revision) for place in places)
+    body = known.body if known.written.revision == revision else next(filter(None, bodies), None)
+    if body is None:
+        return None
+    return WrittenEvent(event=decode_event(body), **dict(listed[0]))
+
+
+def _find_written(
+    connection: Connection, world: str, event_id: str
+) -> tuple[KnownEvent, tuple[WrittenPlace, ...]] | None:
+    """The event, and where its former revisions are: in this world, and up to that from which it has it."""
+    levels = load_world_lineage(connection, world)
+    known = _find_known_events(connection, levels, [event_id]).get(event_id)
+    if known is None:
+        return None
+    numbers = [level.number for level in levels]
+    near = numbers[: numbers.index(known.world) + 1]
+    return known, tuple(_find_place(number, event_id) for number in near)
 
 
 def correct_event(
-    connection: Connection, database: Database, world: str, event: Event, based_on: int | None = None
+    connection: Connection, database: Database, world: str, event: Event, based_on: int | None, author: str
 ) -> int | None:
     """Returns the number of the revision that is in force; None without an event of this id."""
     levels = _lock_existing(connection, database, world)
@@ -113,17 +173,23 @@ def correct_event(
     former = _find_known_events(connection, levels, [event.id]).get(event.id)
     if former is None:
         return None
-    if based_on not in (None, former.revision):
-        raise Conflict(f"revision {former.revision} of {event.id!r} is in force, and this is based on {based_on}")
+    revision = former.written.revision
+    if based_on not in (None, revision):
+        raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
     standing = former.sequence in load_valid_events(connection, levels, [former.sequence])
     if standing and decode_event(former.body) == event:
-        return former.revision
+        return revision
     inherited = former.world != mine.number
     sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
-    correction = _Correction(mine.number, sequence, event, former, standing)
+    correction = _Correction(mine.number, sequence, event, author, former, standing)
     _keep_in_branches(connection, database, correction)
+    keep_revision(connection, database, _find_place(mine.number, event.id), former.body, former.written)
     _replace_event(connection, database, correction)
-    return former.revision + 1
+    return revision + 1
+
+
+def _find_place(world: int, event_id: str) -> WrittenPlace:
+    return WrittenPlace(world, "event", event_id)
 
 
 def _replace_event(connection: Connection, database: Database, correction: _Correction) -> None:
@@ -135,7 +201,8 @@ def _replace_event(connection: Connection, database: Database, correction: _Corr
         _insert_withdrawals(connection, database, [{"world": correction.world, "sequence": former.sequence}])
         add_to_event_count(connection, correction.world, 1)
     new = _EventRows()
-    new.add(correction.world, correction.sequence, correction.event, former.revision + 1)
+    written = Writing(former.written.revision + 1, correction.author, database.read_clock())
+    new.add(correction.world, correction.sequence, correction.event, written)
     new.insert(connection)
 
 
@@ -160,7 +227,7 @@ def _keep_in_branches(connection: Connection, database: Database, correction: _C
     for number, branched_at, told, has_own, withdrew in branches:
         if correction.standing and former.time <= branched_at and not has_own and not withdrew:
             copies[number] = compute_sequence(number, told)
-            kept.add(number, copies[number], decode_event(former.body), former.revision)
+            kept.add(number, copies[number], decode_event(former.body), former.written)
             add_to_event_count(connection, number, 1)
     kept.insert(connection)
     withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
@@ -185,11 +252,14 @@ def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: M
     ]
 
 
-def withdraw_event(connection: Connection, database: Database, world: str, event_id: str) -> bool:
+def withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
     levels = _lock_existing(connection, database, world)
     known = _find_known_events(connection, levels, [event_id]).get(event_id)
     if known is None:
         return False
+    if known.sequence in load_valid_events(connection, levels, [known.sequence]):
+        place = _find_place(levels[0].number, event_id)
+        keep_withdrawn(connection, database, place, known.body, known.written, author)
     if known.world == levels[0].number:
         here = events.c.sequence == known.sequence
         connection.execute(update(events).where(here).values(withdrawn=1))
@@ -221,15 +291,16 @@ def _find_known_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
 ) -> Mapping[str, KnownEvent]:
     """The nearest event of each id, including withdrawn ones."""
-    columns = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.revision, events.c.withdrawn)
+    of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
+    columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
     numbers = [level.number for level in levels]
     wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     rows = connection.execute(wanted).all()
     found: dict[str, KnownEvent] = {}
     for level in reversed(levels):
         found |= {
-            event_id: KnownEvent(sequence, number, time, body, revision, bool(withdrawn))
-            for event_id, sequence, number, time, body, revision, withdrawn in rows
+            event_id: KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn))
+            for event_id, sequence, number, time, body, withdrawn, *written in rows
             if number == level.number and time <= level.until
         }
     return found

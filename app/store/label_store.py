@@ -63,6 +63,17 @@ class SqlLabelStore(LabelStore):
 
         return await self._database.read(load)
 
+    async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
+        if not filter_storable([group_id]):
+            return []
+        live = select(labels.c.body).where(labels.c.group_id == group_id, labels.c.state == "live")
+        newest = live.order_by(labels.c.sequence.desc()).limit(limit)
+
+        def load_newest(connection: Connection) -> list[Label]:
+            return [parse_label(body) for body in connection.execute(newest).scalars()]
+
+        return await self._database.read(load_newest)
+
     async def count_labels(self) -> dict[str, int]:
         counted = select(labels.c.kind, func.count()).where(labels.c.state == "live").group_by(labels.c.kind)
         return await self._database.read(lambda connection: {kind: n for kind, n in connection.execute(counted)})

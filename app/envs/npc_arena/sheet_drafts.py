@@ -1,14 +1,15 @@
 """Drafts: a sheet and a scene that are still being written, made into a cast like any other."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
 from app.characters.casting import Cast, cast_in_scene
-from app.characters.loading import parse_model
 from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import CharacterSheet, Text
+from app.characters.sheet_sources import parse_findable
 from app.domain.errors import InvalidRequest
 from app.domain.suggestions import suggest
 from app.domain.values import FiniteJson, Frozen, Name
@@ -65,11 +66,12 @@ def _resolve_sheet(draft: SheetDraft, sheets: Sequence[CharacterSheet]) -> Chara
             raise InvalidRequest(f"there is no character {draft.character!r}{near}", field="draft.character")
         return found
     if isinstance(draft.sheet, str):
-        try:
-            return parse_model(draft.sheet, "sheet", CharacterSheet)
-        except InvalidRequest as error:
-            field = "draft.sheet" if error.field is None else f"draft.sheet.{error.field}"
-            raise InvalidRequest(error.detail, field=field) from None
+        parsed = parse_findable(Path("sheet"), draft.sheet, CharacterSheet)
+        if isinstance(parsed, list):
+            first = parsed[0]
+            line = f", in line {first.line}" if first.field else ""
+            raise InvalidRequest(f"{first.message}{line}", field=".".join(filter(None, ("draft.sheet", first.field))))
+        return parsed[1]
     return _validate_part(CharacterSheet, draft.sheet, "draft.sheet")
 
 

@@ -18,7 +18,7 @@ from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, Au
 from app.domain.errors import TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Frozen, Name
-from app.http.web.api_keys import find_caller
+from app.http.web.api_keys import CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
@@ -85,11 +85,6 @@ def create_author_router(authoring: AuthoringService, build_prompt: BuildPrompt)
     return router
 
 
-def _name_author(request: Request) -> str:
-    caller = find_caller(request.scope)
-    return "" if caller is None else caller.name
-
-
 def _add_text_routes(
     router: APIRouter, authoring: AuthoringService, build_prompt: BuildPrompt, suffix: str, what: str
 ) -> None:
@@ -103,19 +98,19 @@ def _add_text_routes(
 
     @router.put(path, summary=f"Store a revision of {what}", responses=refusals)
     async def put(
-        character: CharacterName, written: Annotated[WrittenText, Body(openapi_examples=_WRITTEN)], request: Request
+        character: CharacterName, written: Annotated[WrittenText, Body(openapi_examples=_WRITTEN)], author: CallerName
     ) -> SavedText:
         change = AuthoredChange(file=name_file(character, suffix), text=written.text, based_on=written.revision)
-        return (await _save_changes(authoring, [change], _name_author(request), written.note))[0]
+        return (await _save_changes(authoring, [change], author, written.note))[0]
 
     @router.delete(path, summary=f"Take back {what} of the folder; revisions are kept", responses=looks | refusals)
     async def withdraw(
-        character: CharacterName, request: Request, revision: Annotated[int | None, Query(ge=0, le=2**31)] = None
+        character: CharacterName, author: CallerName, revision: Annotated[int | None, Query(ge=0, le=2**31)] = None
     ) -> SavedText:
         file = name_file(character, suffix)
         based_on = authoring.find_number(file) if revision is None else revision
         change = AuthoredChange(file=file, text=None, based_on=based_on)
-        return (await _save_changes(authoring, [change], _name_author(request), ""))[0]
+        return (await _save_changes(authoring, [change], author, ""))[0]
 
     @router.post(f"{path}/check", summary=f"Check a draft of {what}, and see its prompt", responses=refusals)
     async def check(
@@ -169,7 +164,10 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         openapi_extra={"requestBody": {"content": archive["content"], "required": True}},
     )
     async def upload(
-        request: Request, force: bool = False, note: Annotated[str, Query(max_length=MAX_NOTE)] = ""
+        request: Request,
+        author: CallerName,
+        force: bool = False,
+        note: Annotated[str, Query(max_length=MAX_NOTE)] = "",
     ) -> SavedTexts:
         found = await asyncio.to_thread(read_archive, await _read_body(request))
         changes = [
@@ -178,7 +176,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
             )
             for file, text in found.texts.items()
         ]
-        saved = await _save_changes(authoring, changes, _name_author(request), note)
+        saved = await _save_changes(authoring, changes, author, note)
         return SavedTexts(saved=tuple(saved), left_out=found.left_out)
 
 

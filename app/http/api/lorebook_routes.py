@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Path, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import Example
 from pydantic import ValidationError
@@ -15,12 +15,17 @@ from app.characters.cards.report import ImportReport
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name
+from app.domain.worlds import ListedWriting, WrittenLorebook
+from app.http.web.api_keys import CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 
 WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
 BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
+RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
+RevisionLimit = Annotated[int, Query(ge=1, le=200)]
+RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
 
 LOREBOOK_EXAMPLES: Final = {
     "coast": Example(
@@ -61,6 +66,18 @@ class RemovedLorebook(Frozen):
     """The lorebook's name."""
 
 
+class WritingPage(Frozen):
+    """Newest first; the first one of all is in force unless it is withdrawn. Pass `next_before` as `before`."""
+
+    revisions: tuple[ListedWriting, ...]
+    next_before: int | None
+
+
+def build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPage:
+    following = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
+    return WritingPage(revisions=tuple(found), next_before=following)
+
+
 def create_lorebooks_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
@@ -83,15 +100,26 @@ def create_lorebooks_router(gateway: Gateway) -> APIRouter:
         world: WorldName,
         book: BookName,
         given: Annotated[Lorebook | dict[str, FiniteJson], Body(openapi_examples=LOREBOOK_EXAMPLES)],
+        author: CallerName,
     ) -> StoredLorebook:
         read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
-        await desk.put_lorebook(world, book, read)
+        await desk.put_lorebook(world, book, read, author=author)
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
     @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
-    async def remove(world: WorldName, book: BookName) -> RemovedLorebook:
-        await desk.remove_lorebook(world, book)
+    async def remove(world: WorldName, book: BookName, author: CallerName) -> RemovedLorebook:
+        await desk.remove_lorebook(world, book, author)
         return RemovedLorebook(removed=book)
+
+    @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
+    async def revisions(
+        world: WorldName, book: BookName, limit: RevisionLimit = 50, before: RevisionBefore = None
+    ) -> WritingPage:
+        return build_writing_page(await desk.list_lorebook_revisions(world, book, limit, before), limit)
+
+    @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
+    async def revision(world: WorldName, book: BookName, revision: RevisionNumber) -> WrittenLorebook:
+        return await desk.get_lorebook_revision(world, book, revision)
 
     return router
 

@@ -8,15 +8,24 @@ from pydantic import Field
 
 from app.domain.errors import InvalidRequest
 from app.domain.values import Frozen, Name
-from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalExplanation, World
-from app.http.api.lorebook_routes import WorldName, create_lorebooks_router
-from app.http.web.api_keys import CallerBounds
+from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalExplanation, World, WrittenEvent
+from app.http.api.lorebook_routes import (
+    RevisionBefore,
+    RevisionLimit,
+    RevisionNumber,
+    WorldName,
+    WritingPage,
+    build_writing_page,
+    create_lorebooks_router,
+)
+from app.http.web.api_keys import CallerBounds, CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.event_cursors import build_cursor, parse_cursor
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 from app.service.key_bounds import list_worlds_within
 from app.service.world_requests import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
+from app.service.world_service import WorldService
 
 BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
 EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
@@ -179,9 +188,9 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
 
     @router.post("", summary="Add events", responses=refusals)
     async def tell(
-        world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)]
+        world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)], author: CallerName
     ) -> EventsAdded:
-        return await desk.add_events(world, told)
+        return await desk.add_events(world, told, author)
 
     @router.get(
         "",
@@ -204,16 +213,34 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
         responses=refusals,
     )
     async def correct(
-        world: WorldName, event: EventName, corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)]
+        world: WorldName,
+        event: EventName,
+        corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)],
+        author: CallerName,
     ) -> CorrectedEvent:
-        return CorrectedEvent(corrected=event, revision=await desk.correct(world, event, corrected))
+        return CorrectedEvent(corrected=event, revision=await desk.correct(world, event, corrected, author=author))
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
-    async def withdraw(world: WorldName, event: EventName) -> WithdrawnEvent:
-        await desk.withdraw(world, event)
+    async def withdraw(world: WorldName, event: EventName, author: CallerName) -> WithdrawnEvent:
+        await desk.withdraw(world, event, author)
         return WithdrawnEvent(withdrawn=event)
 
+    _add_revision_routes(router, desk)
     return router
+
+
+def _add_revision_routes(router: APIRouter, desk: WorldService) -> None:
+    looks = document_problems(401, 404, 422, 503)
+
+    @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
+    async def revisions(
+        world: WorldName, event: EventName, limit: RevisionLimit = 50, before: RevisionBefore = None
+    ) -> WritingPage:
+        return build_writing_page(await desk.list_event_revisions(world, event, limit, before), limit)
+
+    @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
+    async def revision(world: WorldName, event: EventName, revision: RevisionNumber) -> WrittenEvent:
+        return await desk.get_event_revision(world, event, revision)
 
 
 def build_question(looking: EventsQuery) -> RetrievalQuestion:

@@ -17,18 +17,25 @@ from app.domain.values import Name
 from app.http.viewer.cards import build_lines
 from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import TextEditor, TextForm, compare_lines, name_author, read_form
+from app.http.viewer.text_editor import (
+    HISTORY,
+    Number,
+    RevisionDifference,
+    TextEditor,
+    TextForm,
+    build_difference,
+    compare_lines,
+    read_form,
+)
+from app.http.web.api_keys import CallerName
 from app.http.web.lazy_routes import LazyRoute
 from app.service.authoring import AuthoringService, BrokenText
 from app.service.character_drafts import BuildPrompt, TextDraft, check_draft, name_file
 from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
 
-HISTORY: Final = 50
-"""Revisions that are listed."""
 _NAME: Final = TypeAdapter[str](Name)
 _SUFFIXES: Final = ("", "/scenes")
 
-Number = Annotated[int | None, Query(ge=1, le=2**31)]
 Short = Annotated[str, Query(max_length=64)]
 
 STARTER: Final = """meta:
@@ -111,18 +118,19 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             text = (await pages.authoring.get_revision(file, revision)).text or text
             told = f"This is the text of revision {revision}. Save it to go back to it."
         editor = await build_editor(pages, name, suffix, TextForm(text, str(stamp), scene=scene))
-        editor = replace(editor, saved=told)
+        difference = await _compare(pages, file, stamp if revision is None else revision)
+        editor = replace(editor, saved=told, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
-    async def write(request: Request, character: str) -> Response:
+    async def write(request: Request, character: str, author: CallerName) -> Response:
         name = parse_character(character)
         if name is None:
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
         doing, form = await read_form(request)
         try:
             if doing != "check":
-                number = await _save(pages, name_file(name, suffix), doing, form, name_author(request))
+                number = await _save(pages, name_file(name, suffix), doing, form, author)
                 return redirect(request, path.replace("{character}", name), saved=number)
             problem, status = "", 200
         except BrokenText:
@@ -131,6 +139,16 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             problem, status = f"Nothing is stored. {escape_invisible(error.detail)}", error.status
         editor = replace(await build_editor(pages, name, suffix, form), problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
+
+
+async def _compare(pages: AuthorPages, file: str, revision: int) -> RevisionDifference | None:
+    """None where it or the one before it is the folder's own."""
+    if revision < 2:
+        return None
+    now, before = [await pages.authoring.get_revision(file, number) for number in (revision, revision - 1)]
+    if now.text is None or before.text is None:
+        return None
+    return await build_difference((now.revision, now.text), (before.revision, before.text))
 
 
 async def _save(pages: AuthorPages, file: str, doing: Literal["save", "withdraw"], form: TextForm, author: str) -> int:

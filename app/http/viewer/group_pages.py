@@ -1,8 +1,9 @@
 """The page of one group, in the order of interest: who and what, the completions, why these numbers, then the rest."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.domain.groups import Group, GroupDetail, GroupFilter, GroupSummary
 from app.domain.judging import Rubric
 from app.domain.keeping import count_written_characters
+from app.domain.labels import Label, ReplyLabel
 from app.domain.rewards import compute_statistics
 from app.domain.tasks import Completion, Message
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best
@@ -35,6 +37,16 @@ _GROUP_ID: Final = TypeAdapter[str](GroupId)
 
 FindRubric = Callable[[GroupDetail], Awaitable[Rubric | None]]
 Slot = Annotated[int | None, Query(ge=1, le=100_000)]
+
+
+ListLabels = Callable[[str, int], Awaitable[Sequence[Label]]]
+MOST_LABELS: Final = 50
+MOST_SAID: Final = 12
+"""Replies and criteria of one label that are shown."""
+
+
+async def list_no_labels(group_id: str, limit: int) -> Sequence[Label]:
+    return ()
 
 
 async def find_no_rubric(detail: GroupDetail) -> Rubric | None:
@@ -65,6 +77,21 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class LabelLine:
+    """What a person said of a group, with its completions as they are numbered on the page."""
+
+    labeller: str
+    at: datetime
+    is_blind: bool
+    """The queue chose the group."""
+    order: str
+    """Best first."""
+    replies: tuple[str, ...]
+    left_out: int
+    comment: str
+
+
+@dataclass(frozen=True)
 class ComparedCompletions:
     """Two completions by their slots, and their words."""
 
@@ -73,7 +100,9 @@ class ComparedCompletions:
     diff: WordDiff
 
 
-def create_group_page_router(views: GroupViews, renderer: Renderer, find_rubric: FindRubric) -> APIRouter:
+def create_group_page_router(
+    views: GroupViews, renderer: Renderer, find_rubric: FindRubric, list_labels: ListLabels = list_no_labels
+) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/view/groups/{group_id}")
@@ -94,11 +123,38 @@ def create_group_page_router(views: GroupViews, renderer: Renderer, find_rubric:
         why = await find_reason(detail, find_rubric)
         compared = await _compare(detail.group, first, second)
         values = {**_build_values(detail), "why": why, "compared": compared}
-        values |= {"words": wanted, "at": at, "newer": newer, "older": older}
-        data = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older}
+        labels = await list_labels(group_id, MOST_LABELS)
+        lines = build_labels(labels, [one.rollout_id for one in detail.group.rollouts])
+        values |= {"words": wanted, "at": at, "newer": newer, "older": older, "labels": lines}
+        data = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older, "labels": lines}
         return renderer.render(request, "group.html", values, data)
 
     return router
+
+
+def build_labels(labels: Sequence[Label], rollout_ids: Sequence[str]) -> tuple[LabelLine, ...]:
+    slots = {rollout_id: str(slot) for slot, rollout_id in enumerate(rollout_ids, 1)}
+    return tuple(_build_label(label, slots) for label in labels)
+
+
+def _build_label(label: Label, slots: Mapping[str, str]) -> LabelLine:
+    tiers = (" = ".join(slots.get(one, "?") for one in tier) for tier in label.order)
+    said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
+    return LabelLine(
+        labeller=escape_invisible(label.labeller),
+        at=label.created_at,
+        is_blind=label.kind == "queue",
+        order=" > ".join(tiers),
+        replies=tuple(map(escape_invisible, said[:MOST_SAID])),
+        left_out=max(0, len(said) - MOST_SAID),
+        comment=escape_invisible(label.comment),
+    )
+
+
+def _tell(reply: ReplyLabel, slot: str) -> list[str]:
+    levels = (f"{name} {'does not apply' if level is None else level}" for name, level in reply.levels.items())
+    defect = [] if reply.defect is None else ["a defect" if reply.defect else "no defect"]
+    return [f"{slot}: {one}" for one in (*levels, *defect)]
 
 
 async def find_reason(detail: GroupDetail, find_rubric: FindRubric) -> Reason:

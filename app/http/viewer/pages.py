@@ -14,7 +14,7 @@ from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.finding_pages import create_finding_router
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
-from app.http.viewer.group_pages import FindRubric, create_group_page_router, find_no_rubric
+from app.http.viewer.group_pages import FindRubric, ListLabels, create_group_page_router, find_no_rubric, list_no_labels
 from app.http.viewer.home_pages import HomePages, create_home_router
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
@@ -41,19 +41,21 @@ def create_viewer_router(
     queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
     find_rubric: FindRubric = find_no_rubric,
+    list_labels: ListLabels = list_no_labels,
     home: HomePages | None = None,
     sections: Sequence[ViewerSection] = (),
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
     `judges` lists the current judges, `queues` the Atropos queues. `find_cost` says what judging a run has cost,
-    `find_rubric` finds what a group was judged by, `home` is what the first page shows, `sections` add pages."""
+    `find_rubric` finds what a group was judged by, `list_labels` what people said of it, `home` is what the first page
+    shows, `sections` add pages."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)
     router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(create_finding_router(views, renderer, environments).routes)
-    router.routes.extend(create_group_page_router(views, renderer, find_rubric).routes)
+    router.routes.extend(create_group_page_router(views, renderer, find_rubric, list_labels).routes)
     for create_section in sections:
         router.routes.extend(create_section(renderer).routes)
 

@@ -1,18 +1,20 @@
 """A page on which a text is written: the form as sent, what a check says, and what it changes."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from fastapi import Request
+from fastapi import Query, Request
 
 from app.characters.sheet_sources import SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
+from app.domain.worlds import ListedWriting
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.forms import pick_field, read_fields
-from app.http.web.api_keys import find_caller
+from app.http.viewer.word_diff import WordDiff, compare_revisions
 from app.toolkit.display import Excerpt, escape_invisible
 
 MAX_FORM: Final = 4 * MAX_AUTHORED
@@ -22,6 +24,11 @@ MAX_LINES: Final = 5_000
 MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
 
+HISTORY: Final = 50
+"""Revisions that are listed."""
+
+Number = Annotated[int | None, Query(ge=1, le=2**31)]
+"""Of a revision, in an address."""
 Doing = Literal["check", "save", "withdraw"]
 
 
@@ -53,8 +60,19 @@ class RecalledLine:
 
 
 @dataclass(frozen=True)
+class RevisionDifference:
+    """What a revision changed, word by word. `before` is the number of the one before it, and its text."""
+
+    revision: int
+    before: int
+    text_before: str
+    words: WordDiff
+
+
+@dataclass(frozen=True)
 class TextEditor:
-    """`path` is where the form is sent. `recalled` is None for what is no lorebook."""
+    """`path` is where the form is sent. `recalled` is None for what is no lorebook. `history` is that of files,
+    `written` that of events and lorebooks."""
 
     kind: Literal["sheet", "scenes", "event", "lorebook"]
     title: str
@@ -71,6 +89,8 @@ class TextEditor:
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
     history: Sequence[ListedRevision] = ()
+    written: Sequence[ListedWriting] = ()
+    difference: RevisionDifference | None = None
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
     import_id: str = ""
@@ -87,9 +107,9 @@ class TextEditor:
             "revision": self.form.stamp,
             "findings": self.findings,
             "prompt": self.prompt,
-            "history": [
-                {name: getattr(one, name) for name in ("revision", "author", "at", "note")} for one in self.history
-            ],
+            "history": self.written
+            or [{name: getattr(one, name) for name in ("revision", "author", "at", "note")} for one in self.history],
+            "difference": self.difference,
             "recalled": self.recalled,
         }
 
@@ -127,7 +147,7 @@ def _build_line(line: str) -> ChangedLine:
     return ChangedLine("place", escape_invisible(line)) if line.startswith("@") else ChangedLine("both", text)
 
 
-def name_author(request: Request) -> str:
-    """Empty where no key is needed."""
-    caller = find_caller(request.scope)
-    return "" if caller is None else caller.name
+async def build_difference(now: tuple[int, str], before: tuple[int, str]) -> RevisionDifference:
+    """Each with its number and text."""
+    words = await asyncio.to_thread(compare_revisions, before[1], now[1])
+    return RevisionDifference(revision=now[0], before=before[0], text_before=before[1], words=words)

@@ -10,6 +10,9 @@ from app.toolkit.display import escape_invisible
 
 MOST_WORDS: Final = 2_400
 """Of each text, gaps and marks included: what is behind them is not compared. So many take a tenth of a second."""
+MOST_LINES: Final = 5_000
+MOST_CHARACTERS: Final = 20_000
+"""Of a block of lines that is too long to be compared."""
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
 
 
@@ -42,6 +45,38 @@ def compare_words(first: str, second: str) -> WordDiff:
             pieces.append(DiffPiece("second", _join(other[from_:to])))
     left = len(first) + len(second) - sum(map(len, one)) - sum(map(len, other))
     return WordDiff(tuple(pieces), matcher.ratio(), left)
+
+
+def compare_revisions(first: str, second: str) -> WordDiff:
+    """The lines that differ, word by word, with two lines around each change."""
+    one, other = first.splitlines(keepends=True), second.splitlines(keepends=True)
+    if max(len(one), len(other)) > MOST_LINES:
+        return WordDiff((), 0, len(first) + len(second))
+    matcher = SequenceMatcher(None, one, other)
+    pieces: list[DiffPiece] = []
+    words, left = MOST_WORDS, 0
+    for number, group in enumerate(matcher.get_grouped_opcodes(2)):
+        pieces += [DiffPiece("both", "⋯\n")] if number else []
+        for kind, begin, end, from_, to in group:
+            before, now = "".join(one[begin:end]), "".join(other[from_:to])
+            if kind == "equal":
+                pieces.append(DiffPiece("both", escape_invisible(before)))
+                continue
+            block = _compare_block(before, now, words)
+            words -= max(len(_split(before)), len(_split(now)))
+            pieces += block.pieces
+            left += block.left_out
+    return WordDiff(tuple(pieces), matcher.ratio(), left)
+
+
+def _compare_block(first: str, second: str, words: int) -> WordDiff:
+    """So many words are compared; of longer blocks the beginning is shown whole."""
+    if max(len(_split(first)), len(_split(second))) < words and first and second:
+        return compare_words(first, second)
+    before, now = first[:MOST_CHARACTERS], second[:MOST_CHARACTERS]
+    pieces = (DiffPiece("first", escape_invisible(before)), DiffPiece("second", escape_invisible(now)))
+    left = len(first) + len(second) - len(before) - len(now)
+    return WordDiff(tuple(piece for piece in pieces if piece.text), 0, left)
 
 
 def _split(text: str) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """Pages on which events of a world are corrected, and lorebooks written and tried with a line."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol
@@ -19,10 +20,21 @@ from app.domain.errors import InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Name
-from app.domain.worlds import Event, EventId
+from app.domain.worlds import Event, EventId, ListedWriting
 from app.http.viewer.forms import redirect
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.text_editor import RecalledLine, TextEditor, TextForm, compare_lines, read_form
+from app.http.viewer.text_editor import (
+    HISTORY,
+    Number,
+    RecalledLine,
+    RevisionDifference,
+    TextEditor,
+    TextForm,
+    build_difference,
+    compare_lines,
+    read_form,
+)
+from app.http.web.api_keys import CallerName
 from app.http.web.lazy_routes import LazyRoute
 from app.service.world_requests import EventsToAdd
 from app.service.world_service import WorldService
@@ -66,8 +78,14 @@ class WorldTexts(Protocol):
 
     def check(self, name: str, text: str) -> list[SheetFinding]: ...
 
-    async def save(self, world: str, name: str, form: TextForm) -> None:
+    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
         """RequestRefused. The text has no errors."""
+
+    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`. NotFound for what was never there."""
+
+    async def read_written(self, world: str, name: str, revision: int) -> str:
+        """The text of a revision. NotFound."""
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         """What comes up for the form's line."""
@@ -85,7 +103,7 @@ class EventTexts(WorldTexts):
         found = await self._desk.find_event(world, name)
         if found is None:
             return WrittenPart(STARTER_EVENT.replace("{id}", name), NEW, "Nothing yet")
-        text = dump_yaml(found.event.model_dump(mode="json", exclude_defaults=True))
+        text = _dump(found.event)
         state = "withdrawn; saving brings the event back, and nothing" if found.is_withdrawn else ""
         return WrittenPart(text, str(found.revision), state.capitalize() or f"Revision {found.revision}")
 
@@ -99,14 +117,20 @@ class EventTexts(WorldTexts):
         message = f"is {event.id!r}, but this is the page of {name!r}"
         return [SheetFinding(file=name, line=document.find_line(("id",)), field="id", level="error", message=message)]
 
-    async def save(self, world: str, name: str, form: TextForm) -> None:
+    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
         parsed = parse_findable(Path(f"{name}.yaml"), form.text, Event)
         if isinstance(parsed, list):
             raise InvalidRequest(parsed[0].message)
         if form.stamp == NEW:
-            await self._desk.add_events(world, EventsToAdd(events=(parsed[1],)))
+            await self._desk.add_events(world, EventsToAdd(events=(parsed[1],)), author)
         else:
-            await self._desk.correct(world, name, parsed[1], _read_number(form.stamp))
+            await self._desk.correct(world, name, parsed[1], _read_number(form.stamp), author)
+
+    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
+        return await self._desk.list_event_revisions(world, name, limit, before)
+
+    async def read_written(self, world: str, name: str, revision: int) -> str:
+        return _dump((await self._desk.get_event_revision(world, name, revision)).event)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         return None
@@ -127,7 +151,7 @@ class BookTexts(WorldTexts):
             found = None
         if found is None:
             return WrittenPart(STARTER_BOOK, NEW, "Nothing yet")
-        text = dump_yaml(found.model_dump(mode="json", exclude_defaults=True))
+        text = await asyncio.to_thread(_dump, found)
         return WrittenPart(text, digest_of_model(found), "The stored lorebook")
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
@@ -141,11 +165,18 @@ class BookTexts(WorldTexts):
             return [SheetFinding(file=name, line=0, field=field, level="error", message=error.detail)]
         return []
 
-    async def save(self, world: str, name: str, form: TextForm) -> None:
+    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
         book = self._parse(name, form.text)
         if book is None:
             raise InvalidRequest("the text is no lorebook")
-        await self._desk.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp)
+        await self._desk.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp, author)
+
+    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
+        return await self._desk.list_lorebook_revisions(world, name, limit, before)
+
+    async def read_written(self, world: str, name: str, revision: int) -> str:
+        found = await self._desk.get_lorebook_revision(world, name, revision)
+        return await asyncio.to_thread(_dump, found.lorebook)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         book = self._parse(name, form.text)
@@ -198,16 +229,23 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> Non
     path = f"/{{world}}/{texts.folder}/{{name}}/edit"
 
     @router.get(path)
-    async def edit(request: Request, world: str, name: str, line: Short = "", saved: bool = False) -> Response:
+    async def edit(
+        request: Request, world: str, name: str, line: Short = "", saved: bool = False, revision: Number = None
+    ) -> Response:
         if _parse_name(_NAME, world) is None or _parse_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
         now = await texts.read(world, name)
-        editor = await _build_editor(texts, world, name, TextForm(now.text, now.stamp, line=line), now)
-        editor = replace(editor, saved="It is saved." if saved else "")
+        text, told = now.text, "It is saved." if saved else ""
+        if revision is not None:
+            text = await texts.read_written(world, name, revision)
+            told = f"This is the text of revision {revision}. Save it to go back to it."
+        editor = await _build_editor(texts, world, name, TextForm(text, now.stamp, line=line), now)
+        difference = await _compare(texts, world, name, revision)
+        editor = replace(editor, saved=told, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
-    async def write(request: Request, world: str, name: str) -> Response:
+    async def write(request: Request, world: str, name: str, author: CallerName) -> Response:
         if _parse_name(_NAME, world) is None or _parse_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
         doing, form = await read_form(request)
@@ -216,13 +254,28 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> Non
             if doing == "save":
                 if await asyncio.to_thread(texts.check, name, form.text):
                     raise InvalidRequest("The text has errors.")
-                await texts.save(world, name, form)
+                await texts.save(world, name, form, author)
                 return redirect(request, f"/view/worlds/{world}/{texts.folder}/{name}/edit", saved="true")
         except RequestRefused as error:
             problem, status = f"Nothing is stored. {escape_invisible(error.detail)}", error.status
         editor = await _build_editor(texts, world, name, form, await texts.read(world, name))
         editor = replace(editor, problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
+
+
+async def _list_written(texts: WorldTexts, world: str, name: str, before: int | None = None) -> list[ListedWriting]:
+    with contextlib.suppress(NotFound):
+        return await texts.list_written(world, name, HISTORY, before)
+    return []
+
+
+async def _compare(texts: WorldTexts, world: str, name: str, revision: int | None) -> RevisionDifference | None:
+    """Of this revision, or the newest one, with the one before it. None for the first."""
+    listed = await _list_written(texts, world, name, None if revision is None else revision + 1)
+    if len(listed) < 2:
+        return None
+    now, before = [(one.revision, await texts.read_written(world, name, one.revision)) for one in listed[:2]]
+    return await build_difference(now, before)
 
 
 async def _build_editor(texts: WorldTexts, world: str, name: str, form: TextForm, now: WrittenPart) -> TextEditor:
@@ -236,6 +289,7 @@ async def _build_editor(texts: WorldTexts, world: str, name: str, form: TextForm
         findings=await asyncio.to_thread(texts.check, name, form.text),
         changed=await asyncio.to_thread(compare_lines, now.text, form.text),
         recalled=await asyncio.to_thread(texts.recall, name, form),
+        written=await _list_written(texts, world, name),
         links=(("Why a character knows", f"/view/worlds/{world}/why"),),
     )
 
@@ -245,6 +299,10 @@ def _parse_name(adapter: TypeAdapter[str], text: str) -> str | None:
         return adapter.validate_python(text.strip())
     except ValidationError:
         return None
+
+
+def _dump(written: Event | Lorebook) -> str:
+    return dump_yaml(written.model_dump(mode="json", exclude_defaults=True))
 
 
 def _read_number(stamp: str) -> int:

@@ -69,6 +69,15 @@ CallerBounds = Annotated[KeyBounds, Depends(get_bounds)]
 """What the caller of a handler is bound to."""
 
 
+async def get_author(connection: HTTPConnection) -> str:
+    caller = find_caller(connection.scope)
+    return "" if caller is None else caller.name
+
+
+CallerName = Annotated[str, Depends(get_author)]
+"""The name of the caller's key; empty where no key is needed."""
+
+
 class KeyRing:
     """The valid keys by digest. `digests` are those of unnamed ones, with every scope; `source` has the named ones,
     which may change at any time. `anonymous` lets everyone in without a key, as long as there is no named one.

@@ -103,6 +103,10 @@ _SHARED: Final[Mapping[AccessScope, str]] = {
         GET /characters/*/text
         GET /view/author
         GET /view/worlds/*/write
+        GET /worlds/*/events/*/revisions
+        GET /worlds/*/events/*/revisions/*
+        GET /worlds/*/lorebooks/*/revisions
+        GET /worlds/*/lorebooks/*/revisions/*
         GET,POST /characters/archive
         GET,POST /view/characters/*/edit
         GET,POST /view/characters/*/scenes/edit
@@ -211,8 +215,12 @@ _BOUND: Final[Mapping[BoundKind, str]] = {
         GET /view/worlds/*/write
         GET /worlds/*
         GET /worlds/*/events
+        GET /worlds/*/events/*/revisions
+        GET /worlds/*/events/*/revisions/*
         GET /worlds/*/lorebooks
         GET /worlds/*/lorebooks/*
+        GET /worlds/*/lorebooks/*/revisions
+        GET /worlds/*/lorebooks/*/revisions/*
         POST /worlds/*/context
         POST /worlds/*/events
     """,

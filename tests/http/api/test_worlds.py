@@ -194,6 +194,10 @@ SHOWN = (
     ("GET", "/worlds/{world}/lorebooks"),
     ("GET", "/worlds/{world}/lorebooks/{book}"),
     ("PUT", "/worlds/{world}/events/{event}"),
+    ("GET", "/worlds/{world}/events/{event}/revisions"),
+    ("GET", "/worlds/{world}/events/{event}/revisions/{revision}"),
+    ("GET", "/worlds/{world}/lorebooks/{book}/revisions"),
+    ("GET", "/worlds/{world}/lorebooks/{book}/revisions/{revision}"),
     ("DELETE", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/lorebooks/{book}"),
     ("DELETE", "/worlds/{world}"),
@@ -213,7 +217,7 @@ def shown(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
     """The status of what Swagger UI sends when one only presses Execute."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
-            path = path.replace(f"{{{parameter['name']}}}", parameter["schema"]["examples"][0])
+            path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     bodies = [example["value"] for example in content.get("examples", {}).values()]
     return httpx.request(method, f"{url}{path}", json=bodies[0] if bodies else None, timeout=30).status_code

@@ -1,8 +1,12 @@
 """Pages on which people write: forms, conflicts, and hostile texts that stay texts."""
 
+import contextlib
+import html
+import sqlite3
 from pathlib import Path
 
 import httpx
+from pydantic import JsonValue
 
 from tests.http.api.test_editions import NEW, OLD, Place, visit
 from tests.support.outline import Outline
@@ -11,6 +15,11 @@ EVIL = "</textarea></title><script>alert(1)</script>"
 HOB = "/view/characters/hob_tarrant/edit"
 BOOK = "/view/worlds/quay/lorebooks/coast/edit"
 EVENT = "/view/worlds/quay/events/owl/edit"
+REVISIONS = (
+    *("events/owl/revisions?limit=1", "events/owl/revisions?before=2", "events/owl/revisions/1"),
+    *("lorebooks/coast/revisions", "lorebooks/salt/revisions", "lorebooks/coast/revisions/3"),
+    *("events/hen/revisions", "events/owl/revisions/3"),
+)
 
 
 async def send(there: Place, path: str, doing: str, text: str, stamp: object, **more: str) -> httpx.Response:
@@ -71,11 +80,60 @@ def test_events_and_lorebooks_are_written_by_forms(tmp_path: Path) -> None:
             await here.client.get("/view/worlds/quay/write?event=owl"),
             await here.client.get("/view/worlds/quay/write?lorebook=No+name"),
             await here.client.get("/view/worlds/quay"),
+            await here.client.get(f"{EVENT}?revision=1"),
+            await here.client.get(f"{EVENT}?revision=3"),
+            await here.client.get(f"{BOOK}?revision=1"),
         ]
-        assert [one.status_code for one in replies] == [422, 303, 303, 409, 200, 200, 422, 303, 409, 303, 422, 200]
-        assert [is_harmless(one) for one in (replies[0], replies[3], replies[4], replies[5])] == [True] * 4
+        assert [one.status_code for one in replies] == [
+            *(422, 303, 303, 409, 200, 200, 422, 303, 409, 303, 422, 200),
+            *(200, 404, 200),
+        ]
+        harmless = (replies[0], replies[3], replies[4], replies[5], replies[12], replies[14])
+        assert [is_harmless(one) for one in harmless] == [True] * 6
         assert "A hen." in replies[4].text
+        assert "<del>An</del><ins>A</ins> <del>owl</del><ins>hen</ins>" in replies[4].text
         assert f"Dear. {EVIL}" in Outline(replies[5].text).words()
+        with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
+            connection.execute("UPDATE events SET author = ?", [EVIL])
+            connection.execute(
+                "UPDATE world_revisions SET author = ?, withdrawn_by = ?, withdrawn_at = 1", [EVIL, EVIL]
+            )
+        hostile = await here.client.get(EVENT)
+        assert (is_harmless(hostile), hostile.text.count(html.escape(EVIL)) >= 3) == (True, True)
+
+    visit(tmp_path, doing)
+
+
+def test_revisions_of_a_world_say_when_they_were_written_and_what_they_changed(tmp_path: Path) -> None:
+    owl: dict[str, JsonValue] = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": f"An owl. {EVIL}"}
+
+    async def doing(here: Place) -> None:
+        await here.post("/worlds/quay/events", {"events": [owl]})
+        await here.client.put("/worlds/quay/events/owl", json={**owl, "text": f"A hen. {EVIL}"})
+        await here.client.delete("/worlds/quay/events/owl")
+        for said in (EVIL, "salt"):
+            await here.client.put("/worlds/quay/lorebooks/coast", json={"description": said})
+        page, opened, book = [
+            (await here.client.get(f"{path}?format=json{more}")).json()
+            for path, more in ((EVENT, ""), (EVENT, "&revision=1"), (BOOK, ""))
+        ]
+        listed = [(await here.client.get(f"/worlds/quay/{path}")).json() for path in REVISIONS]
+        newest, first = page["history"]
+        assert (newest["revision"], first["revision"], newest["withdrawn_by"]) == (2, 1, "")
+        assert first["at"] <= newest["at"] <= newest["withdrawn_at"]
+        assert [one["text"] for one in page["difference"]["words"]["pieces"] if one["kind"] != "both"] == [
+            *("An", "A", "owl", "hen")
+        ]
+        assert (page["difference"]["before"], "An owl" in page["difference"]["text_before"]) == (1, True)
+        assert ("An owl" in opened["text"], opened["revision"], opened["difference"]) == (True, "2", None)
+        assert (book["difference"]["revision"], EVIL in book["difference"]["text_before"]) == (2, True)
+        assert listed[:3] == [
+            {"revisions": [newest], "next_before": 2},
+            {"revisions": [first], "next_before": None},
+            {**first, "event": {**listed[2]["event"], **owl}},
+        ]
+        assert [one["revision"] for one in listed[3]["revisions"]] == [2, 1]
+        assert [one["status"] for one in listed[4:]] == [404, 404, 404, 404]
 
     visit(tmp_path, doing)
 

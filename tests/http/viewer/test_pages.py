@@ -234,8 +234,8 @@ def test_traces_of_agents_are_wide(client: TestClient) -> None:
         ("/view/stats", ["cost", "rows", "uncounted"]),
         ("/view/judges", ["judges"]),
         ("/view/atropos", ["queues"]),
-        (path_of(1), ["compared", "group", "newer", "older", "why"]),
-        (path_of(5), ["compared", "group", "newer", "older", "why"]),
+        (path_of(1), ["compared", "group", "labels", "newer", "older", "why"]),
+        (path_of(5), ["compared", "group", "labels", "newer", "older", "why"]),
     ],
 )
 def test_every_page_has_a_twin_in_json(client: TestClient, path: str, names: list[str]) -> None:
