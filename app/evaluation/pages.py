@@ -18,7 +18,7 @@ from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, Scale
 from app.toolkit.display import (
     PALETTE,
     cut_excerpt,
-    escape_invisible,
+    finalize,
     format_number,
     format_signed,
     format_time,
@@ -27,11 +27,6 @@ from app.toolkit.display import (
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500
-
-
-def _make_visible(value: object) -> object:
-    """Makes invisible characters visible in every value of a page."""
-    return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _format_percent(share: float | None) -> str:
@@ -48,7 +43,7 @@ _jinja = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    finalize=_make_visible,
+    finalize=finalize,
 )
 _jinja.filters.update(
     excerpt=cut_excerpt,
