@@ -202,7 +202,7 @@ def find_faults(answered: Answered) -> list[object]:
     leading = [one for one in page.attributes if one[1] in ADDRESSES and not HERE.match(one[2])]
     shown = [*page.text, *(value for *_, value in page.attributes)]
     unseen = [text for text in shown if set(text) & set(INVISIBLE) and text not in page.kept]
-    return [*grown.items(), *inline, *leading, *unseen]
+    return [*grown.items(), *inline, *leading, *unseen, *page.open]
 
 
 def test_nothing_but_words_differs_from_a_harmless_page(answers: list[Answered]) -> None:
