@@ -13,6 +13,23 @@ from app.domain.groups import GroupOrder
 from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN, MIXED_RUN, Answers
 from tests.support.serving import Served
 
+WORLD: Final = "growth"
+EVENTS: Final = tuple(
+    {
+        "id": f"event-{number}",
+        "time": f"1312-04-{1 + number // 24:02}T{number % 24:02}:00:00Z",
+        "text": f"The ferry crossed for the {number}th time, and the river guild asked for its toll.",
+        "importance": number % 11,
+    }
+    for number in range(200)
+)
+"""The same in both stores."""
+POLICY: Final = {
+    "ATROPOS_ENVS_POLICIES__NOBODY__BASE_URL": "http://127.0.0.1:9/v1",
+    "ATROPOS_ENVS_POLICIES__NOBODY__MODEL": "nobody",
+}
+"""Which nobody asks: without one there is nothing to be seen of the page on which people talk."""
+
 
 @dataclass
 class Side:
@@ -38,6 +55,14 @@ class Side:
     def deep(self) -> int:
         """A place somewhere in the older half."""
         return self.chance.randrange(self.newest // 10, self.newest // 2)
+
+    def tell_world(self) -> None:
+        """What was told already stays as it is."""
+        told = self.client.post(f"/worlds/{WORLD}/events", json={"events": EVENTS})
+        entry = {"id": "toll", "keys": ["toll", "guild"], "content": "The guild takes a copper of each fare."}
+        book = self.client.put(f"/worlds/{WORLD}/lorebooks/river", json={"entries": [entry]})
+        for reply in (told, book):
+            reply.raise_for_status()
 
     def draw(self, environment: str | None = None) -> tuple[int, str, str, str]:
         return self.chance.choice([one for one in self.groups if environment in (None, one[3])])
@@ -97,11 +122,38 @@ VIEWER: Final[dict[str, Path_]] = {
         *("/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}", f"/view/runs/{ARENA_RUN}"),
         *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
         *(f"/view/runs/{ARENA_RUN}?by=label", f"/view/runs/{ARENA_RUN}?chart=reward"),
-        *("/view/characters", "/view/worlds", "/view/judges", "/view/atropos"),
+        *("/view/characters", "/view/worlds", "/view/judges", "/view/atropos", "/view/author", "/sign-in"),
+        *("/view/label", "/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
+        *("/view/talk", f"/view/worlds/{WORLD}", f"/view/worlds/{WORLD}/write"),
+        *(f"/view/worlds/{WORLD}/events/event-7/edit", f"/view/worlds/{WORLD}/lorebooks/river/edit?line=toll"),
+    )
+}
+COMPARED: Final[dict[str, Path_]] = {
+    f"GET /view/compare?{words}": lambda _, words=words: f"/view/compare?{words}"  # type: ignore[misc]
+    for words in (
+        *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),
+        f"first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own",
+    )
+}
+PREVIEWED: Final[dict[str, Path_]] = {
+    f"GET /view/export?{words}": lambda _, words=words: f"/view/export?{words}"  # type: ignore[misc]
+    for words in (
+        *("", f"run={LONG_RUN}", f"run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo", "shape=labels"),
+        *(f"run={LONG_RUN}&flag=nothing", "min_mean=0.9&shape=sft"),
     )
 }
 VIEWER_OF_SIDE: Final[dict[str, Path_]] = {
     "GET /view/characters/{id}": lambda side: f"/view/characters/{side.character}",
+    "GET /view/characters/{id}?run=": lambda side: f"/view/characters/{side.character}?run={ARENA_RUN}",
+    "GET /view/characters/{id}/edit": lambda side: f"/view/characters/{side.character}/edit",
+    "GET /view/characters/{id}/scenes/edit": lambda side: f"/view/characters/{side.character}/scenes/edit",
+    "GET /view/label?group=": lambda side: f"/view/label?group={side.draw(ARENA)[1]}",
+    "GET /view/compare?label=": lambda side: (
+        f"/view/compare?first={ARENA_RUN}&second={MIXED_RUN}&label={side.character}&judge=own"
+    ),
+    "GET /view/export?label=": lambda side: f"/view/export?label={side.character}&offline_judge=true",
+    "GET /view/talk?character=": lambda side: f"/view/talk?character={side.character}&world={WORLD}",
+    "GET /view/worlds/{world}/why": lambda side: f"/view/worlds/{WORLD}/why?character={side.character}&q=The+guild%3F",
     "GET /view/groups?label=": lambda side: f"/view/groups?label={side.character}",
     "GET /view/groups?label=&sort=-mean": lambda side: f"/view/groups?label={side.character}&sort=-mean",
     "GET /view/groups?task_id=": lambda side: f"/view/groups?task_id={side.draw()[2]}",
@@ -141,5 +193,5 @@ def _tell_time(micros: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(micros / 1e6))
 
 
-ASKED: Final = PAGES | LISTS | STATISTICS | VIEWER | VIEWER_OF_SIDE | FILTERS
+ASKED: Final = PAGES | LISTS | STATISTICS | VIEWER | VIEWER_OF_SIDE | COMPARED | PREVIEWED | FILTERS
 """To the last byte."""

@@ -18,7 +18,7 @@ from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, Scale
 from app.toolkit.display import (
     PALETTE,
     cut_excerpt,
-    escape_invisible,
+    finalize,
     format_number,
     format_p_value,
     format_percent,
@@ -31,18 +31,13 @@ _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500
 
 
-def _make_visible(value: object) -> object:
-    """Makes invisible characters visible in every value of a page."""
-    return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 _jinja = Environment(
     loader=FileSystemLoader([_TEMPLATES, CHART_TEMPLATES]),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    finalize=_make_visible,
+    finalize=finalize,
 )
 _jinja.filters.update(
     excerpt=cut_excerpt,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from markupsafe import Markup
 from pydantic import JsonValue
 
 PALETTE = Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
@@ -15,11 +16,16 @@ SHOWN_AT_ONCE = 1_500
 SHOWN_AT_ALL = 200_000
 """Characters; the JSON of a group has the rest."""
 
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ud800-\udfff]"
+_SIGNS = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-"""Control characters, direction overrides, lone surrogates and the like. Joiners (U+200C, U+200D) are left alone:
-scripts and emoji need them."""
+"""Control characters, direction overrides, fillers, tags, lone surrogates and the like. Joiners (U+200C, U+200D) and
+variation selectors are left alone: scripts and emoji need them."""
+_FLAG = "\U0001f3f4"
+_INVISIBLE = re.compile(_SIGNS)
+_INVISIBLE_OR_FLAG = re.compile(f"{_FLAG}[\U000e0030-\U000e007a]{{3,6}}\U000e007f|{_SIGNS}")
+"""Flags of regions consist of a black one and tags. To look for them takes five times as long."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,15 @@ class Excerpt:
 
 def escape_invisible(text: str) -> str:
     """Replaces invisible characters by their code, such as `⟨U+202E⟩`."""
-    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+    if text.isascii() and text.isprintable():  # as most names are
+        return text
+    pattern = _INVISIBLE_OR_FLAG if _FLAG in text else _INVISIBLE
+    return pattern.sub(lambda match: match[0] if len(match[0]) > 1 else f"⟨U+{ord(match[0]):04X}⟩", text)
+
+
+def finalize(value: object) -> object:
+    """For Jinja: makes invisible characters visible in every value of a page."""
+    return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def cut_excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:

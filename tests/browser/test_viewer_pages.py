@@ -94,30 +94,6 @@ LOWEST_CONTRAST = """() => {
 }"""
 
 
-def test_what_a_model_wrote_does_not_come_alive(visit: tuple[Page, Watch], origin: str) -> None:
-    page, watch = visit
-    page.goto(origin + GROUP.format(5))
-    for summary in page.locator("summary").all():
-        summary.click()
-    page.wait_for_timeout(200)
-    untroubled(page, watch, origin)
-    assert ("owned" in page.title(), [url for url in watch.requests if "owned" in url]) == (False, [])
-    written = page.locator("main")
-    for selector in (
-        "script",
-        "style",
-        "img",
-        "iframe",
-        "a[href^=javascript]",
-        "[onerror]",
-        "[onmouseover]",
-        "em",
-        "u",
-    ):
-        assert (selector, written.locator(selector).count()) == (selector, 0)
-    assert "<script>document.title" in page.locator(".answer pre").first.inner_text()
-
-
 def test_tools_calls_and_results_can_be_read(visit: tuple[Page, Watch], origin: str) -> None:
     page, watch = visit
     page.goto(origin + GROUP.format(7))

@@ -1,5 +1,6 @@
 """What stands on a page: its elements, attributes and words."""
 
+from collections import Counter
 from html.parser import HTMLParser
 
 import httpx2
@@ -16,24 +17,32 @@ class Outline(HTMLParser):
         self.attributes: list[tuple[str, str, str]] = []
         self.open: list[str] = []
         self.text: list[str] = []
+        self.shapes = Counter[tuple[str, ...]]()
+        """Elements with the names of their attributes."""
+        self.kept: list[str] = []
+        """What forms send back as it came: texts that are edited, and values that nobody sees."""
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.shapes[(tag, *sorted(name for name, _ in attrs))] += 1
+        if tag == "option" or ("type", "hidden") in attrs or ("type", "radio") in attrs:
+            self.kept += [value or "" for name, value in attrs if name in {"name", "value"}]
 
     def handle_endtag(self, tag: str) -> None:
         assert tag == self.open.pop()
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
+        if self.open[-1:] == ["textarea"]:
+            self.kept.append(data)
 
     def links(self) -> list[str]:
         return [value for tag, name, value in self.attributes if (tag, name) == ("a", "href")]

@@ -132,7 +132,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "card": build_character_cards([sheet])[0],
             "fields": build_fields(sheet, with_hidden=bounds.is_open),
             "findings": findings,
-            "scenes": [(scene, escape_invisible(scene.opening)) for scene in scenes],
+            "scenes": scenes,
             "curves": curves,
             "replies": replies,
             "totals": totals,

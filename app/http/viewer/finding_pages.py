@@ -22,7 +22,6 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.toolkit.bar_charts import build_bar_chart
-from app.toolkit.display import escape_invisible
 
 _COLUMNS: Final = (
     ("Time (UTC)", "time", ""),
@@ -65,7 +64,7 @@ def create_finding_router(views: GroupViews, renderer: Renderer, environments: S
         found = await views.find_groups(where)
         narrowed = wanted.list_given().keys() - {"sort"}
         shown = {
-            "rows": [(one, build_bar_chart(one.rewards), escape_invisible(one.title)) for one in found.groups],
+            "rows": [(one, build_bar_chart(one.rewards)) for one in found.groups],
             "found": found,
             "where": where,
             "words": wanted,

@@ -20,7 +20,6 @@ from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry, show_judges
 from app.service.overview import EnvironmentEntry, ServiceState, ServiceWarning, list_warnings
-from app.toolkit.display import escape_invisible
 
 NEWEST: Final = 100
 """Groups by which runs are found that train."""
@@ -70,7 +69,6 @@ def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str
             "environments": environments,
         }
         shown = {
-            "titles": [escape_invisible(one.title) for one in groups],
             "example": "npc_arena" if "npc_arena" in names or not names else names[0],
             "offline": OFFLINE_JUDGE,
             "sees_all": bounds.is_open,

@@ -21,7 +21,6 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry, show_judges
-from app.toolkit.display import escape_invisible
 
 _FOLDER = Path(__file__).parent
 _BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)
@@ -67,8 +66,7 @@ def create_viewer_router(
         breakdown = next((known for known in _BREAKDOWNS if known == by), None)
         rows = await views.get_statistics(where.environment, where.run, by=breakdown)
         allowed = [row for row in rows if bounds.allows_group(row.run, row.environment)]
-        named = [(row, escape_invisible(row.label or row.judge or row.dataset or "")) for row in allowed]
-        shown = {"rows": named, "where": where, "environments": environments, "by": breakdown}
+        shown = {"rows": allowed, "where": where, "environments": environments, "by": breakdown}
         asked = where.run if where.run and bounds.allows_run(where.run) else None
         cost = await find_cost(asked) if find_cost is not None and asked is not None else None
         more = {"cost": cost, "uncounted": await views.count_uncounted()}

@@ -1,6 +1,7 @@
 """Answers with a page, or with what is on it as JSON.
 
-Pages are autoescaped, without undefined values, and always encodable. Every page has a twin at the same address: JSON
+Pages are autoescaped, without undefined values and invisible characters, and always encodable. What a form sends back
+and nobody reads on the page is `as_sent`. Every page has a twin at the same address: JSON
 for `?format=json` and for clients that ask for `application/json` before HTML.
 """
 
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import escape
 from pydantic_core import to_jsonable_python
 from starlette.responses import HTMLResponse, Response
 
@@ -19,7 +21,15 @@ from app.domain.errors import NotFound
 from app.http.viewer.group_filters import FilterWords
 from app.http.web.api_keys import COOKIE, find_caller
 from app.toolkit.charts import CHART_TEMPLATES
-from app.toolkit.display import escape_invisible, format_number, format_percent, format_signed, format_time, scale_heat
+from app.toolkit.display import (
+    escape_invisible,
+    finalize,
+    format_number,
+    format_percent,
+    format_signed,
+    format_time,
+    scale_heat,
+)
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
 
@@ -32,6 +42,7 @@ class Renderer:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            finalize=finalize,
         )
         self._environment.filters.update(
             moment=format_time,
@@ -39,7 +50,7 @@ class Renderer:
             percent=format_percent,
             signed=format_signed,
             heat=scale_heat,
-            visible=escape_invisible,
+            as_sent=escape,
         )
         self._environment.globals.update(query=_build_query, link=build_link)
         self._assets = f"/view/assets/{assets_version}"

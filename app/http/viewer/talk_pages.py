@@ -159,9 +159,9 @@ class TalkDesk:
         newest = await self.pages.turns.list_newest(await self._identify(request), MOST_TURNS)
         shown = {
             "state": state,
-            "characters": [(key, escape_invisible(name)) for key, name in playing.list_names().items()],
+            "characters": playing.list_names().items(),
             "worlds": [world.name for world in listed],
-            "policies": [(name, escape_invisible(one.model)) for name, one in playing.policies.items()],
+            "policies": [*playing.policies],
             "newest": [(one, show_opening(one)) for one in newest],
         }
         data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 from fastapi import FastAPI
-from pydantic import JsonValue
 from starlette.testclient import TestClient
 
 from app.domain.groups import TaskPrompt
@@ -192,20 +191,6 @@ def test_hostile_text_stays_text(client: TestClient) -> None:
     assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"title"}
     assert not re.search("[\x00\x07\u202e\u200b\ud800]", response.text)
     assert "<script>document.title" in "".join(outline.text)
-
-
-def test_hostile_names_and_differences_stay_text() -> None:
-    evil = "</pre><script>document.title = 'mine'</script><img src=x onerror=alert(1)> \u202eevil"
-    metadata: dict[str, JsonValue] = {"character_name": evil, "scene": evil}
-    prompt = TaskPrompt(messages=(Message(role="user", content=evil),), metadata=metadata)
-    rollouts = [(Completion(text=f"{evil} {word}"), Score.exact(correct=word == "one")) for word in ("one", "two")]
-    client = TestClient(viewer_app([group_of(1, "npc_arena", prompt, rollouts)]))
-    response = client.get(f"{path_of(1)}?first=1&second=2")
-    outline = page(response)
-    assert (outline.elements.count("script"), outline.elements.count("img")) == (1, 1)
-    assert [name for _, name, _ in outline.attributes if name.startswith("on")] == []
-    assert "\u202e" not in response.text
-    assert (outline.elements.count("del"), outline.elements.count("ins")) == (2, 2)
 
 
 def test_equal_completions_stand_together() -> None:

@@ -60,13 +60,17 @@ def test_a_long_group_is_cut_and_an_empty_one_is_a_chart_too() -> None:
 
 def test_what_would_not_show_is_spelled_out() -> None:
     assert (
-        escape_invisible("a\u202eb\x00c\u200bd\ud800e\r\n\tf") == "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+D800⟩e⟨U+000D⟩\n\tf"
+        escape_invisible("a\u202eb\x00c\u200bd\ud800e\r\n\tf\u061c\xad\u3164\U000e0041")
+        == "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+D800⟩e⟨U+000D⟩\n\tf⟨U+061C⟩⟨U+00AD⟩⟨U+3164⟩⟨U+E0041⟩"
     )
 
 
 def test_joiners_and_other_scripts_are_left_alone() -> None:
-    text = "👩‍🚀 می‌خواهم שלום 日本語"
-    assert escape_invisible(text) == text
+    text = (
+        "👩‍🚀 می‌خواهم שלום 日本語 葛\U000e0100 \U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+    )
+    hidden = "\U0001f3f4\U000e0067\U000e0062"
+    assert escape_invisible(text + hidden) == text + "\U0001f3f4⟨U+E0067⟩⟨U+E0062⟩"
 
 
 def test_a_short_text_is_shown_at_once() -> None:

@@ -14,7 +14,6 @@ from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.outline import Outline, page
-from tests.support.sample_texts import HOSTILE_JSON
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -35,35 +34,21 @@ EVENTS: list[dict[str, Any]] = [
     },
     {"id": "spliced", "time": "1312-04-03T15:00:00Z", "text": "The ferry's rope is spliced.", "supersedes": "rope"},
 ]
-HOSTILE_EVENT: dict[str, Any] = {
-    "id": "hostile",
-    "time": "0412-04-03T09:15:00Z",
-    "text": HOSTILE_JSON,
-    "kind": "<b>kind</b>",
-    "actors": ["<i>x</i>"],
-    "location": "<u>here</u>",
-    "tags": ["</dl><script>1</script>"],
-    "visibility": ["hob_tarrant", "<em>y</em>"],
-    "leak_terms": ['" onmouseover="alert(1)'],
-}
 BOOK = {
     "name": "The coast",
     "entries": [
         {"id": "road", "keys": ["milestone", "road"], "secondary_keys": ["old"], "content": "The road is drowned."},
-        {"id": "<b>off</b>", "constant": True, "enabled": False, "content": HOSTILE_JSON},
+        {"id": "<b>off</b>", "constant": True, "enabled": False, "content": "No more."},
     ],
 }
 WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+the+ferry+running%3F"
-HOSTILE_WHY = "/view/worlds/hostile/why?character=hob_tarrant&q=%3Cscript%3Ealert(1)%3C/script%3E%00%E2%80%AE"
 PAGES = [
     "/view/worlds",
     "/view/worlds/coast",
-    "/view/worlds/hostile",
     "/view/worlds/loaded",
     "/view/worlds/nowhere",
     "/view/worlds/coast/why",
     WHY,
-    HOSTILE_WHY,
 ]
 
 
@@ -75,10 +60,8 @@ def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.01)
-        for world, events in (("coast", EVENTS), ("hostile", [HOSTILE_EVENT])):
-            assert client.post(f"/worlds/{world}/events", json={"events": events}).status_code == 200
+        client.post("/worlds/coast/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/coast/lorebooks/coast", json=BOOK).raise_for_status()
-        client.put("/worlds/hostile/lorebooks/coast", json=BOOK).raise_for_status()
         at = "1312-04-03T10:00:00Z"
         client.put("/worlds/loaded", json={"parent": "coast", "at": at}).raise_for_status()
         yield client
@@ -97,7 +80,7 @@ def test_worlds_stand_as_trees(client: TestClient) -> None:
     words = page(client.get("/view/worlds")).words()
     assert (
         "coast 4 events · newest 1312-04-03 15:00:00 loaded from coast at 1312-04-03 10:00:00 · 0 events · "
-        "newest 1312-04-03 09:15:00 hostile 1 event · newest 0412-04-03 09:15:00"
+        "newest 1312-04-03 09:15:00"
     ) in words
 
 
@@ -179,16 +162,6 @@ def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None
 )
 def test_what_makes_no_sense_is_a_page_too(client: TestClient, path: str, status: int, said: str) -> None:
     assert said in page(client.get(path), status).words()
-
-
-@pytest.mark.parametrize("path", ["/view/worlds/hostile", HOSTILE_WHY])
-def test_hostile_text_stays_text(client: TestClient, path: str) -> None:
-    response = client.get(path)
-    outline, harmless = page(response), page(client.get("/view/worlds/coast" if path.endswith("e") else WHY))
-    assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"colspan"}
-    assert set(outline.elements) <= set(harmless.elements)
-    assert not re.search("[\x00\x07\u202e\u200b]", response.text)
-    assert "<script>document.title" in "".join(outline.text)
 
 
 def test_an_empty_store_says_how_to_begin(tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 const form = document.getElementById("say");
 const live = document.querySelector(".live");
 
+// As pages show what nobody would see: by its code.
+const makeVisible = (text) => text.replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
+  (sign) => `⟨U+${sign.codePointAt().toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
 const readEvents = async function* (body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
@@ -35,7 +39,7 @@ const streamReply = async (policy, request) => {
   try {
     return await fillCard(shown, policy, request);
   } catch (error) {
-    shown.textContent += `\nThe reply broke off: ${error.message}`;
+    shown.textContent += `\nThe reply broke off: ${makeVisible(error.message)}`;
     return null;
   }
 };
@@ -48,14 +52,14 @@ const fillCard = async (shown, policy, request) => {
   });
   if (!answer.ok) {
     const said = await answer.json().catch(() => null);
-    shown.textContent = said?.error?.message ?? `The service answered with ${answer.status}.`;
+    shown.textContent = said?.error?.message ? makeVisible(said.error.message) : `The service answered with ${answer.status}.`;
     return null;
   }
   let turn = null;
   for await (const event of readEvents(answer.body)) {
-    if (event.error) shown.textContent += `\n${event.error.message}`;
-    if (event.play?.not_kept) shown.textContent += `\nThis reply could not be kept: ${event.play.not_kept}`;
-    shown.textContent += event.choices?.[0]?.delta?.content ?? "";
+    if (event.error) shown.textContent += `\n${makeVisible(event.error.message)}`;
+    if (event.play?.not_kept) shown.textContent += `\nThis reply could not be kept: ${makeVisible(event.play.not_kept)}`;
+    shown.textContent += makeVisible(event.choices?.[0]?.delta?.content ?? "");
     turn = event.play?.turn ?? turn;
   }
   return turn;
