@@ -8,7 +8,7 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from structlog.contextvars import bind_contextvars, reset_contextvars, unbind_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
 
 AttributeValue = str | int | float | bool
 Attributes = Mapping[str, AttributeValue | None]
@@ -158,10 +158,8 @@ def note_work(environment: str | None = None, run: str | None = None) -> None:
 @contextmanager
 def bind_request(request_id: str) -> Iterator[None]:
     """Log lines inside say which request they are of; those after it say nothing of it, nor of its work."""
-    # Not `bound_contextvars`, which looks through all that the context has, for each request.
-    tokens = bind_contextvars(request_id=request_id)
-    try:
-        yield
-    finally:
-        unbind_contextvars(*_WORK_FIELDS)
-        reset_contextvars(**tokens)
+    with bound_contextvars(request_id=request_id):
+        try:
+            yield
+        finally:
+            unbind_contextvars(*_WORK_FIELDS)

@@ -150,8 +150,8 @@ async def score_completions(
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
     recorded = None if panel is None else RecordingPanel(panel, budget, calibration)
-    cut = [completion.truncated for completion in completions] if options.on_truncated == "zero" else []
-    whole = [one for one, out in zip(completions, cut, strict=True) if not out] if any(cut) else completions
+    cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
+    whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
         given = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
@@ -159,7 +159,7 @@ async def score_completions(
     if budget is not None and recorded is not None and recorded.asked:
         await budget.settle(recorded.made, further=recorded.was_calibrated)
     scores = iter(given)
-    merged = tuple([TRUNCATED_SCORE if out else next(scores) for out in cut] if any(cut) else given)
+    merged = tuple(TRUNCATED_SCORE if out else next(scores) for out in cut)
     return JudgedCompletions(merged, tuple(recorded.made) if recorded is not None else ())
 
 

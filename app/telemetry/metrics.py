@@ -1,10 +1,11 @@
 """Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
 
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, Literal, get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -26,8 +27,6 @@ from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics
 from app.telemetry.process_gauges import Joining, ProcessGauges
 
 PREFIX = "atropos_envs"
-
-CountedT = TypeVar("CountedT")
 
 _UNIT_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _STD_BUCKETS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -65,19 +64,11 @@ _WATCHED: Final[Mapping[WatchedGauge, tuple[str, Joining]]] = {
 }
 
 
-def _count(values: Iterable[CountedT]) -> dict[CountedT, int]:
-    """As `collections.Counter`, which takes longer to make than to count the few values of a group."""
-    counts: dict[CountedT, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return counts
-
-
 class CountedHistogram(Histogram):
     def observe_all(self, amounts: Iterable[float]) -> None:
         """Observes each. Equal amounts, which rewards often are, change the histogram once."""
         total = 0.0
-        for amount, count in _count(amounts).items():
+        for amount, count in Counts(amounts).items():
             total += amount * count
             self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
         self._sum.inc(total)
@@ -208,7 +199,8 @@ class PrometheusObserver:
         if std is not None:
             group.std.observe(std)
             group.low_signal.inc(has_low_signal(scores, std))
-        for (outcome, reason), count in _count([(score.outcome, score.reason or "") for score in scores]).items():
+        outcomes = Counts([(score.outcome, score.reason or "") for score in scores])
+        for (outcome, reason), count in outcomes.items():
             if (outcome, reason) not in group.rollouts:
                 group.rollouts[outcome, reason] = self._rollouts.labels(env, outcome, reason)
             group.rollouts[outcome, reason].inc(count)
@@ -216,11 +208,10 @@ class PrometheusObserver:
         self._record_criteria(env, group, scores)
 
     def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:
-        values: dict[str, list[float]] = {}
-        for score in scores:
-            for criterion in score.criteria:
-                if criterion.value is not None:
-                    values.setdefault(criterion.name, []).append(criterion.value)
+        values: defaultdict[str, list[float]] = defaultdict(list)
+        for criterion in (criterion for score in scores for criterion in score.criteria):
+            if criterion.value is not None:
+                values[criterion.name].append(criterion.value)
         for name, given in values.items():
             limited = self._limit_criterion(env, name)
             if limited not in group.criteria:
