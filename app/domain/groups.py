@@ -53,7 +53,9 @@ class Rollout(Frozen):
     @classmethod
     def begin(cls, group_id: str, place: int, completion: Completion) -> "Rollout":
         """The rollout at this place of a group, before scoring."""
-        return cls(rollout_id=f"{group_id}-{place}", completion=completion, score=Score.pending())
+        return cls.build_trusted(
+            rollout_id=f"{group_id}-{place}", completion=completion, score=Score.pending(), reduced=None
+        )
 
     @property
     def place(self) -> int:
@@ -109,11 +111,11 @@ class Group(Frozen):
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""
         given = iter(scores)
-        merged = [score if score.is_final else next(given) for score in self.scores]
         rollouts = tuple(
-            [one.model_copy(update={"score": score}) for one, score in zip(self.rollouts, merged, strict=True)]
+            [one if one.score.is_final else one.model_copy(update={"score": next(given)}) for one in self.rollouts]
         )
-        return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(merged)})
+        outcome = combine_outcomes([one.score for one in rollouts])
+        return self.model_copy(update={"rollouts": rollouts, "outcome": outcome})
 
     def mark_pending(self) -> "Group":
         """The group with all rollouts without a score set to pending, also in a retry."""

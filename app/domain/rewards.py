@@ -141,7 +141,7 @@ def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
     mean, std = measure_spread([score.reward for score in scores if score.reward is not None])
     if mean is None or std is None:
         return GroupStatistics(mean=None, std=None, advantages=(None,) * len(scores), low_signal=True)
-    return GroupStatistics(
+    return GroupStatistics.build_trusted(
         mean=mean,
         std=std,
         advantages=tuple(

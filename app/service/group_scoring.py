@@ -252,13 +252,14 @@ class GroupScoring:
 
 
 def build_reply(group: Group) -> GroupReply:
-    statistics = compute_statistics(group.scores)
-    return GroupReply(
+    scores = group.scores
+    statistics = compute_statistics(scores)
+    return GroupReply.build_trusted(
         group_id=group.group_id,
         task_id=group.task_id,
         outcome=group.outcome,
-        rewards=tuple(score.reward for score in group.scores),
-        scores=group.scores,
+        rewards=tuple([score.reward for score in scores]),
+        scores=scores,
         mean=statistics.mean,
         std=statistics.std,
         advantages=statistics.advantages,

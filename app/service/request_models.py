@@ -191,6 +191,24 @@ class GroupProblem(Frozen):
 class ScoreResponse(Frozen):
     groups: tuple[GroupReply | GroupProblem, ...]
 
+    def to_json(self) -> bytes:
+        """As the model is written, but a score that several completions share is written once: verifiers give few
+        different ones, and they are most of a reply."""
+        scores = {id(score): score for group in self.groups if isinstance(group, GroupReply) for score in group.scores}
+        written = {key: _write_model(score) for key, score in scores.items()}
+        return b'{"groups":[%b]}' % b",".join([_write_group(group, written) for group in self.groups])
+
+
+def _write_model(model: Frozen, exclude: set[str] | None = None) -> bytes:
+    return model.__pydantic_serializer__.to_json(model, exclude=exclude)
+
+
+def _write_group(group: GroupReply | GroupProblem, scores: Mapping[int, bytes]) -> bytes:
+    if isinstance(group, GroupProblem):
+        return _write_model(group)
+    before, mean, after = _write_model(group, {"scores"}).partition(b',"mean":')
+    return b'%b,"scores":[%b]%b%b' % (before, b",".join([scores[id(score)] for score in group.scores]), mean, after)
+
 
 class StepRequest(Frozen):
     task_id: TaskId

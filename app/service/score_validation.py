@@ -26,6 +26,7 @@ REFUSED_SCORE: Final = Score.unscored(
     "version_changed", "the run is strict, and is now scored otherwise than when it began"
 )
 
+_DEFAULT_OPTIONS: Final = ScoringOptions()
 STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_lag`, and its `lag_policy` is `drop`")
 
 
@@ -105,7 +106,7 @@ class ScoreValidator:
         named = request.run or (lease.run if lease is not None else None)
         name = named or held_by.get(asked.task_id)
         run = await self._runs.ensure(name) if name is not None else None
-        options = run.options if run is not None else ScoringOptions()
+        options = run.options if run is not None else _DEFAULT_OPTIONS
         holder = asked.lease_id or named or ""
         identity = await _compute_group_id(request, asked, holder)
         flags: tuple[str, ...] = ()
@@ -113,7 +114,7 @@ class ScoreValidator:
             if run.strict:
                 require_same_scoring(run, await self._is_final(identity), pin)
             flags = ("scoring_changed",)
-        group = Group(
+        group = Group.build_trusted(
             group_id=identity,
             task_id=asked.task_id,
             environment=record.key.environment,
@@ -124,8 +125,10 @@ class ScoreValidator:
             outcome="pending",
             flags=flags,
             rollouts=tuple(
-                Rollout.begin(identity, place, completion)
-                for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
+                [
+                    Rollout.begin(identity, place, completion)
+                    for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
+                ]
             ),
             created_at=self._clock(),
             hand_out_step=None if lease is None else lease.step,

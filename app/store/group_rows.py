@@ -60,7 +60,8 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     absolutes = [
         (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
     ]
-    mean, std = measure_spread([score.reward for score in scored if score.reward is not None])
+    rewards = [score.reward for score in scored if score.reward is not None]
+    mean, std = measure_spread(rewards)
     low_signal = std is not None and has_low_signal(scores, std)
     return {
         "size": len(scores),
@@ -68,7 +69,7 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
         "unscored": sum(score.outcome == "unscored" for score in scores),
         "mean": mean,
         "std": std,
-        "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
+        "reward_sum": math.fsum(rewards),
         "absolute_sum": math.fsum(absolutes),
         "absolute_count": len(absolutes),
         "low_signal": int(low_signal and combine_outcomes(scores) != "pending"),

@@ -60,7 +60,7 @@ _SELECT_PRUNED: Final = PreparedStatement(
 def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
     if not group_ids:
         return frozenset()
-    return frozenset(_SELECT_PRUNED.run(connection, given=list(group_ids)).scalars())
+    return frozenset(group_id for (group_id,) in _SELECT_PRUNED.fetch(connection, given=list(group_ids)))
 
 
 def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:

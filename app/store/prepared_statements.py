@@ -1,7 +1,8 @@
 """Prepared statements for hot paths, compiled once per dialect."""
 
 import json
-from collections.abc import Callable, Iterable
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import Executable
 
 Value = str | int | float | bytes | bool | None
@@ -36,10 +38,32 @@ class PreparedStatement:
 
     def run(self, connection: Connection, **values: Value | list[str] | list[int]) -> CursorResult[Any]:
         """Lists are for `is_among`."""
+        return connection.exec_driver_sql(*self._bind(connection, values))
+
+    def fetch(self, connection: Connection, **values: Value | list[str] | list[int]) -> Sequence[Sequence[Any]]:
+        """The rows, as `fetch_rows` gets them."""
+        return fetch_rows(connection, *self._bind(connection, values))
+
+    def _bind(
+        self, connection: Connection, values: Mapping[str, Value | list[str] | list[int]]
+    ) -> tuple[str, tuple[Any, ...]]:
         postgres = connection.dialect.name == "postgresql"
         sql, names, fixed = self._compiled(postgres)
         given = (values.get(name, fixed.get(name)) for name in names)
-        return connection.exec_driver_sql(sql, tuple(given if postgres else map(_encode_list, given)))
+        return sql, tuple(given if postgres else map(_encode_list, given))
+
+
+def fetch_rows(connection: Connection, sql: str, values: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+    """What a statement of a transaction returns. SQLite's driver is asked itself, unless somebody listens: SQLAlchemy's
+    cursors and results take longer than most statements do."""
+    driver = connection.connection.driver_connection if connection.in_transaction() else None
+    if not isinstance(driver, sqlite3.Connection) or connection.dispatch.before_cursor_execute:
+        result = connection.exec_driver_sql(sql, values)
+        return result.all() if result.returns_rows else ()
+    try:
+        return driver.execute(sql, values).fetchall()
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(sql, values, error, sqlite3.Error, dialect=connection.dialect) from error
 
 
 def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bool]:

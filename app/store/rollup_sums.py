@@ -85,9 +85,9 @@ class Addend:
 
 def load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, TaskNames]:
     found: dict[str, TaskNames] = {}
-    for row in _FIND_LABELS.run(connection, given=sorted(task_ids)).mappings():
-        label, dataset = (None if text is None else str(decode_json(text)) for text in (row["label"], row["dataset"]))
-        found[row["task_id"]] = (label, dataset)
+    for task_id, *texts in _FIND_LABELS.fetch(connection, given=sorted(task_ids)):
+        label, dataset = (None if text is None else str(decode_json(text)) for text in texts)
+        found[task_id] = (label, dataset)
     return found
 
 
@@ -144,8 +144,8 @@ def write_task_sums(
 def _write_tasks_of_run(
     connection: Connection, tables: SumTables, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
 ) -> MeasureMap:
-    stored = tables.find_task_sums.run(connection, run=run, environment=environment, given=sorted(of_tasks))
-    known: dict[str, Sums] = {row["task_id"]: json.loads(row["sums"]) for row in stored.mappings()}
+    stored = tables.find_task_sums.fetch(connection, run=run, environment=environment, given=sorted(of_tasks))
+    known: dict[str, Sums] = {task_id: json.loads(sums) for task_id, sums in stored}
     moved: Counter[int | None] = Counter()
     rows: list[Row] = []
     for task_id, parts in sorted(of_tasks.items()):
@@ -161,8 +161,8 @@ def _write_tasks_of_run(
 
 def write_sums(connection: Connection, tables: SumTables, deltas: Mapping[RollupKey, MeasureMap]) -> None:
     by_digest = {key.digest: key for key, delta in deltas.items() if delta}
-    stored = tables.find_measures.run(connection, given=sorted(by_digest))
-    known: dict[str, MeasureMap] = {row["digest"]: json.loads(row["measures"]) for row in stored.mappings()}
+    stored = tables.find_measures.fetch(connection, given=sorted(by_digest))
+    known: dict[str, MeasureMap] = {digest: json.loads(measures) for digest, measures in stored}
     rows: list[Row] = []
     empty: list[str] = []
     for digest, key in sorted(by_digest.items()):

@@ -17,6 +17,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from app.domain.tasks import Completion, are_large
 from app.domain.values import is_encodable
+from app.store.prepared_statements import fetch_rows
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -131,11 +132,35 @@ def _write_rows(
     if rows:
         dialect = connection.dialect
         statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://", changed)
-        connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
+        _execute_rows(connection, statement.sql, [statement.values(row) for row in rows])
 
 
 MOST_ROWS: Final = 100
 """Of one statement with values for each of them."""
+_PORTIONS: Final = (64, 8, 1)
+"""Few, so that each statement is prepared once. A group has eight rollouts, or a multiple of that."""
+
+
+def _execute_rows(connection: Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """SQLite gets many rows with each statement: for each the driver lets other threads run, and then waits until one
+    of them lets it go on."""
+    if connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(sql, list(rows))
+        return
+    done = 0
+    for size in _PORTIONS:
+        while len(rows) - done >= size:
+            given = tuple(chain.from_iterable(rows[done : done + size]))
+            fetch_rows(connection, _repeat_values(sql, size), given)
+            done += size
+
+
+@cache
+def _repeat_values(sql: str, count: int) -> str:
+    """The insert of one row, for this many."""
+    into, _, rest = sql.partition(" VALUES ")
+    values, _, conflict = rest.partition(")")
+    return f"{into} VALUES {', '.join([f'{values})'] * count)}{conflict}"
 
 
 def insert_new_returning(
@@ -148,7 +173,7 @@ def insert_new_returning(
         part = rows[first : first + MOST_ROWS]
         statement = _compile_returning(table, f"{dialect.name}+{dialect.driver}://", columns, len(part))
         given = tuple(chain.from_iterable(map(statement.values, part)))
-        found += map(tuple, connection.exec_driver_sql(statement.sql, given))
+        found += map(tuple, fetch_rows(connection, statement.sql, given))
     return found
 
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import StoreUnavailable
-from app.domain.groups import Group, RunActivity
+from app.domain.groups import Group, Rollout, RunActivity
 from app.domain.keeping import KeepRule
 from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
@@ -20,8 +21,15 @@ from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, RunStore
 from app.service import group_scoring
-from app.service.group_scoring import GroupScoring
-from app.service.request_models import GroupReply, GroupToScore, NextBatch, ScoreRequest
+from app.service.group_scoring import GroupScoring, build_reply
+from app.service.request_models import (
+    GroupProblem,
+    GroupReply,
+    GroupToScore,
+    NextBatch,
+    ScoreRequest,
+    ScoreResponse,
+)
 from app.service.scoring import ScoringService
 from app.store.store import Store
 from app.telemetry.null_observer import NullObserver
@@ -288,3 +296,27 @@ def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
         assert (await waiting).outcome == "scored"
 
     at_desk(play)
+
+
+def test_what_is_built_without_validation_is_what_validation_makes_of_it_and_is_written_as_it_would_be() -> None:
+    right, wrong = Score.exact(True, rationale='read 3, "mean":'), Score.exact(False).with_digest("d" * 32)
+    completions = [Completion(text="3"), Completion(text="4", finish_reason="stop"), Completion(text="")]
+    given = Group(
+        group_id="group_1",
+        task_id="task_1",
+        environment="gsm8k",
+        run=None,
+        lease_id=None,
+        policy=None,
+        purpose="train",
+        outcome="pending",
+        rollouts=tuple(Rollout.begin("group_1", place, one) for place, one in enumerate(completions)),
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    groups = [given.merge_scores(scores) for scores in ([right, wrong, right], [right, Score.pending(), wrong])]
+    problem = GroupProblem(task_id="task_2", code="not_found", detail='no task ,"mean":')
+    response = ScoreResponse(groups=(*map(build_reply, groups), problem))
+    validated = ScoreResponse.model_validate(response.model_dump())
+    stored = [Group.model_validate(group.model_dump()) for group in groups]
+    assert (response, groups) == (validated, stored)
+    assert response.to_json() == validated.model_dump_json().encode()

@@ -1,10 +1,30 @@
 """What is written into columns can be written into either database and comes back as it was."""
 
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+)
+from sqlalchemy.exc import IntegrityError
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
@@ -16,7 +36,10 @@ from app.store.rows import (
     encode_json,
     filter_storable,
     from_micros,
+    insert_new_rows,
+    insert_rows,
     to_micros,
+    upsert_rows,
 )
 from app.store.task_store import TITLE_LENGTH, build_title
 
@@ -106,3 +129,68 @@ def test_only_what_a_column_could_hold_is_looked_for() -> None:
 def test_a_title_is_the_last_thing_the_user_says(said: list[tuple[str, str | None]], title: str) -> None:
     messages = [Message.model_validate({"role": role, "content": content}) for role, content in said]
     assert build_title(messages) == title
+
+
+KEPT = Table(
+    "kept",
+    MetaData(),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("whole", Integer),
+    Column("share", Float),
+    Column("said", Text),
+    Column("packed", LargeBinary),
+)
+WHOLES = some.none() | some.integers(-(2**63), 2**63 - 1)
+SHARES = some.none() | some.floats() | some.integers(-(2**53), 2**53) | some.sampled_from([-0.0, 5e-324, 0.1, 1e308])
+SAID = some.none() | some.text(some.characters(codec="utf-8"), max_size=20) | some.just("a\x00b")
+ROWS = some.lists(some.tuples(WHOLES, SHARES, SAID, some.none() | some.binary(max_size=20)), max_size=170)
+
+
+@contextmanager
+def keeping() -> Iterator[Connection]:
+    """A transaction with the empty table."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        KEPT.create(connection)
+        yield connection
+    engine.dispose()
+
+
+def read_exactly(connection: Connection) -> list[tuple[object, ...]]:
+    """As SQLite has them: its types, the bits of numbers, all of a text."""
+    parts = "number, typeof(whole), whole, typeof(share), share, typeof(said), hex(said), typeof(packed), packed"
+    found = connection.exec_driver_sql(f"SELECT {parts} FROM kept ORDER BY number")  # noqa: S608  # names of this file
+    return [tuple(struct.pack("d", one) if isinstance(one, float) else one for one in row) for row in found]
+
+
+@given(ROWS)
+def test_rows_are_the_same_however_many_a_statement_writes(values: list[tuple[Any, ...]]) -> None:
+    names = [column.name for column in KEPT.columns]
+    rows = [dict(zip(names, (number, *one), strict=True)) for number, one in enumerate(values)]
+    with keeping() as together, keeping() as singly, keeping() as anew:
+        insert_rows(together, KEPT, rows)
+        insert_new_rows(together, KEPT, [{**row, "said": "another"} for row in rows])
+        upsert_rows(anew, KEPT, "share", [{**row, "share": 0.5} for row in rows])
+        upsert_rows(anew, KEPT, "share", rows)
+        for row in rows:
+            singly.execute(insert(KEPT), row)
+        assert read_exactly(together) == read_exactly(anew) == read_exactly(singly)
+
+
+def test_what_the_driver_refuses_is_told_as_elsewhere_and_seen_by_who_listens() -> None:
+    row = {"number": 1, "whole": None, "share": None, "said": None, "packed": None}
+    seen: list[str] = []
+
+    def see(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement.partition(" (")[0])
+
+    with keeping() as connection:
+        insert_rows(connection, KEPT, [row])
+        with pytest.raises(IntegrityError, match="UNIQUE constraint failed"):
+            insert_rows(connection, KEPT, [row])
+        event.listen(Engine, "before_cursor_execute", see)
+        try:
+            insert_rows(connection, KEPT, [{**row, "number": 2}])
+        finally:
+            event.remove(Engine, "before_cursor_execute", see)
+    assert seen == ["INSERT INTO kept"]

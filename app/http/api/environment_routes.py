@@ -75,7 +75,7 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
         await gateway.bounds.require_tasks(bounds, [request.task_id], "task_id")
         return await gateway.stepper.step(name, request)
 
-    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> ScoreResponse:
+    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
         return await score_in_bounds(gateway, request, name, client, key)
 
     next_batch.__annotations__["request"] = request_type
@@ -88,7 +88,8 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     if environment.multi_turn:
         add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
     summary = f"Score groups of {name} completions"
-    add("/score", score, methods=["POST"], summary=summary, responses=refusals, route_class_override=DirectRoute)
+    scores: dict[str, Any] = {"response_model": ScoreResponse, "responses": refusals}
+    add("/score", score, methods=["POST"], summary=summary, route_class_override=DirectRoute, **scores)
     return router
 
 
@@ -99,11 +100,12 @@ def build_batch_response(batch: DealtBatch) -> Response:
 
 async def score_in_bounds(
     gateway: Gateway, request: ScoreRequest, environment: str | None, client: Request, key: str | None
-) -> ScoreResponse:
+) -> Response:
     caller = find_caller(client.scope)
     await gateway.bounds.check_score(find_bounds(caller), request)
     repeat = scope_idempotency(caller, await _build_idempotency_key(key, request))
-    return await gateway.scoring.score(request, environment, repeat)
+    scored = await gateway.scoring.score(request, environment, repeat)
+    return Response(scored.to_json(), media_type="application/json")
 
 
 async def _build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:

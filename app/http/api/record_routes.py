@@ -39,8 +39,8 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
         check_mixture(bounds, request)
         return build_batch_response(await gateway.dispatcher.deal_mixed_batch(request, client.is_disconnected))
 
-    @router.post("/score", summary="Score groups of any environments", responses=refusals)
-    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> ScoreResponse:
+    @router.post("/score", response_model=ScoreResponse, summary="Score groups of any environments", responses=refusals)
+    async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
         return await score_in_bounds(gateway, request, None, client, key)
 
     return router
