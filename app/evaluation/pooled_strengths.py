@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from app.evaluation.bradley_terry import Floats, ParameterFits, Prior, Strengths, fit_parameters, read_strengths
 
@@ -73,8 +74,9 @@ def pool_strengths(
 
 def _weigh_spreads(evidence: Sequence[float]) -> Floats:
     logs = np.array(evidence) - (SPREADS / LIKELY_SPREAD) ** 2 / 2
-    weights: Floats = np.exp(logs - logs.max())
-    return weights / weights.sum()
+    weights = np.exp(logs - logs.max())
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def _build_prior(centre: Floats, spread: float) -> Prior:
@@ -92,7 +94,7 @@ def _place_fit(fits: ParameterFits, place: int) -> ParameterFits:
 
 
 def _draw_parameters(
-    fits: Sequence[ParameterFits], chosen: Sequence[int], away: Floats, random: np.random.Generator
+    fits: Sequence[ParameterFits], chosen: npt.NDArray[np.int64], away: Floats, random: np.random.Generator
 ) -> Floats:
     """One draw for each chosen spread; `away` is how far its centre lies from the one that was fitted with. What of it
     reaches a label is what the label's own duels do not settle."""
