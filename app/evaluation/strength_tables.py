@@ -57,7 +57,7 @@ class StrengthTable:
 
 
 @dataclass(frozen=True)
-class LabelTable:
+class LabelFit:
     label: str
     table: StrengthTable
     fit: Strengths
@@ -83,9 +83,9 @@ class LabelTable:
 
 
 @dataclass(frozen=True)
-class LabelTables:
+class LabelFits:
     names: Sequence[str]
-    tables: Sequence[LabelTable] = ()
+    tables: Sequence[LabelFit] = ()
     spread: float | None = None
 
     def list_standings(self) -> tuple[LabelStandings, ...]:
@@ -106,20 +106,20 @@ class LabelTables:
         )
 
 
-def build_label_tables(whole: StrengthTable, seed: int) -> LabelTables:
+def fit_labels(whole: StrengthTable, seed: int) -> LabelFits:
     """In alphabetical order; none where there is only one label."""
     by_label: dict[str, list[Duel]] = {}
     for duel in whole.duels:
         if duel.label is not None:
             by_label.setdefault(duel.label, []).append(duel)
     if len(by_label) < 2 or not whole.drawn:
-        return LabelTables(whole.names)
+        return LabelFits(whole.names)
     counts = {
         label: {duel.task_id: whole.counts[duel.task_id] for duel in by_label[label]} for label in sorted(by_label)
     }
     pooled = pool_strengths(whole.fit, whole.drawn, [list(each.values()) for each in counts.values()], seed)
     tables = [
-        LabelTable(
+        LabelFit(
             label,
             StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL),
             whole.fit,
@@ -127,7 +127,7 @@ def build_label_tables(whole: StrengthTable, seed: int) -> LabelTables:
         )
         for label, fit in zip(counts, pooled.labels, strict=True)
     ]
-    return LabelTables(whole.names, tables, pooled.spread)
+    return LabelFits(whole.names, tables, pooled.spread)
 
 
 def count_duels(contestants: int, duels: Sequence[Duel]) -> Floats:

@@ -12,8 +12,8 @@ from app.evaluation.report_builder import FEW_TASKS
 from app.evaluation.resampling import Resampler
 from app.evaluation.strength_tables import (
     StrengthTable,
-    build_label_tables,
     count_duels,
+    fit_labels,
     iter_pairs,
     iter_readings,
     rank_contestants,
@@ -29,7 +29,7 @@ def build_tournament_report(
     decided = [duel for duel in duels if duel.readings]
     names = [contestant.name for contestant in setup.contestants]
     table = StrengthTable.build(names, decided, setup.seed)
-    labels = build_label_tables(table, setup.seed)
+    labels = fit_labels(table, setup.seed)
     prices = [duel.usd for duel in duels if duel.calls]
     reasons = Counter(duel.reason or "not judged yet" for duel in duels if not duel.readings)
     return TournamentReport(
