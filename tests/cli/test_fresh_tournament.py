@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -42,7 +43,7 @@ class Player:
         return self._answer(number, received)
 
 
-def hold(gateway: Served, out: Path, policies: dict[str, str], *more: str) -> tuple[int, str]:
+def hold(gateway: Served, out: Path, policies: Mapping[str, str], *more: str) -> tuple[int, str]:
     given = [word for name, url in policies.items() for word in ("--policy", f"{name}={url},{MODEL}")]
     asked = ("--env", "npc_arena", "--tasks", str(TASKS), "--judge", "offline", "--same-model", "--patience", "0")
     ends = ("--url", gateway.url, "--out", str(out))
@@ -83,6 +84,26 @@ def test_policies_are_asked_once_and_then_meet(gateway: Served, tmp_path: Path) 
         TASKS,
         TASKS,
     )
+
+
+def test_policies_meet_what_is_stored_if_it_has_their_tasks(gateway: Served, tmp_path: Path) -> None:
+    old, new = Player("Good day to you."), Player("Good evening to you.")
+    with serving_policy(old, models=[MODEL]) as one, serving_policy(new, models=[MODEL]) as other:
+        hold(gateway, tmp_path / "first", {"old": one.url, "new": other.url})
+        stored, asked = str(tmp_path / "first" / "old"), new.answered.total()
+        mixed = hold(gateway, tmp_path / "mixed", {"newer": other.url}, stored)
+        apart = hold(gateway, tmp_path / "apart", {"later": other.url}, stored, "--seed", "7")
+        seeds = hold(gateway, tmp_path / "seeds", {"old": one.url, "later": other.url}, "--seed", "7")
+    report = TournamentReport.model_validate_json((tmp_path / "mixed" / "tournament.json").read_bytes())
+    assert ([each.name for each in report.setup.contestants], report.decided) == (["small", "newer"], TASKS), mixed
+    assert [
+        (code, words in text)
+        for (code, text), words in (
+            (apart, "has no reply to the tasks that later would be asked"),
+            (seeds, "old and later would not be asked the same tasks"),
+        )
+    ] == [(2, True)] * 2, (apart, seeds)
+    assert new.answered.total() == asked + TASKS
 
 
 def test_who_is_away_is_named_before_anybody_is_asked(gateway: Served, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _say(words: str) -> Text:
 
 
 def _format(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
+    return "–" if value is None else format(round(value, 6) + 0.0, form)  # without the sign of -0.0
 
 
 def _format_interval(estimate: MeanEstimate, form: str) -> str:
