@@ -11,6 +11,7 @@ these terms it is a multinomial logit, whose log likelihood is concave: Newton's
 (Ann. Stat. 32, 2004) says when there is one; a weak prior sees to the other cases, such as who has never lost.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -60,9 +61,10 @@ class Strengths:
 
 
 def _compute_share(first: float, second: float, tie: float) -> float:
-    weights = np.array([first, tie + (first + second) / 2, second])
-    odds = np.exp(weights - weights.max())
-    return float((odds[0] + odds[1] / 2) / odds.sum())
+    middle = tie + (first + second) / 2
+    most = max(first, middle, second)
+    won, tied, lost = math.exp(first - most), math.exp(middle - most), math.exp(second - most)
+    return (won + tied / 2) / (won + tied + lost)
 
 
 @dataclass(frozen=True)

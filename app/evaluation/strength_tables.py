@@ -58,7 +58,7 @@ class StrengthTable:
 
 @dataclass(frozen=True)
 class LabelFit:
-    label: str
+    standings: LabelStandings
     table: StrengthTable
     fit: Strengths
     """Over all labels."""
@@ -74,8 +74,8 @@ class LabelFit:
             [one - other for one, other in zip(here, overall, strict=True)],
         )
         return ProfileRow(
-            label=self.label,
-            tasks=len(self.table.counts),
+            label=self.standings.label,
+            tasks=self.standings.tasks,
             standing=standing,
             difference=difference,
             verdict=decide(difference),
@@ -85,19 +85,16 @@ class LabelFit:
 @dataclass(frozen=True)
 class LabelFits:
     names: Sequence[str]
-    tables: Sequence[LabelFit] = ()
+    labels: Sequence[LabelFit] = ()
     spread: float | None = None
 
     def list_standings(self) -> tuple[LabelStandings, ...]:
-        return tuple(
-            LabelStandings(label=one.label, tasks=len(one.table.counts), standings=rank_contestants(one.table))
-            for one in self.tables
-        )
+        return tuple(one.standings for one in self.labels)
 
     def list_profiles(self) -> tuple[LabelProfile, ...]:
         rows: dict[str, list[ProfileRow]] = {name: [] for name in reversed(self.names)}
-        for one in self.tables:
-            for standing in rank_contestants(one.table):
+        for one in self.labels:
+            for standing in one.standings.standings:
                 rows[standing.name].append(one.build_profile_row(standing))
         return tuple(
             LabelProfile(name=name, rows=tuple(sorted(found, key=lambda row: -(row.standing.share.value or 0.0))))
@@ -119,15 +116,19 @@ def fit_labels(whole: StrengthTable, seed: int) -> LabelFits:
     }
     pooled = pool_strengths(whole.fit, whole.drawn, [list(each.values()) for each in counts.values()], seed)
     tables = [
+        StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL)
+        for label, fit in zip(counts, pooled.labels, strict=True)
+    ]
+    fits = [
         LabelFit(
-            label,
-            StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL),
+            LabelStandings(label=label, tasks=len(counts[label]), standings=rank_contestants(table)),
+            table,
             whole.fit,
             fit.drawn_overall,
         )
-        for label, fit in zip(counts, pooled.labels, strict=True)
+        for label, table, fit in zip(counts, tables, pooled.labels, strict=True)
     ]
-    return LabelFits(whole.names, tables, pooled.spread)
+    return LabelFits(whole.names, fits, pooled.spread)
 
 
 def count_duels(contestants: int, duels: Sequence[Duel]) -> Floats:
