@@ -46,7 +46,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
 
 def format_figure(value: float | None, form: str = ".3f") -> str:
     """In Python's format; a dash for None."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None else format(round(value, 9) + 0.0, form)  # without the sign of -0.0
 
 
 def format_interval(low: float | None, high: float | None, form: str = ".3f") -> str:

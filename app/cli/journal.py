@@ -91,11 +91,9 @@ def open_journal(
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("ab") as lock:
         _lock(lock, path)
-        ledger = _read(path, command, adapter, new_ledger())
-        if not ledger.holds_results and ledger.setup != setup:
-            ledger = new_ledger()
+        ledger = read_ledger(path, command, adapter, new_ledger, setup)
+        if ledger.setup is None and not ledger.holds_results:
             ledger.apply(began)
-        _require_same(path, ledger.setup or setup, setup)
         _rewrite(path, adapter, ledger)
         journal = Journal(path, path.open("ab"), adapter, ledger, shorten_after)
         try:
@@ -111,6 +109,18 @@ def _lock(lock: BinaryIO, path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise ValueError(f"{path}: in use by another process") from error
+
+
+def read_ledger(path: Path, command: str, adapter: TypeAdapter[H], new_ledger: Callable[[], L], setup: Frozen) -> L:
+    """What a start with this setup goes on from: an empty ledger where there are no results. ValueError when the file
+    has results of another setup, or is not a journal."""
+    ledger = _read(path, command, adapter, new_ledger())
+    if ledger.setup == setup:
+        return ledger
+    if not ledger.holds_results:
+        return new_ledger()
+    _require_same(path, ledger.setup or setup, setup)
+    return ledger
 
 
 def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: L) -> L:

@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         ),
         "tournament": CommandPlace(
             "app.cli.tournament.tournament_command",
-            "Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.",
+            "Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.",
         ),
         "process": CommandPlace(
             "app.cli.process.command",

@@ -24,10 +24,14 @@ GatewayKey = Annotated[
     str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=CONNECTIONS)
 ]
 PolicyStep = Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=TASKS)]
+EnvironmentParams = Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=TASKS)]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=SAMPLING)]
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=SAMPLING)]
 TopP = Annotated[
     float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=SAMPLING)
+]
+ExtraFields = Annotated[
+    str, typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=SAMPLING)
 ]
 Concurrency = Annotated[
     int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=SAMPLING)

@@ -11,6 +11,7 @@ these terms it is a multinomial logit, whose log likelihood is concave: Newton's
 (Ann. Stat. 32, 2004) says when there is one; a weak prior sees to the other cases, such as who has never lost.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,7 @@ _STEPS: Final = 100
 _LONGEST_STEP: Final = 2.0
 _CONVERGED: Final = 1e-10
 _AT_ONCE: Final = 250
+_LEAST_SHARE: Final = 1e-300
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,9 +61,33 @@ class Strengths:
 
 
 def _compute_share(first: float, second: float, tie: float) -> float:
-    weights = np.array([first, tie + (first + second) / 2, second])
-    odds = np.exp(weights - weights.max())
-    return float((odds[0] + odds[1] / 2) / odds.sum())
+    middle = tie + (first + second) / 2
+    most = max(first, middle, second)
+    won, tied, lost = math.exp(first - most), math.exp(middle - most), math.exp(second - most)
+    return (won + tied / 2) / (won + tied + lost)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Normal, by parameter: strengths, then tie, then position."""
+
+    means: Floats
+    precisions: Floats
+
+    @classmethod
+    def build(cls, contestants: int, spread: float) -> "Prior":
+        """Around 0."""
+        return cls(np.zeros(contestants + 2), np.full(contestants + 2, 1 / spread**2))
+
+
+@dataclass(frozen=True)
+class ParameterFits:
+    """By table of counts: the likeliest parameters, the curvature there, and the logarithm of how likely the counts are
+    under the prior, by Laplace's method and but for a constant."""
+
+    parameters: Floats
+    curvature: Floats
+    evidence: Floats
 
 
 def count_readings(contestants: int, readings: Sequence[PairReading]) -> Floats:
@@ -73,7 +99,7 @@ def count_readings(contestants: int, readings: Sequence[PairReading]) -> Floats:
 
 
 def fit_strengths(counts: Floats, prior_spread: float = PRIOR_SPREAD) -> Strengths:
-    return _read_parameters(_fit_all(counts[None], prior_spread)[0])
+    return read_strengths(fit_parameters(counts[None], Prior.build(counts.shape[1], prior_spread)).parameters[0])
 
 
 def resample_strengths(
@@ -82,10 +108,11 @@ def resample_strengths(
     """Fits of tasks drawn with replacement; `tasks` are the counts of each task."""
     stacked = np.stack(tasks)
     draws = np.random.default_rng(seed).multinomial(len(tasks), np.full(len(tasks), 1 / len(tasks)), size=resamples)
+    prior = Prior.build(stacked.shape[1], prior_spread)
     found: list[Strengths] = []
     for begin in range(0, resamples, _AT_ONCE):
         drawn = np.tensordot(draws[begin : begin + _AT_ONCE].astype(np.float64), stacked, axes=1)
-        found += map(_read_parameters, _fit_all(drawn, prior_spread))
+        found += map(read_strengths, fit_parameters(drawn, prior).parameters)
     return found
 
 
@@ -101,35 +128,42 @@ def find_components(counts: Floats) -> list[set[int]]:
     return parts
 
 
-def _read_parameters(parameters: Floats) -> Strengths:
+def read_strengths(parameters: Floats) -> Strengths:
     *strengths, tie, position = (float(each) for each in parameters)
     return Strengths(tuple(strengths), tie, position)
 
 
-def _fit_all(counts: Floats, prior_spread: float) -> Floats:
-    """One row of parameters for each of the tables of counts."""
+def fit_parameters(counts: Floats, prior: Prior) -> ParameterFits:
+    """Of each of the tables of counts. These may be weighted."""
     contestants = counts.shape[1]
     first, second = np.nonzero(~np.eye(contestants, dtype=bool))
     features = _build_features(contestants, first, second)
     seen = counts[:, first, second, :]
     totals = seen.sum(axis=2)
-    precision = np.eye(features.shape[2]) / prior_spread**2
-    parameters = np.zeros((len(counts), features.shape[2]))
+    precision = np.diag(prior.precisions)
+    parameters = np.tile(prior.means, (len(counts), 1))
     for _ in range(_STEPS):
         logits = np.einsum("pod,bd->bpo", features, parameters)
         odds = np.exp(logits - logits.max(axis=2, keepdims=True))
         shares = odds / odds.sum(axis=2, keepdims=True)
         expected = totals[:, :, None] * shares
-        slope = np.einsum("bpo,pod->bd", seen - expected, features) - parameters @ precision
+        away = parameters - prior.means
+        slope = np.einsum("bpo,pod->bd", seen - expected, features) - away @ precision
         means = np.einsum("bpo,pod->bpd", shares, features)
         curvature = np.einsum("bpo,pod,poe->bde", expected, features, features, optimize=True)
-        curvature -= np.einsum("bp,bpd,bpe->bde", totals, means, means, optimize=True)
-        step = np.linalg.solve(curvature + precision, slope[:, :, None])[:, :, 0]
+        curvature += precision - np.einsum("bp,bpd,bpe->bde", totals, means, means, optimize=True)
+        step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
         reach = np.abs(step).max(axis=1, keepdims=True)
-        parameters += step * np.minimum(1.0, _LONGEST_STEP / np.maximum(reach, _CONVERGED))
         if reach.max() < _CONVERGED:
             break
-    return parameters
+        parameters = parameters + step * np.minimum(1.0, _LONGEST_STEP / reach.clip(_CONVERGED))
+    likelihood = (seen * np.log(shares.clip(_LEAST_SHARE))).sum(axis=(1, 2))
+    fitted = likelihood - (away**2 @ prior.precisions) / 2
+    return ParameterFits(
+        parameters,
+        curvature,
+        fitted + (np.log(prior.precisions).sum() - np.linalg.slogdet(curvature).logabsdet) / 2,
+    )
 
 
 def _build_features(contestants: int, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]) -> Floats:

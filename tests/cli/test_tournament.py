@@ -20,12 +20,8 @@ from app.cli.run_selector import RunSelector
 from app.cli.tournament.contestants import load_entrants, plan_duels
 from app.cli.tournament.duel_ledger import DuelsPlanned, TournamentJournalSetup
 from app.cli.tournament.summary import build_tournament_summary
-from app.cli.tournament.tournament_session import (
-    TournamentCost,
-    TournamentOutcome,
-    TournamentSession,
-    describe_spending,
-)
+from app.cli.tournament.tournament_cost import TournamentCost, describe_spending
+from app.cli.tournament.tournament_session import TournamentOutcome, TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
 from app.evaluation.report_builder import build_report

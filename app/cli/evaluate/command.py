@@ -1,14 +1,12 @@
 """`atropos-envs evaluate` and `atropos-envs compare`: options and entry points."""
 
 import asyncio
-import json
 import re
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
-from pydantic import JsonValue
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
 from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
@@ -25,6 +23,8 @@ from app.cli.policy_options import (
     TASKS,
     CheckTokens,
     Concurrency,
+    EnvironmentParams,
+    ExtraFields,
     GatewayKey,
     GatewayUrl,
     InputPrice,
@@ -40,7 +40,7 @@ from app.cli.policy_options import (
     require_tokenizer,
 )
 from app.cli.prices import PolicyPrices
-from app.cli.process.plan import check_run_name, parse_params
+from app.cli.process.plan import check_run_name, parse_object, parse_params
 from app.domain.values import Split
 from app.evaluation.comparison import compare_evaluations
 from app.inference.server import SamplingParameters
@@ -54,7 +54,7 @@ def evaluate(
     model: PolicyModel,
     env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=TASKS)],
     split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=TASKS)] = "test",
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=TASKS)] = "{}",
+    params: EnvironmentParams = "{}",
     tasks: Annotated[
         int | None,
         typer.Option(
@@ -82,10 +82,7 @@ def evaluate(
     max_tokens: MaxTokens = 1_024,
     temperature: Temperature = 1.0,
     top_p: TopP = None,
-    extra: Annotated[
-        str,
-        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=SAMPLING),
-    ] = "{}",
+    extra: ExtraFields = "{}",
     concurrency: Concurrency = 32,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=SAMPLING)
@@ -140,7 +137,7 @@ def evaluate(
                 model=model,
                 step=step,
                 seed=seed,
-                sampling=SamplingParameters(temperature, max_tokens, top_p, _parse_object("--extra", extra)),
+                sampling=SamplingParameters(temperature, max_tokens, top_p, parse_object("--extra", extra)),
             ),
             ends=Endpoints(
                 gateway=url,
@@ -212,13 +209,3 @@ def _confirm_cost(estimate: CostEstimate) -> bool:
 def _name_folder(env: str, model: str, step: int | None) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
     return f"{env}-{name}" + ("" if step is None else f"-{step}")
-
-
-def _parse_object(option: str, text: str) -> dict[str, JsonValue]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{option} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{option} is not a JSON object")
-    return value

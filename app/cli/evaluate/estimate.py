@@ -112,10 +112,11 @@ def estimate_judging(
     found = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
     least, most = sum(low for low, _ in found), sum(high for _, high in found)
     asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
-    return tuple(JudgingEstimate(judge.name, least, most, _average_cost(judge)) for judge in asked)
+    return tuple(JudgingEstimate(judge.name, least, most, average_reading_usd(judge)) for judge in asked)
 
 
-def _average_cost(judge: JudgeInfo) -> float | None:
+def average_reading_usd(judge: JudgeInfo) -> float | None:
+    """None without readings or prices."""
     spent = None if judge.report is None else judge.report.spent
     return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
 

@@ -31,7 +31,7 @@ from app.cli.evaluate.ledger import (
 from app.cli.evaluate.progress import EvaluationTally, follow_progress, show_progress
 from app.cli.evaluate.runner import EvaluationRunner, EvaluationWork, Journal, TokenRecorder, derive_seed
 from app.cli.gateway_client import GatewayClient
-from app.cli.journal import open_journal
+from app.cli.journal import open_journal, read_ledger
 from app.cli.prices import PolicyPrices
 from app.cli.retry import Retrier
 from app.cli.rollout import require_model
@@ -58,6 +58,13 @@ class EvaluationOutcome:
 
 
 @dataclass(frozen=True)
+class EvaluationSurvey:
+    tasks: int
+    missing: CostEstimate | None
+    """None where nothing is missing."""
+
+
+@dataclass(frozen=True)
 class TokenOptions:
     """What is done with the token ids that the policy server tells."""
 
@@ -81,7 +88,8 @@ class EvaluationSession:
     threshold: float
     tokenizer: LocalTokenizer | None
     console: Console
-    go_on: GoOn
+    go_on: GoOn | None
+    """None where the cost was told and agreed to before."""
     tokens: TokenOptions = TokenOptions()
 
     async def run(self) -> EvaluationOutcome:
@@ -101,9 +109,32 @@ class EvaluationSession:
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
             found = await self._inspect_gateway(gateway, server, await gateway.fetch_run(self.wanted.run))
-            owed = [self.wanted.samples] * len(found.tasks)
-            self._print_estimate(found, self._estimate(found, list(zip(found.tasks, owed, strict=True)), owed))
+            self._print_estimate(found, self._estimate_remaining(self._new_ledger(found), found))
         return EvaluationOutcome(None)
+
+    async def survey(self) -> EvaluationSurvey:
+        """Says what is missing of it, and checks that this can be done. Starts no run and writes nothing. Where nothing
+        is missing, the policy's server may be gone."""
+        async with self.ends.open_clients(self.concurrency) as (gateway, policy):
+            found = await self._inspect_gateway(gateway, None, await gateway.fetch_run(self.wanted.run))
+            setup = self.wanted.build_setup(found.environment, len(found.tasks))
+            ledger = read_ledger(self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup)
+            if not ledger.holds_results:
+                ledger = self._new_ledger(found)
+            if not ledger.list_open():
+                return EvaluationSurvey(len(found.tasks), None)
+            await require_model(InferenceServer(policy, self.wanted.model, self.wanted.sampling))
+            estimate = self._estimate_remaining(ledger, found)
+            self._print_estimate(found, estimate)
+            return EvaluationSurvey(len(found.tasks), estimate)
+
+    async def begin(self) -> tuple[HandedOutTask, ...]:
+        """Starts the run. Its tasks are then those that the policy is asked."""
+        async with self.ends.open_clients(self.concurrency) as (gateway, _):
+            run = await ensure_run(gateway, self.wanted)
+            return await fetch_tasks(
+                gateway, await gateway.fetch_environment(self.wanted.environment), self.wanted, run.name
+            )
 
     async def _evaluate(
         self,
@@ -121,9 +152,10 @@ class EvaluationSession:
         finished = True
         if ledger.list_open():
             estimate = self._estimate_remaining(ledger, found)
-            self._print_estimate(found, estimate)
-            if not self.go_on(estimate):
-                return EvaluationOutcome(None, stopped=True)
+            if self.go_on is not None:
+                self._print_estimate(found, estimate)
+                if not self.go_on(estimate):
+                    return EvaluationOutcome(None, stopped=True)
             work = EvaluationWork(
                 setup=setup,
                 tasks=found.tasks,
@@ -142,17 +174,21 @@ class EvaluationSession:
         return EvaluationOutcome(self._write_report(ledger, found), stopped=not finished)
 
     async def _inspect_gateway(
-        self, gateway: GatewayClient, server: InferenceServer, run: Run | None
+        self, gateway: GatewayClient, server: InferenceServer | None, run: Run | None
     ) -> EvaluationContext:
-        """Validates everything before anything is spent."""
+        """Validates everything before anything is spent. Without a server all but the model."""
         environment = await gateway.fetch_environment(self.wanted.environment)
-        await require_model(server)
+        if server is not None:
+            await require_model(server)
         tasks = await fetch_tasks(gateway, environment, self.wanted, None if run is None else run.name)
         if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:
             told = f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: using all of them"
             self.console.print(told, highlight=False, markup=False)
         judges, version = await gateway.list_judges(), await gateway.fetch_version()
         return EvaluationContext(environment, judges.judges, version, tasks, None if run is None else run.created_at)
+
+    def _new_ledger(self, found: EvaluationContext) -> EvaluationLedger:
+        return EvaluationLedger(self.wanted.build_setup(found.environment, len(found.tasks)))
 
     def _estimate_remaining(self, ledger: EvaluationLedger, found: EvaluationContext) -> CostEstimate:
         """Answered attempts only need scoring; judges always read the whole group."""

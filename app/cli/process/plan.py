@@ -64,11 +64,11 @@ def parse_mix(env: str | None, mix: str | None, split: Split, params: str | None
     return tuple(_parse_member("--mix", name, weight or "1", split, {}) for name, _, weight in parts)
 
 
-def check_run_name(name: str) -> str:
+def check_run_name(name: str, option: str = "--run") -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise ValueError("--run: use at most 64 lower-case letters, digits, - and _") from error
+        raise ValueError(f"{option}: use at most 64 lower-case letters, digits, - and _") from error
 
 
 def _parse_member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
@@ -84,11 +84,14 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
 
 
 def parse_params(text: str | None) -> dict[str, JsonValue]:
-    """Parses the JSON object of an option."""
+    return parse_object("--params", text or "{}")
+
+
+def parse_object(option: str, text: str) -> dict[str, JsonValue]:
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"--params is not JSON: {error}") from error
+        raise ValueError(f"{option} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError("--params is not a JSON object")
+        raise ValueError(f"{option} is not a JSON object")
     return value

@@ -1,1 +1,1 @@
-"""`atropos-envs tournament`: the strength of checkpoints, by a judge who reads their stored replies in pairs."""
+"""`atropos-envs tournament`: the strength of checkpoints, by a judge who reads their replies in pairs."""

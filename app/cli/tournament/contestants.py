@@ -40,8 +40,11 @@ class Entrant:
     replies: Mapping[str, TaskReplies]
 
 
-async def load_entrants(gateway: GatewayClient, sources: Sequence[str], environment: str | None) -> tuple[Entrant, ...]:
-    """In the order given, under names that differ. InvalidRequest or ValueError for a source without replies."""
+async def load_entrants(
+    gateway: GatewayClient, sources: Sequence[str], environment: str | None, names: Mapping[str, str] | None = None
+) -> tuple[Entrant, ...]:
+    """In the order given, under names that differ. `names` are those of sources that were given one. InvalidRequest or
+    ValueError for a source without replies."""
     if len(set(sources)) < len(sources):
         raise InvalidRequest("each contestant takes part once")
     found = [
@@ -54,10 +57,12 @@ async def load_entrants(gateway: GatewayClient, sources: Sequence[str], environm
         if not entrant.replies:
             where = "" if environment is None else f" in {environment}"
             raise InvalidRequest(f"{entrant.contestant.source} has no stored reply{where}")
-    names = [entrant.contestant.name for entrant in found]
+    given = names or {}
+    found = [_rename(entrant, given.get(entrant.contestant.source, entrant.contestant.name)) for entrant in found]
+    told = [entrant.contestant.name for entrant in found]
     return tuple(
         _rename(entrant, f"{entrant.contestant.name} ({entrant.contestant.source})")
-        if names.count(entrant.contestant.name) > 1
+        if told.count(entrant.contestant.name) > 1
         else entrant
         for entrant in found
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, Field, TypeAdapter
+from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
 
-from app.domain.values import Frozen
+from app.domain.values import Frozen, Split
 from app.evaluation.tournament import Contestant, Duel
 
 
@@ -33,6 +33,16 @@ class PlannedDuel(Frozen):
         return Duel.model_validate({**known, "groups": [reply.group_id for reply in self.replies], **outcome})
 
 
+class FreshSetup(Frozen):
+    """How replies are asked for that are not stored yet."""
+
+    policies: tuple[str, ...]
+    """Names and models of the contestants."""
+    split: Split
+    params: dict[str, JsonValue]
+    sampling: dict[str, JsonValue]
+
+
 class TournamentJournalSetup(Frozen):
     """Options that must stay the same when a tournament is resumed under one --out."""
 
@@ -42,6 +52,7 @@ class TournamentJournalSetup(Frozen):
     tasks: int
     seed: int
     run: str
+    fresh: FreshSetup | None = None
 
 
 class TournamentBegan(Frozen):

@@ -1,13 +1,17 @@
 """Terminal tables of a tournament."""
 
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from app.cli.consoles import format_figure, format_interval
-from app.evaluation.tournament import PairRow, StandingRow, TournamentReport
+from app.evaluation.tournament import LabelProfile, PairRow, StandingRow, TournamentReport
 from app.toolkit.display import escape_invisible
+
+_HERE: Final = {"better": "stronger than overall", "worse": "weaker than overall", "undecided": ""}
 
 
 def build_tournament_summary(report: TournamentReport) -> RenderableType:
@@ -15,10 +19,9 @@ def build_tournament_summary(report: TournamentReport) -> RenderableType:
     parts: list[RenderableType] = [_say(report.notice)] if report.notice else []
     parts.append(_tabulate_standings(report.standings, f"judged by {report.setup.judge}: {report.tasks:,} tasks"))
     parts.append(_tabulate_pairs(report.pairs))
-    parts += [
-        _tabulate_standings(each.standings, f"{escape_invisible(each.label)}: {each.tasks:,} tasks")
-        for each in report.labels
-    ]
+    parts += [_tabulate_profile(profile) for profile in report.profiles[:1]]
+    if report.label_spread is not None:
+        parts.append(_say(f"from label to label a strength differs by about {report.label_spread:.2f} (deviation)"))
     position = report.position
     parts.append(
         _say(
@@ -51,6 +54,24 @@ def _tabulate_standings(rows: tuple[StandingRow, ...], title: str) -> Table:
             format_figure(share.value, ".1%"),
             format_interval(share.low, share.high, ".1%"),
             *(str(count) for count in (row.won, row.tied, row.lost)),
+        )
+    return table
+
+
+def _tabulate_profile(profile: LabelProfile) -> Table:
+    table = Table(title=f"{escape(escape_invisible(profile.name))} against the others, by label")
+    for column in ("label", "strength", "95 %", "wins", "95 % ", "tasks", "won", "tied", "lost", "here"):
+        table.add_column(column, justify="left" if column in ("label", "95 %", "95 % ", "here") else "right")
+    for row in profile.rows:
+        standing = row.standing
+        table.add_row(
+            escape(escape_invisible(row.label)),
+            format_figure(standing.strength.value, "+.2f"),
+            format_interval(standing.strength.low, standing.strength.high, "+.2f"),
+            format_figure(standing.share.value, ".1%"),
+            format_interval(standing.share.low, standing.share.high, ".1%"),
+            *(str(count) for count in (row.tasks, standing.won, standing.tied, standing.lost)),
+            _HERE[row.verdict],
         )
     return table
 

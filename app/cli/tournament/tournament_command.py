@@ -8,24 +8,54 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.cli.address import build_gateway_headers, find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
 from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
-from app.cli.endpoints import GATEWAY_SECONDS
+from app.cli.endpoints import GATEWAY_SECONDS, Endpoints
+from app.cli.evaluate.eval_spec import EvaluationSpec
+from app.cli.evaluate.session import EvaluationSession
 from app.cli.gateway_client import GatewayClient
-from app.cli.policy_options import CONNECTIONS, COST_AND_CHECKS, GatewayKey, GatewayUrl
-from app.cli.process.plan import check_run_name
-from app.cli.tournament.duel_ledger import TournamentJournalSetup
+from app.cli.policy_options import (
+    CONNECTIONS,
+    COST_AND_CHECKS,
+    TASKS,
+    EnvironmentParams,
+    ExtraFields,
+    GatewayKey,
+    GatewayUrl,
+    InputPrice,
+    MaxTokens,
+    OutputPrice,
+    PolicyKeyVariable,
+    Temperature,
+    TopP,
+)
+from app.cli.prices import PolicyPrices
+from app.cli.process.plan import check_run_name, parse_object, parse_params
+from app.cli.tournament.duel_ledger import FreshSetup, TournamentJournalSetup
+from app.cli.tournament.fresh_contestants import parse_policies
 from app.cli.tournament.summary import build_tournament_summary
 from app.cli.tournament.tournament_session import REPORT, TournamentOutcome, TournamentSession
+from app.domain.values import Split
+from app.inference.server import SamplingParameters
 
 
 def tournament(
-    contestants: Annotated[
-        list[str],
-        typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120. Two or more."),
-    ],
     judge: Annotated[str, typer.Option(help="Judge, of another model than those that scored the runs.")],
+    contestants: Annotated[
+        list[str] | None,
+        typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120. The newest last."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Contestant without stored replies, as NAME=URL or NAME=URL,MODEL: its server is asked first, and the "
+            "replies are stored under the run NAME. Repeat it for each; needs --env.",
+            rich_help_panel=CONNECTIONS,
+        ),
+    ] = None,
     env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    split: Annotated[Split, typer.Option(help="Split to ask policies.", rich_help_panel=TASKS)] = "test",
+    params: EnvironmentParams = "{}",
     tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
     run: Annotated[
@@ -50,30 +80,72 @@ def tournament(
         bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=COST_AND_CHECKS)
     ] = False,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=256, help="Duels to judge concurrently.", rich_help_panel=CONNECTIONS)
+        int,
+        typer.Option(
+            min=1, max=256, help="Duels to judge, or replies to ask for, at once.", rich_help_panel=CONNECTIONS
+        ),
     ] = 8,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing gateway.", rich_help_panel=CONNECTIONS)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=CONNECTIONS)
     ] = 600.0,
     url: GatewayUrl = "",
     api_key: GatewayKey = "",
+    api_key_env: PolicyKeyVariable = None,
+    max_tokens: MaxTokens = 1_024,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    extra: ExtraFields = "{}",
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
 ) -> None:
-    """Let a judge compare checkpoints' stored replies in pairs, and report the strength of each.
+    """Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.
 
     What it costs is said first. To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
-    place = out or Path("tournaments") / name_folder(judge, contestants)
     with stop_on_errors(also=httpx.InvalidURL):
-        if len(contestants) < 2:
+        policies = parse_policies(policy or [], env)
+        names = [*(contestants or []), *(one.name for one in policies)]
+        if len(names) < 2:
             raise ValueError("a tournament needs two contestants or more")
+        place = out or Path("tournaments") / name_folder(judge, names)
+        sampling = SamplingParameters(temperature, max_tokens, top_p, parse_object("--extra", extra))
+        fresh = FreshSetup(
+            policies=tuple(map(str, policies)), split=split, params=parse_params(params), sampling=sampling.parameters
+        )
+        ends = Endpoints(url, build_gateway_headers(api_key), "", read_policy_key(api_key_env), place)
+        asked = EvaluationSpec(
+            environment=env or "",
+            split=split,
+            params=fresh.params,
+            tasks=tasks,
+            samples=1,
+            run="",
+            model="",
+            step=None,
+            seed=seed,
+            sampling=sampling,
+        )
+        asking = EvaluationSession(
+            wanted=asked,
+            ends=ends,
+            concurrency=concurrency,
+            patience_seconds=patience,
+            prices=PolicyPrices(input_price, output_price),
+            threshold=1.0,
+            tokenizer=None,
+            console=errors,
+            go_on=None,
+        )
+        playing = tuple(one.build_contestant(asking) for one in policies)
         session = TournamentSession(
             wanted=TournamentJournalSetup(
-                contestants=tuple(contestants),
+                contestants=(*(contestants or []), *(one.source for one in playing)),
                 judge=judge,
                 environment=env,
                 tasks=tasks,
                 seed=seed,
                 run=check_run_name(run or f"tournament-{judge}"[:64]),
+                fresh=fresh if policies else None,
             ),
             out=place,
             allows_same_model=same_model,
@@ -82,6 +154,7 @@ def tournament(
             gateway_url=url,
             console=errors,
             go_on=_always_go_on if yes else confirm_cost,
+            fresh=playing,
         )
         outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
         if outcome.report is not None:
@@ -98,6 +171,9 @@ async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: 
 
 def _report_outcome(outcome: TournamentOutcome, place: Path) -> None:
     if outcome.report is None:
+        if outcome.is_begun:
+            errors.print("stopped; run the same command again to resume", highlight=False, markup=False)
+            raise typer.Exit(130)
         if outcome.stopped:
             raise typer.Exit(2)
         return

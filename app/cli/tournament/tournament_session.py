@@ -1,9 +1,9 @@
 """One start of `tournament`: who takes part, what it costs, the duels, the report."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from app.cli.address import describe_url
 from app.cli.evaluate.files import write_document
 from app.cli.gateway_client import GatewayClient
-from app.cli.journal import Journal, open_journal
+from app.cli.journal import Journal, open_journal, read_ledger
 from app.cli.retry import Retrier
 from app.cli.signals import stop_on_signals
 from app.cli.tournament.contestants import find_shared_rubric, load_entrants, plan_duels
@@ -28,47 +28,49 @@ from app.cli.tournament.duel_ledger import (
     TournamentLedger,
 )
 from app.cli.tournament.duels import DuelRunner, running
-from app.domain.errors import GatewayError, InvalidRequest, NotFound
-from app.domain.model_names import is_same_model
+from app.cli.tournament.fresh_contestants import FreshContestant, FreshSurvey, fetch_judged, require_same_tasks
+from app.cli.tournament.judge_kin import find_judge, find_notice, require_stranger
+from app.cli.tournament.tournament_cost import (
+    TournamentCost,
+    describe_spending,
+    estimate_duels,
+    estimate_unplayed,
+)
+from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
-from app.domain.suggestions import suggest
-from app.evaluation.tournament import Contestant, Duel, TournamentReport, TournamentSetup
+from app.evaluation.tournament import Contestant, TournamentReport, TournamentSetup
 from app.evaluation.tournament_report import build_tournament_report
 from app.http.api.models import JudgeInfo
-from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.service.run_registry import RunSettings
 
 JOURNAL: Final = "tournament.journal"
 REPORT: Final = "tournament"
-ESTIMATED: Final = 12
-"""Groups whose re-scoring by the judge is estimated, spread over the duels."""
-ORDERS: Final = 2
 
 GoOn = Callable[[float | None], bool]
 """Asked with the cost, which is None where it is not known."""
 
 
 @dataclass(frozen=True)
-class TournamentCost:
-    """Of the duels without an outcome, by some of them. Corrections and retries come on top."""
-
-    duels: int
-    calls: int
-    input_tokens: int | None
-    usd: float | None
-    """None where it is not known."""
-
-    def describe(self) -> str:
-        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} prompt tokens"
-        price = "an unknown price" if self.usd is None else f"about {self.usd:,.2f} US dollars"
-        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price}; retries come on top"
+class TournamentOutcome:
+    report: TournamentReport | None
+    """None after a dry run, where nobody went on, or while replies are missing."""
+    stopped: bool = False
+    is_begun: bool = False
+    """Whether replies were asked for."""
 
 
 @dataclass(frozen=True)
-class TournamentOutcome:
-    report: TournamentReport | None
-    """None after a dry run, or where nobody went on."""
-    stopped: bool = False
+class CollectedReplies:
+    ended: TournamentOutcome | None = None
+    """Why there are no duels in this start."""
+    agreed: TournamentCost | None = None
+    """What the duels were to take when somebody went on."""
+
+    def covers(self, cost: TournamentCost) -> bool:
+        if self.agreed is None:
+            return False
+        told, now = self.agreed.usd, cost.usd
+        return told == now or (told is not None and now is not None and now <= told)
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,32 @@ class TournamentSession:
     gateway_url: str
     console: Console
     go_on: GoOn
+    fresh: tuple[FreshContestant, ...] = ()
+    """Those of the contestants whose replies are asked for first."""
     retry_seconds: float = 1.0
 
     async def dry_run(self, gateway: GatewayClient) -> TournamentOutcome:
         """Begins no run and writes nothing."""
+        if self.fresh and self._read_plan() is None and (await self._survey_fresh(gateway)).missing:
+            return TournamentOutcome(None)
         start = await self._prepare(gateway)
-        await self._tell_cost(gateway, start.tell_notice(start.plan.contestants), start.plan.duels)
+        await self._tell_cost(gateway, start, start.plan.duels)
         return TournamentOutcome(None)
 
     async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
         """Nothing is begun before somebody goes on."""
+        collected = CollectedReplies()
+        if self.fresh and self._read_plan() is None:
+            collected = await self._collect_replies(gateway)
+        if collected.ended is not None:
+            return collected.ended
         start = await self._prepare(gateway)
         plan, open_duels = self._find_open(start.plan)
+        start = replace(start, plan=plan)
         notice = start.tell_notice(plan.contestants)
         if open_duels:
-            if not self.go_on((await self._tell_cost(gateway, notice, open_duels)).usd):
+            cost = await self._tell_cost(gateway, start, open_duels)
+            if not collected.covers(cost) and not self.go_on(cost.usd):
                 return TournamentOutcome(None, stopped=True)
             await gateway.put_run(self.wanted.run, RunSettings(seed=0, options=start.options))
         with self._open_journal() as journal:
@@ -125,42 +138,86 @@ class TournamentSession:
 
     def _find_open(self, fresh: DuelsPlanned) -> tuple[DuelsPlanned, list[PlannedDuel]]:
         """The plan, which is that of an earlier start where this had outcomes, and its duels without one."""
-        if (self.out / JOURNAL).exists():
-            with self._open_journal() as journal:
-                ledger = journal.ledger
-                if ledger.plan is not None and ledger.holds_results:
-                    return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
-        return fresh, list(fresh.duels)
+        ledger = self._read_ledger()
+        if ledger.plan is None:
+            return fresh, list(fresh.duels)
+        return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
+
+    def _read_plan(self) -> DuelsPlanned | None:
+        """Of an earlier start that had outcomes: who meets whom, with which replies, is settled."""
+        return self._read_ledger().plan
+
+    def _read_ledger(self) -> TournamentLedger:
+        """Empty without outcomes."""
+        path = self.out / JOURNAL
+        ledger = read_ledger(path, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted)
+        return ledger if ledger.holds_results else TournamentLedger()
 
     def _open_journal(self) -> AbstractContextManager[Journal[TournamentEvent, TournamentLedger]]:
         began = TournamentBegan(setup=self.wanted, at=datetime.now(UTC))
         return open_journal(self.out / JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted, began)
 
-    async def _tell_cost(self, gateway: GatewayClient, notice: str, duels: Sequence[PlannedDuel]) -> TournamentCost:
-        cost = await estimate_duels(gateway, duels, self.wanted.judge)
-        self._say(notice)
+    async def _tell_cost(
+        self, gateway: GatewayClient, start: TournamentStart, duels: Sequence[PlannedDuel]
+    ) -> TournamentCost:
+        cost = await estimate_duels(gateway, duels, start.judge)
+        self._say(start.tell_notice(start.plan.contestants))
         self._say(cost.describe())
         return cost
 
     async def _prepare(self, gateway: GatewayClient) -> TournamentStart:
         """Checks everything before anything is spent."""
-        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
-        models = {judge.name: judge.model for judge in judges.values()}
-        judge = find_judge(judges, self.wanted.judge)
-        entrants = await load_entrants(gateway, self.wanted.contestants, self.wanted.environment)
+        judge, models = await self._find_judges(gateway)
+        names = {one.source: one.name for one in self.fresh}
+        entrants = await load_entrants(gateway, self.wanted.contestants, self.wanted.environment, names)
         plan = plan_duels(entrants, self.wanted.tasks, self.wanted.seed)
         for name in sorted({duel.environment for duel in plan.duels}):
-            if (await gateway.fetch_environment(name)).mode is None:
-                raise InvalidRequest(f"{name} is scored by a verifier: use `atropos-envs compare` or `runs compare`")
-        known = find_kin(judge, plan.contestants, models)
-        if known and not self.allows_same_model:
-            raise InvalidRequest(
-                f"judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: name another with --judge, "
-                "or allow it with --same-model"
-            )
+            await fetch_judged(gateway, name)
+        if not self.allows_same_model:
+            require_stranger(judge, plan.contestants, models)
         rubric = await find_shared_rubric(gateway, entrants)
         options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
         return TournamentStart(judge, models, plan, options)
+
+    async def _find_judges(self, gateway: GatewayClient) -> tuple[JudgeInfo, dict[str, str]]:
+        """The judge, and the models of all by name."""
+        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
+        return find_judge(judges, self.wanted.judge), {judge.name: judge.model for judge in judges.values()}
+
+    async def _collect_replies(self, gateway: GatewayClient) -> CollectedReplies:
+        """Of contestants that have none stored. Nothing is asked before somebody goes on."""
+        survey = await self._survey_fresh(gateway)
+        if not survey.missing:
+            return CollectedReplies()
+        if not self.go_on(survey.usd):
+            return CollectedReplies(TournamentOutcome(None, stopped=True))
+        await require_same_tasks(self.fresh, survey.stored)
+        for one in survey.missing:
+            self._say(f"{one.name} is asked")
+            if not await one.collect():
+                return CollectedReplies(TournamentOutcome(None, stopped=True, is_begun=True))
+        return CollectedReplies(None, survey.duels)
+
+    async def _survey_fresh(self, gateway: GatewayClient) -> FreshSurvey:
+        """Checks everything before anything is spent, and says what it takes."""
+        judge, models = await self._find_judges(gateway)
+        environment = await fetch_judged(gateway, self.fresh[0].session.wanted.environment)
+        own = {one.source for one in self.fresh}
+        sources = [source for source in self.wanted.contestants if source not in own]
+        stored = await load_entrants(gateway, sources, environment.name)
+        contestants = [
+            *(entrant.contestant for entrant in stored),
+            *(one.describe(environment.judges) for one in self.fresh),
+        ]
+        if not self.allows_same_model:
+            require_stranger(judge, contestants, models)
+        surveys = [await one.survey() for one in self.fresh]
+        duels = estimate_unplayed(judge, len(contestants), max(each.tasks for each in surveys))
+        survey = FreshSurvey(stored, tuple(zip(self.fresh, surveys, strict=True)), duels)
+        if survey.missing:
+            self._say(find_notice(judge, contestants, models))
+            self._say(f"then at most {duels.describe()}")
+        return survey
 
     async def _judge_duels(
         self, gateway: GatewayClient, journal: Journal[TournamentEvent, TournamentLedger], plan: DuelsPlanned
@@ -223,67 +280,3 @@ class TournamentSession:
     def _say(self, words: str) -> None:
         if words:
             self.console.print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def find_judge(judges: Mapping[str, JudgeInfo], name: str) -> JudgeInfo:
-    if name not in judges:
-        near = suggest(name, judges) or f"; there are: {', '.join(sorted(judges))}"
-        raise NotFound(f"the gateway has no judge {name!r}{near}")
-    return judges[name]
-
-
-def find_kin(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> list[str]:
-    """In which ways the judge is no stranger to the contestants. `models` are those of judges by name."""
-    found = []
-    before = sorted({name for contestant in contestants for name in contestant.judges})
-    same = [name for name in before if name == judge.name or is_same_model(models.get(name, name), judge.model)]
-    if same:
-        found.append(f"which scored these runs as {', '.join(same)}")
-    played = sorted({model for contestant in contestants for model in contestant.models})
-    own = [model for model in played if is_same_model(model, judge.model)]
-    if own:
-        found.append(f"which wrote the replies of {', '.join(own)}")
-    return found
-
-
-def find_notice(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> str:
-    """The first line of the report."""
-    told = []
-    if not judge.for_training:
-        told.append(f"Judge {judge.name} has no model and is only for trying the system: this says nothing of quality.")
-    if known := find_kin(judge, contestants, models):
-        told.append(
-            f"Judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: a model may only have learnt "
-            "what this judge likes."
-        )
-    if unknown := [contestant.name for contestant in contestants if not contestant.judges]:
-        told.append(
-            f"Who scored {', '.join(unknown)} is not known, as no reply that was read names a judge: "
-            f"{judge.name} may be no stranger."
-        )
-    return " ".join(told)
-
-
-async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], judge: str) -> TournamentCost:
-    """By what it would take this judge to read some of the stored groups in pairs."""
-    count = min(len(duels), ESTIMATED)
-    sampled = {duels[place * len(duels) // count].replies[0].group_id for place in range(count)}
-    asked = RescoreRequest(judges=(judge,), mode="pairwise", votes=1)
-    some: list[RescoreEstimate] = []
-    for group_id in sorted(sampled):
-        try:
-            some.append(await gateway.estimate_rescore(group_id, asked))
-        except (NotFound, InvalidRequest):  # it is gone, or its text is not kept: others say enough
-            continue
-    calls, known = sum(one.calls for one in some), ORDERS * len(duels)
-    if not calls:
-        return TournamentCost(len(duels), known, None, None)
-    prices = [one.cost_usd for one in some]
-    usd = None if None in prices else sum(price for price in prices if price is not None) / calls * known
-    return TournamentCost(len(duels), known, round(sum(one.input_tokens for one in some) / calls * known), usd)
-
-
-def describe_spending(duels: Collection[Duel]) -> str:
-    prices = [duel.usd for duel in duels if duel.calls]
-    price = "price unknown" if None in prices else f"${sum(price for price in prices if price is not None):.4f}"
-    return f"{sum(duel.calls for duel in duels):,} calls, {price}"
