@@ -126,7 +126,9 @@ def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
 def test_requests_after_the_first_are_the_same() -> None:
     async def ask(url: str) -> list[int]:
         async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
-            return [(await connection.post({**BODY, "model": model})).status for model in ("a b", "a b", "c", "c")]
+            return [
+                (await connection.post({"model": model, "said": "Hällo."})).status for model in ("a b", "a b", "c", "c")
+            ]
 
     with serving(lambda number, received: Reply(b"{}", 200 + number)) as server:
         assert asyncio.run(ask(server.url)) == [200, 201, 202, 203]
