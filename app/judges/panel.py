@@ -244,15 +244,15 @@ def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequen
     """`views` with what each of their samples would pay."""
     said: defaultdict[str, list[float]] = defaultdict(list)
     for view, mixed in views:
-        for judge, rewards in mixed:
-            said[judge].append(rewards[place])
+        for judge, paid in mixed:
+            said[judge].append(paid[place])
         if not mixed:
             said[view.judges[place][0]].append(view.absolutes[place])
-    means = [mean(listed) for listed in said.values()]
-    if not means:
+    rewards = [mean(listed) for listed in said.values()]
+    if not rewards:
         return False
     fewest = min(map(len, said.values()))
-    return max(means) - min(means) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
+    return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
 
 
 def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:
