@@ -3,10 +3,14 @@
 The package knows URLs, forms of Azure included, and how a body is written. It also reads many variables of the
 environment, keeps cookies, follows redirects, repeats calls and reads replies of any size. So the transport lets
 nothing through but method, URL and body. Headers come from the endpoint alone, and the package never sees a key.
+
+The package is asked where requests go by the first of a path and model. It takes longer to make a request than HTTP
+takes to send it, and all that the transport would use of the others is the same URL.
 """
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 import httpx2
@@ -26,15 +30,20 @@ _RAW_RESPONSE: Final = "x-stainless-raw-response"
 """A header by which the package leaves a body unread. It is not sent."""
 _TRANSFER_HEADERS: Final = frozenset(("content-encoding", "content-length", "transfer-encoding"))
 """Headers of what went over the wire. They do not describe the body that the transport hands on."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+"""As the package writes bodies."""
+
+T = TypeVar("T")
 
 
 class OpenaiClient:
     """Bound to the event loop of its first request."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        http = httpx2.AsyncClient(
-            transport=BoundedTransport(endpoint), follow_redirects=False, trust_env=False, timeout=None
-        )
+        self._transport = BoundedTransport(endpoint)
+        self._urls: dict[tuple[str, str], yarl.URL] = {}
+        """By path and model: where the package sent the first request."""
+        http = httpx2.AsyncClient(transport=self._transport, follow_redirects=False, trust_env=False, timeout=None)
         _require_url(endpoint.base)
         build = _build_azure_client if endpoint.api_version else _build_client
         self._client = build(endpoint, http)
@@ -44,11 +53,16 @@ class OpenaiClient:
 
     async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply:
         """NoReply when none came, or too large a one."""
-        return _as_reply(await _exchange(lambda: self._client.post(path, body=body, cast_to=httpx2.Response)))
+        kind = path, str(body.get("model"))
+        if (url := self._urls.get(kind)) is not None:
+            return await _exchange(lambda: self._transport.exchange("POST", url, _ENCODER.encode(body).encode()))
+        response = await _ask_package(lambda: self._client.post(path, body=body, cast_to=httpx2.Response))
+        self._urls[kind] = _as_address(response.request.url)
+        return _as_reply(response)
 
     async def open(self, path: str, body: Mapping[str, JsonValue]) -> OpenReply:
         """Returns when the reply begins. NoReply when none came."""
-        response = await _exchange(
+        response = await _ask_package(
             lambda: self._client.post(
                 path, body=body, cast_to=httpx2.Response, options={"headers": {_RAW_RESPONSE: "stream"}}
             )
@@ -57,7 +71,7 @@ class OpenaiClient:
 
     async def get(self, path: str) -> ServerReply:
         """NoReply when none came, or too large a one."""
-        return _as_reply(await _exchange(lambda: self._client.get(path, cast_to=httpx2.Response)))
+        return _as_reply(await _ask_package(lambda: self._client.get(path, cast_to=httpx2.Response)))
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -69,27 +83,29 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        try:
-            response = await self._open_session().request(
-                request.method,
-                yarl.URL(str(request.url), encoded=True),
-                data=request.content or None,
-                headers=self._build_headers(),
-                allow_redirects=False,
-            )
-        except aiohttp.ClientConnectorError:
-            raise NoReply("unreachable", "nothing accepts connections there") from None
-        kept = [(name, value) for name, value in response.headers.items() if _is_kept(name)]
+        url = _as_address(request.url)
         if request.headers.get(_RAW_RESPONSE) == "stream":
+            response = await self._send(request.method, url, request.content)
             body = UnreadBody(response, self._endpoint.largest_reply)
-            return httpx2.Response(response.status, headers=kept, stream=body, request=request)
-        async with response:
-            content = await self._read_body(response)
-        return httpx2.Response(response.status, headers=kept, content=content, request=request)
+            return httpx2.Response(response.status, headers=_list_kept(response), stream=body, request=request)
+        reply = await self.exchange(request.method, url, request.content)
+        return httpx2.Response(reply.status, headers=reply.headers, content=reply.body, request=request)
+
+    async def exchange(self, method: str, url: yarl.URL, content: bytes) -> ServerReply:
+        async with await self._send(method, url, content) as response:
+            return ServerReply(response.status, _list_kept(response), await self._read_body(response))
 
     async def aclose(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    async def _send(self, method: str, url: yarl.URL, content: bytes) -> aiohttp.ClientResponse:
+        try:
+            return await self._open_session().request(
+                method, url, data=content or None, headers=self._build_headers(), allow_redirects=False
+            )
+        except aiohttp.ClientConnectorError:
+            raise NoReply("unreachable", "nothing accepts connections there") from None
 
     def _build_headers(self) -> dict[str, str]:
         own = {"content-type": "application/json", "accept": "application/json", "user-agent": _USER_AGENT}
@@ -167,13 +183,18 @@ def _require_url(base_url: str) -> None:
         raise NoReply("unreachable", "its URL does not begin with http:// or https:// and a host")
 
 
-async def _exchange(send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+async def _ask_package(send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     try:
-        return await send()
-    except NoReply:
-        raise
+        return await _exchange(send)
     except openai.APIStatusError as error:
         return error.response
+
+
+async def _exchange(send: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await send()
+    except (NoReply, openai.APIStatusError):
+        raise
     except Exception as error:
         raise NoReply("broken", type(error).__name__) from None
 
@@ -182,5 +203,11 @@ def _as_reply(response: httpx2.Response) -> ServerReply:
     return ServerReply(response.status_code, response.headers, response.content)
 
 
-def _is_kept(name: str) -> bool:
-    return name.lower() not in _TRANSFER_HEADERS
+def _as_address(url: httpx2.URL) -> yarl.URL:
+    return yarl.URL(str(url), encoded=True)
+
+
+def _list_kept(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """By names in lower case."""
+    named = ((name.lower(), value) for name, value in response.headers.items())
+    return {name: value for name, value in named if name not in _TRANSFER_HEADERS}

@@ -151,10 +151,12 @@ class _GroupReading:
 
     def is_worth_reading(self, chunk: _ChunkReading, relative_weight: float) -> bool:
         usable = chunk.list_usable(in_pairs=self._in_pairs)
-        if not usable or len(chunk.readings) >= self._most or self._plan(chunk, len(chunk.readings)) is None:
+        if not usable or len(chunk.readings) >= self._most:
             return False
         samples = build_samples(chunk.chunk, [(chunk.chunk, usable)])
-        return estimate_gain(samples, relative_weight) * len(chunk.chunk.texts) >= WORTH_READING
+        if estimate_gain(samples, relative_weight) * len(chunk.chunk.texts) < WORTH_READING:
+            return False
+        return self._plan(chunk, len(chunk.readings)) is not None
 
     def build_results(self) -> tuple[GroupResult, ...]:
         read = {each.chunk.texts: each.list_usable(in_pairs=self._in_pairs) for each in self.chunks}

@@ -182,6 +182,7 @@ class JudgePanel:
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
         standings = average_standings(views, len(group.texts))
+        disagreed = self._find_disagreements(graders, len(group.texts))
         return {
             text: self._build_score(
                 group,
@@ -189,7 +190,7 @@ class JudgePanel:
                 place,
                 values[place],
                 standings[place],
-                flags,
+                (*flags, "judges_disagree") if place in disagreed else flags,
                 passed[text].hints,
             )
             for place, text in enumerate(group.texts)
@@ -213,7 +214,6 @@ class JudgePanel:
         defects = collect_defects(graders, place)
         leaked = list_confirmed_flags(noticed, defects.values(), rubric)
         gate, cap = 0.0 if leaked else 1.0, find_cap(rubric, defects.values())
-        own = ["judges_disagree"] if self._judges_disagree(graders, place) else []
         return Score(
             outcome="scored",
             reward=combine(gate, absolute, relative, self._relative_weight, cap),
@@ -225,23 +225,34 @@ class JudgePanel:
             criteria=attach_claim_notes(
                 rubric, criteria, [verdict for view in graders for verdict in view.verdicts[place]]
             ),
-            flags=tuple(dict.fromkeys((*leaked, *flags, *own, *defects))),
+            flags=tuple(dict.fromkeys((*leaked, *flags, *defects))),
             rationale=_compose_rationale(views, place, defects),
         )
 
-    def _judges_disagree(self, views: Sequence[JudgeView], place: int) -> bool:
-        """By what each judge says on average. Single readings differ more than means of two: so does the limit."""
-        said: defaultdict[str, list[float]] = defaultdict(list)
-        for view in views:
-            for sample in view.samples:
-                said[sample.judge].append(sample.mix(self._relative_weight)[place])
-            if not view.samples:
-                said[view.judges[place][0]].append(view.absolutes[place])
-        rewards = [mean(listed) for listed in said.values()]
-        if not rewards:
-            return False
-        fewest = min(map(len, said.values()))
-        return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
+    def _find_disagreements(self, views: Sequence[JudgeView], count: int) -> frozenset[int]:
+        """The places of candidates, by what each judge says on average. Single readings differ more than means of two:
+        so does the limit."""
+        mixed = [
+            (view, [(sample.judge, sample.mix(self._relative_weight)) for sample in view.samples]) for view in views
+        ]
+        if len({judge for view, _ in mixed for judges in view.judges for judge in judges}) < 2:
+            return frozenset()
+        return frozenset(place for place in range(count) if _judges_disagree(mixed, place))
+
+
+def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequence[float]]]]], place: int) -> bool:
+    """`views` with what each of their samples would pay."""
+    said: defaultdict[str, list[float]] = defaultdict(list)
+    for view, mixed in views:
+        for judge, paid in mixed:
+            said[judge].append(paid[place])
+        if not mixed:
+            said[view.judges[place][0]].append(view.absolutes[place])
+    rewards = [mean(listed) for listed in said.values()]
+    if not rewards:
+        return False
+    fewest = min(map(len, said.values()))
+    return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
 
 
 def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:

@@ -209,14 +209,22 @@ def _build_prefix(
 def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The probes without words of the voice that the document has already."""
     shown: dict[str, JsonValue] = probes.model_dump(mode="json")
-    known = _collect_texts(document.values()) if probes.voice else set()
-    return {**shown, "voice": [word for word in probes.voice if word not in known]}
+    known = _list_texts(document) if probes.voice else []
+    return {**shown, "voice": [word for word in probes.voice if not any(word in texts for texts in known)]}
 
 
-def _collect_texts(values: Iterable[JsonValue]) -> set[str]:
-    """Every string in them, however deep."""
+def _list_texts(document: Mapping[str, JsonValue]) -> list[frozenset[str]]:
+    """Every string in it, however deep, by its parts."""
+    parts = [part for value in document.values() for part in (value.values() if isinstance(value, dict) else [value])]
+    found = [_collect_texts(SameObject(part)) for part in parts if isinstance(part, list | dict)]
+    return [*found, frozenset(part for part in parts if isinstance(part, str))]
+
+
+@lru_cache(maxsize=1024)
+def _collect_texts(part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> frozenset[str]:
+    """Kept, as their lines."""
     found: set[str] = set()
-    left = [values]
+    left: list[Iterable[JsonValue]] = [[part.value]]
     while left:
         for item in left.pop():
             if isinstance(item, str):
@@ -225,7 +233,7 @@ def _collect_texts(values: Iterable[JsonValue]) -> set[str]:
                 left.append(item)
             elif isinstance(item, dict):
                 left.append(item.values())
-    return found
+    return frozenset(found)
 
 
 def _render_candidate(letter: str, candidate: Candidate) -> str:

@@ -123,6 +123,23 @@ def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
     assert [one.body for one in received] == [BODY]
 
 
+def test_requests_after_the_first_are_the_same() -> None:
+    async def ask(url: str) -> list[int]:
+        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
+            return [
+                (await connection.post({"model": model, "said": "Hällo."})).status for model in ("a b", "a b", "c", "c")
+            ]
+
+    with serving(lambda number, received: Reply(b"{}", 200 + number)) as server:
+        assert asyncio.run(ask(server.url)) == [200, 201, 202, 203]
+    first, second, third, fourth = [(one.path, one.headers, one.body) for one in server.received]
+    assert (first, third) == (second, fourth)
+    assert (first[0], third[2]["model"]) == (
+        "/v1/openai/deployments/a%20b/chat/completions?api-version=2024-10-21",
+        "c",
+    )
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_replies_are_bounded_after_decompression(status: int) -> None:
     bomb = Reply(gzip.compress(b" " * 50_000_000), status, {"content-encoding": "gzip"})

@@ -1,6 +1,7 @@
 """Runs all gates on the candidates of a group."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from app.toolkit.large_texts import run_in_turn
 
 _MOST_GATED_ON_LOOP: Final = 50_000
 """Largest group, in characters, that the gates check on the event loop."""
+_SECONDS_PER_PASS: Final = 0.002
+"""Replies that take less together are checked in one pass of the event loop: a pass takes as long as a gate."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def group_passed(seen: Sequence[str], noticed: Sequence[GateResult]) -> Mapping[
 
 
 async def run_gates_on_case(case: Case) -> Sequence[GateResult]:
-    """Checks one candidate per pass of the event loop, or a large group in a thread."""
+    """Checks candidates for some milliseconds per pass of the event loop, or a large group in a thread."""
     if (
         sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines)
         > _MOST_GATED_ON_LOOP
@@ -53,9 +56,12 @@ async def run_gates_on_case(case: Case) -> Sequence[GateResult]:
         )
     noticed = []
     async with take_exclusive_turn("gates"):
+        began = time.perf_counter()
         for lines in _iterate_gate_inputs(case):
+            if time.perf_counter() - began > _SECONDS_PER_PASS:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
             noticed.append(_run_gates_on_lines(lines, case))
-            await asyncio.sleep(0)
     return noticed
 
 
