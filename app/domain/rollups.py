@@ -243,7 +243,11 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
 
 
 def add_up(values: Sequence[float]) -> Sums:
-    return [len(values), int(math.fsum(values) * _UNIT)]
+    return build_sums(len(values), math.fsum(values))
+
+
+def build_sums(count: int, total: float) -> Sums:
+    return [count, int(total * _UNIT)]
 
 
 def add_up_whole(values: Sequence[int]) -> Sums:
@@ -322,6 +326,15 @@ class Rollup:
     def list_names(self, prefix: str) -> list[str]:
         """The names of measures that begin so, such as `flag:` or `criterion:`, in order."""
         return sorted(name for name in self.measures if name.startswith(prefix))
+
+
+@dataclass(frozen=True)
+class SceneSums:
+    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
+    that are `sampled` not all groups were read."""
+
+    rollups: tuple[Rollup, ...] = ()
+    sampled: tuple[str, ...] = ()
 
 
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:

@@ -12,7 +12,7 @@ from app.domain.groups import (
     StatisticsRow,
     StoredScores,
 )
-from app.domain.rollups import Rollup, RollupFilter
+from app.domain.rollups import Rollup, RollupFilter, SceneSums, Sums
 
 
 class GroupViews(Protocol):
@@ -41,6 +41,17 @@ class GroupViews(Protocol):
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         """What statistics are made of, ordered by step and by bucket."""
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        """Scenes of the newest groups that match, those with the most of them first."""
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        """Of the run, environment and label of the filter. A few scenes at most."""
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        """Sums of gate x absolute of training rollouts by scene, of the tasks with this label. Pruned groups count."""
 
     async def count_uncounted(self) -> int:
         """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
