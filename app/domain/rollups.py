@@ -255,6 +255,10 @@ def add_up_whole(values: Sequence[int]) -> Sums:
     return [len(values), sum(values) * _WHOLE_UNIT]
 
 
+def compute_mean(sums: Sums) -> float | None:
+    return sums[1] / (sums[0] * _WHOLE_UNIT) if sums[0] else None
+
+
 def negate(measures: Mapping[str, int | Sums]) -> MeasureMap:
     """What takes these measures away."""
     return {name: -of if isinstance(of, int) else [-number for number in of] for name, of in measures.items()}
@@ -310,7 +314,7 @@ class Rollup:
 
     def mean(self, name: str) -> float | None:
         value = self.measures.get(name)
-        return value[1] / (value[0] * _WHOLE_UNIT) if isinstance(value, list) and value[0] else None
+        return compute_mean(value) if isinstance(value, list) else None
 
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""

@@ -4,6 +4,7 @@ for statistics of each step. A task says its scene, and an index leads from ther
 Of a scene with many groups an even sample is read, so that curves reach over the whole run.
 """
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +13,18 @@ from typing import Any, Final
 from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, select
 
 from app.domain.groups import GroupFilter
-from app.domain.rollups import NO_VALUES, MeasureMap, Rollup, RollupKey, SceneSums, Sums, build_sums, merge_measures
-from app.store.group_search import FEW_TASKS, SECONDS, find_rows
+from app.domain.rollups import (
+    LONGEST_NAME,
+    NO_VALUES,
+    MeasureMap,
+    Rollup,
+    RollupKey,
+    SceneSums,
+    Sums,
+    build_sums,
+    merge_measures,
+)
+from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS
 from app.store.rows import decode_json, encode_json
@@ -21,10 +32,10 @@ from app.store.tables import groups, rollouts, scores, tasks
 
 NEWEST: Final = 1_000
 """Groups of a run by which its scenes are told."""
-LOOKED_UP: Final = 1_000
-"""Groups of one scene, of whatever run."""
-MOST_GROUPS: Final = 1_600
+MOST_GROUPS: Final = 800
 """Whose rollouts are read, of all scenes."""
+LOOKED_UP: Final = 3 * MOST_GROUPS
+"""Groups of all scenes, of whatever run; and tasks."""
 _AT_ONCE: Final = 200
 _MOST_TASKS: Final = 2_000
 """Tasks of a character whose sums are read, for each run."""
@@ -48,16 +59,16 @@ def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[s
 
 
 def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
-    named = _name_tasks(connection, scenes, where.label, FEW_TASKS)
-    run = where.run or ""
+    run, looked_up = where.run or "", LOOKED_UP // max(1, len(scenes))
+    named = _name_tasks(connection, scenes, where.label, looked_up)
     first, last = connection.execute(_SELECT_SPAN, {"run": run}).one()
     chosen: list[list[RowMapping]] = []
     sampled: list[str] = []
     for scene, task_ids in named.items():
-        drawn, is_whole = _draw_groups(connection, run, task_ids, (first or 0, last or 0))
+        drawn, is_whole = _draw_groups(connection, run, task_ids, (first or 0, last or 0), looked_up)
         kept = [row for row in drawn if where.environment in {None, row["environment"]}]
         chosen.append(_thin(kept, max(1, MOST_GROUPS // len(named))))
-        if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == FEW_TASKS:
+        if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == looked_up:
             sampled.append(scene)
     scene_of = {task_id: scene for scene, task_ids in named.items() for task_id in task_ids}
     read, is_all = _measure_groups(connection, chosen)
@@ -78,10 +89,10 @@ def sum_tasks_of_scenes(
     for run in runs:
         given = sorted(scene_of)
         stored = IN_STATISTICS.find_task_sums.run(connection, run=run, environment=environment, given=given)
-        for task_id, text in stored:
-            count, total = decode_json(text)[:2]  # type: ignore[index, misc]
-            known = sums.get(scene_of[task_id], NO_VALUES)
-            sums[scene_of[task_id]] = [known[0] + count, known[1] + total]  # type: ignore[operator]
+        for row in stored.mappings():
+            scene, own = scene_of[row["task_id"]], json.loads(row["sums"])
+            known = sums.get(scene, NO_VALUES)
+            sums[scene] = [known[0] + own[0], known[1] + own[1]]
     return sums
 
 
@@ -93,15 +104,17 @@ def _name_tasks(connection: Connection, scenes: Sequence[str], label: str | None
     wanted = tasks.c.scene.in_([encode_json(scene) for scene in scenes])
     narrowed = () if label is None else (tasks.c.label == encode_json(label),)
     ranked = select(tasks.c.scene, tasks.c.task_id, place).where(wanted, *narrowed).subquery()
-    found: dict[str, list[str]] = {}
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for scene, task_id in connection.execute(select(ranked.c.scene, ranked.c.task_id).where(ranked.c.place <= most)):
-        found.setdefault(str(decode_json(scene)), []).append(task_id)
-    return {scene: found[scene] for scene in scenes if scene in found}
+        found[scene].append(task_id)
+    return {scene: found[told] for scene in scenes if (told := encode_json(scene)) in found}
 
 
-_SELECT_SPAN: Final = select(func.min(groups.c.sequence), func.max(groups.c.sequence)).where(
-    groups.c.run == bindparam("run")
+_OF_RUN: Final = groups.c.run == bindparam("run")
+_SELECT_SPAN: Final = select(
+    *(select(end(groups.c.sequence)).where(_OF_RUN).scalar_subquery() for end in (func.min, func.max))
 )
+"""Apart, or SQLite reads all between them."""
 
 
 def _of_tasks(postgres: bool) -> tuple[Any, ...]:
@@ -126,14 +139,14 @@ _SELECT_HEADS: Final = PreparedStatement(
 
 
 def _draw_groups(
-    connection: Connection, run: str, task_ids: list[str], span: tuple[int, int]
+    connection: Connection, run: str, task_ids: list[str], span: tuple[int, int], most: int
 ) -> tuple[Sequence[RowMapping], bool]:
     """Groups of these tasks in the run, and whether they are all there are."""
     place: Mapping[str, Any] = {"given": task_ids, "first": span[0], "last": span[1]}
     total = _COUNT.run(connection, **place).scalar_one()
-    share = -(-_PRIME * LOOKED_UP // total) if total > LOOKED_UP else _PRIME
+    share = -(-_PRIME * most // total) if total > most else _PRIME
     drawn = list(_DRAW.run(connection, **place, share=share).scalars())
-    return _SELECT_HEADS.run(connection, given=drawn, run=run).mappings().all(), total <= LOOKED_UP
+    return _SELECT_HEADS.run(connection, given=drawn, run=run).mappings().all(), total <= most
 
 
 def _thin(rows: Sequence[RowMapping], most: int) -> list[RowMapping]:
@@ -143,18 +156,21 @@ def _thin(rows: Sequence[RowMapping], most: int) -> list[RowMapping]:
 
 
 def _select_members(postgres: bool) -> Select[Any]:
-    gated = func.sum(case((rollouts.c.gate == 0.0, 1), else_=0))
+    here = rollouts.c
+    gated = func.sum(case((here.gate == 0.0, 1), else_=0)).label("gated")
+    calibrated = func.count(here.calibrated).label("known"), func.sum(here.calibrated).label("total")
     return (
-        select(rollouts.c.group_sequence, gated, func.count(rollouts.c.calibrated), func.sum(rollouts.c.calibrated))
-        .where(is_among(rollouts.c.group_sequence, "given", postgres), rollouts.c.outcome == "scored")
-        .group_by(rollouts.c.group_sequence)
+        select(here.group_sequence, gated, *calibrated)
+        .where(is_among(here.group_sequence, "given", postgres), here.outcome == "scored")
+        .group_by(here.group_sequence)
     )
 
 
 def _select_criteria(postgres: bool) -> Select[Any]:
     here = scores.c
+    values = func.count(here.value).label("known"), func.sum(here.value).label("total")
     return (
-        select(here.group_sequence, here.ordinal, here.name, func.count(here.value), func.sum(here.value))
+        select(here.group_sequence, here.ordinal, here.name, *values)
         .where(is_among(here.group_sequence, "given", postgres))
         .group_by(here.group_sequence, here.ordinal, here.name)
     )
@@ -192,12 +208,13 @@ def _measure_head(row: RowMapping) -> MeasureMap:
 
 def _load_members(connection: Connection, sequences: list[int]) -> dict[int, MeasureMap]:
     found: defaultdict[int, MeasureMap] = defaultdict(dict)
-    for sequence, gated, count, total in _SELECT_MEMBERS.run(connection, given=sequences):
-        if gated:
-            found[sequence]["gated"] = int(gated)
-        if count:
-            found[sequence]["calibrated"] = build_sums(count, total)
-    for sequence, ordinal, name, count, total in _SELECT_CRITERIA.run(connection, given=sequences):
-        if count:
-            found[sequence][f"criterion:{ordinal}:{name}"] = build_sums(count, total)
+    for row in _SELECT_MEMBERS.run(connection, given=sequences).mappings():
+        if row["gated"]:
+            found[row["group_sequence"]]["gated"] = int(row["gated"])
+        if row["known"]:
+            found[row["group_sequence"]]["calibrated"] = build_sums(row["known"], row["total"])
+    for row in _SELECT_CRITERIA.run(connection, given=sequences).mappings():
+        if row["known"]:
+            name = f"criterion:{row['ordinal']}:{row['name'][:LONGEST_NAME]}"
+            found[row["group_sequence"]][name] = build_sums(row["known"], row["total"])
     return found

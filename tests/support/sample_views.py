@@ -24,7 +24,7 @@ from app.domain.groups import (
 )
 from app.domain.judging import Claim, Defect, Judgement, Verdict
 from app.domain.rewards import compute_statistics
-from app.domain.rollups import Rollup, RollupFilter
+from app.domain.rollups import Rollup, RollupFilter, SceneSums, Sums
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -370,6 +370,17 @@ class MemoryViews:
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         return []
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        return []
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        return SceneSums()
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: Word, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        return {}
 
     async def count_uncounted(self) -> int:
         return self.uncounted
