@@ -43,7 +43,7 @@ class GroupViews(Protocol):
         """What statistics are made of, ordered by step and by bucket."""
 
     async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
-        """Scenes of the newest groups that match, those with the most of them first."""
+        """Scenes of the newest training groups that match, those with the most of them first."""
 
     async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
         """Of the run, environment and label of the filter. A few scenes at most."""

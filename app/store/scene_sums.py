@@ -30,13 +30,13 @@ from app.store.rollup_sums import IN_STATISTICS
 from app.store.rows import decode_json, encode_json
 from app.store.tables import groups, rollouts, scores, tasks
 
-NEWEST: Final = 1_000
+NEWEST: Final = 500
 """Groups of a run by which its scenes are told."""
-MOST_GROUPS: Final = 800
+MOST_GROUPS: Final = 480
 """Whose rollouts are read, of all scenes."""
-LOOKED_UP: Final = 3 * MOST_GROUPS
+LOOKED_UP: Final = 2 * MOST_GROUPS
 """Groups of all scenes, of whatever run; and tasks."""
-_AT_ONCE: Final = 200
+_AT_ONCE: Final = 120
 _MOST_TASKS: Final = 2_000
 """Tasks of a character whose sums are read, for each run."""
 _PRIME: Final = 1_009
@@ -51,9 +51,10 @@ _HEAD: Final = (
 
 def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[str]:
     rows = find_rows(connection, where.model_copy(update={"limit": NEWEST})).rows
-    told = select(tasks.c.task_id, tasks.c.scene).where(tasks.c.task_id.in_({row["task_id"] for row in rows}))
-    names = {task_id: scene for task_id, scene in connection.execute(told) if scene is not None} if rows else {}
-    counts = Counter(names[row["task_id"]] for row in rows if row["task_id"] in names)
+    task_ids = [row["task_id"] for row in rows if row["purpose"] == "train"]
+    told = select(tasks.c.task_id, tasks.c.scene).where(tasks.c.task_id.in_(set(task_ids)))
+    names = {task_id: scene for task_id, scene in connection.execute(told) if scene is not None} if task_ids else {}
+    counts = Counter(names[task_id] for task_id in task_ids if task_id in names)
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return [str(decode_json(name)) for name in ordered[:most]]
 
@@ -104,8 +105,9 @@ def _name_tasks(connection: Connection, scenes: Sequence[str], label: str | None
     wanted = tasks.c.scene.in_([encode_json(scene) for scene in scenes])
     narrowed = () if label is None else (tasks.c.label == encode_json(label),)
     ranked = select(tasks.c.scene, tasks.c.task_id, place).where(wanted, *narrowed).subquery()
+    first = select(ranked.c.scene, ranked.c.task_id).where(ranked.c.place <= most)
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for scene, task_id in connection.execute(select(ranked.c.scene, ranked.c.task_id).where(ranked.c.place <= most)):
+    for scene, task_id in connection.execute(first).all():
         found[scene].append(task_id)
     return {scene: found[told] for scene in scenes if (told := encode_json(scene)) in found}
 
@@ -145,7 +147,7 @@ def _draw_groups(
     place: Mapping[str, Any] = {"given": task_ids, "first": span[0], "last": span[1]}
     total = _COUNT.run(connection, **place).scalar_one()
     share = -(-_PRIME * most // total) if total > most else _PRIME
-    drawn = list(_DRAW.run(connection, **place, share=share).scalars())
+    drawn = list(_DRAW.run(connection, **place, share=share).scalars().all())
     return _SELECT_HEADS.run(connection, given=drawn, run=run).mappings().all(), total <= most
 
 
@@ -208,13 +210,13 @@ def _measure_head(row: RowMapping) -> MeasureMap:
 
 def _load_members(connection: Connection, sequences: list[int]) -> dict[int, MeasureMap]:
     found: defaultdict[int, MeasureMap] = defaultdict(dict)
-    for row in _SELECT_MEMBERS.run(connection, given=sequences).mappings():
-        if row["gated"]:
-            found[row["group_sequence"]]["gated"] = int(row["gated"])
-        if row["known"]:
-            found[row["group_sequence"]]["calibrated"] = build_sums(row["known"], row["total"])
-    for row in _SELECT_CRITERIA.run(connection, given=sequences).mappings():
-        if row["known"]:
-            name = f"criterion:{row['ordinal']}:{row['name'][:LONGEST_NAME]}"
-            found[row["group_sequence"]][name] = build_sums(row["known"], row["total"])
+    for row in _SELECT_MEMBERS.run(connection, given=sequences).all():
+        if row.gated:
+            found[row.group_sequence]["gated"] = int(row.gated)
+        if row.known:
+            found[row.group_sequence]["calibrated"] = build_sums(row.known, row.total)
+    for row in _SELECT_CRITERIA.run(connection, given=sequences).all():
+        if row.known:
+            name = f"criterion:{row.ordinal}:{row.name[:LONGEST_NAME]}"
+            found[row.group_sequence][name] = build_sums(row.known, row.total)
     return found

@@ -93,13 +93,7 @@ async def find_scenes(views: GroupViews, run: str, choice: CurveChoice, bounds: 
     """Those of its newest groups, where somebody asks by scene."""
     if choice.by != "scene" or not bounds.allows_run(run):
         return ()
-    where = GroupFilter(
-        run=run,
-        environment=choice.environment,
-        environments=bounds.environments,
-        label=choice.label,
-        purpose="train",
-    )
+    where = GroupFilter(run=run, environment=choice.environment, environments=bounds.environments, label=choice.label)
     return tuple(await views.find_scenes(where, MOST_SCENES))
 
 
