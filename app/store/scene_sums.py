@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, select
+from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
 
 from app.domain.groups import GroupFilter
 from app.domain.rollups import (
@@ -62,11 +62,11 @@ def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[s
 def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
     run, looked_up = where.run or "", LOOKED_UP // max(1, len(scenes))
     named = _name_tasks(connection, scenes, where.label, looked_up)
-    first, last = connection.execute(_SELECT_SPAN, {"run": run}).one()
+    first, last = (connection.execute(end, {"run": run}).scalar() or 0 for end in _ENDS)
     chosen: list[list[RowMapping]] = []
     sampled: list[str] = []
     for scene, task_ids in named.items():
-        drawn, is_whole = _draw_groups(connection, run, task_ids, (first or 0, last or 0), looked_up)
+        drawn, is_whole = _draw_groups(connection, run, task_ids, (first, last), looked_up)
         kept = [row for row in drawn if where.environment in {None, row["environment"]}]
         chosen.append(_thin(kept, max(1, MOST_GROUPS // len(named))))
         if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == looked_up:
@@ -104,7 +104,7 @@ def _name_tasks(connection: Connection, scenes: Sequence[str], label: str | None
     place = func.row_number().over(partition_by=tasks.c.scene, order_by=tasks.c.task_id).label("place")
     wanted = tasks.c.scene.in_([encode_json(scene) for scene in scenes])
     narrowed = () if label is None else (tasks.c.label == encode_json(label),)
-    ranked = select(tasks.c.scene, tasks.c.task_id, place).where(wanted, *narrowed).subquery()
+    ranked = select(tasks.c.scene, tasks.c.task_id, place).where(wanted, *narrowed).subquery("ranked")
     first = select(ranked.c.scene, ranked.c.task_id).where(ranked.c.place <= most)
     found: defaultdict[str, list[str]] = defaultdict(list)
     for scene, task_id in connection.execute(first).all():
@@ -112,10 +112,7 @@ def _name_tasks(connection: Connection, scenes: Sequence[str], label: str | None
     return {scene: found[told] for scene in scenes if (told := encode_json(scene)) in found}
 
 
-_OF_RUN: Final = groups.c.run == bindparam("run")
-_SELECT_SPAN: Final = select(
-    *(select(end(groups.c.sequence)).where(_OF_RUN).scalar_subquery() for end in (func.min, func.max))
-)
+_ENDS: Final = [select(end(groups.c.sequence)).where(groups.c.run == bindparam("run")) for end in (func.min, func.max)]
 """Apart, or SQLite reads all between them."""
 
 
@@ -134,7 +131,7 @@ _SELECT_HEADS: Final = PreparedStatement(
     lambda postgres: (
         select(*(groups.c[name] for name in _HEAD))
         .where(is_among(groups.c.sequence, "given", postgres))
-        .where(groups.c.run == bindparam("run"), groups.c.purpose == "train")
+        .where(func.coalesce(groups.c.run, literal_column("''")) == bindparam("run"), groups.c.purpose == "train")
         .order_by(groups.c.sequence)
     )
 )
