@@ -96,7 +96,11 @@ VIEWER: Final[dict[str, Path_]] = {
     for path in (
         *("/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}", f"/view/runs/{ARENA_RUN}"),
         *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
-        *(f"/view/runs/{ARENA_RUN}?by=label", f"/view/runs/{ARENA_RUN}?chart=reward"),
+        *(
+            f"/view/runs/{ARENA_RUN}?by=label",
+            f"/view/runs/{ARENA_RUN}?by=scene",
+            f"/view/runs/{ARENA_RUN}?chart=reward",
+        ),
         *("/view/characters", "/view/worlds", "/view/judges", "/view/atropos"),
     )
 }

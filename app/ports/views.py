@@ -46,7 +46,8 @@ class GroupViews(Protocol):
         """Scenes of the newest training groups that match, those with the most of them first."""
 
     async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
-        """Of the run, environment and label of the filter. A few scenes at most."""
+        """Of the run, environment and label of the filter, from as many groups as its limit says: an even sample where
+        there are more. A few scenes at most."""
 
     async def sum_tasks_of_scenes(
         self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]

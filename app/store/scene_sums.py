@@ -32,10 +32,8 @@ from app.store.tables import groups, rollouts, scores, tasks
 
 NEWEST: Final = 500
 """Groups of a run by which its scenes are told."""
-MOST_GROUPS: Final = 480
-"""Whose rollouts are read, of all scenes."""
-LOOKED_UP: Final = 2 * MOST_GROUPS
-"""Groups of all scenes, of whatever run; and tasks."""
+LOOKED_UP: Final = 2
+"""So many times as many groups as are read, and tasks: some are of other runs."""
 _AT_ONCE: Final = 120
 _MOST_TASKS: Final = 2_000
 """Tasks of a character whose sums are read, for each run."""
@@ -60,7 +58,8 @@ def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[s
 
 
 def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
-    run, looked_up = where.run or "", LOOKED_UP // max(1, len(scenes))
+    run, most = where.run or "", max(1, where.limit // max(1, len(scenes)))
+    looked_up = LOOKED_UP * most
     named = _name_tasks(connection, scenes, where.label, looked_up)
     first, last = (connection.execute(end, {"run": run}).scalar() or 0 for end in _ENDS)
     chosen: list[list[RowMapping]] = []
@@ -68,7 +67,7 @@ def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]
     for scene, task_ids in named.items():
         drawn, is_whole = _draw_groups(connection, run, task_ids, (first, last), looked_up)
         kept = [row for row in drawn if where.environment in {None, row["environment"]}]
-        chosen.append(_thin(kept, max(1, MOST_GROUPS // len(named))))
+        chosen.append(_thin(kept, most))
         if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == looked_up:
             sampled.append(scene)
     scene_of = {task_id: scene for scene, task_ids in named.items() for task_id in task_ids}

@@ -27,6 +27,8 @@ _SERIES: Final[Mapping[Breakdown | None, Series]] = {
 BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
 MOST_SCENES: Final = 50
 """That are offered to choose from."""
+GROUPS_READ: Final = 480
+"""For all curves by scene together."""
 _FILTERED: Final = frozenset(("environment", "label", "scene", "judge"))
 """By what lists of groups are filtered too."""
 
@@ -101,9 +103,11 @@ async def load_series(
     views: GroupViews, run: str, choice: CurveChoice, scenes: Sequence[str], bounds: KeyBounds
 ) -> LoadedSeries:
     if choice.by != "scene":
-        where = RollupFilter(_SERIES[choice.by], choice.environment, run)
-        return LoadedSeries(run, await load_rollups(views, where, bounds))
-    sums = await views.sum_scenes(GroupFilter(run=run, environment=choice.environment, label=choice.label), scenes)
+        kept = RollupFilter(_SERIES[choice.by], choice.environment, run)
+        return LoadedSeries(run, await load_rollups(views, kept, bounds))
+    most = GROUPS_READ // (1 + len(choice.others))
+    where = GroupFilter(run=run, environment=choice.environment, label=choice.label, limit=most)
+    sums = await views.sum_scenes(where, scenes)
     allowed = [one for one in sums.rollups if bounds.allows_group(one.key.run, one.key.environment)]
     return LoadedSeries(run, allowed, sums.sampled)
 
