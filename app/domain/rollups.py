@@ -332,15 +332,6 @@ class Rollup:
         return sorted(name for name in self.measures if name.startswith(prefix))
 
 
-@dataclass(frozen=True)
-class SceneSums:
-    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
-    that are `sampled` not all groups were read."""
-
-    rollups: tuple[Rollup, ...] = ()
-    sampled: tuple[str, ...] = ()
-
-
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """In which tenth the mean lies, 1 in the last; null without values."""
     count, total = sums[:2]

@@ -12,7 +12,8 @@ from app.domain.groups import (
     StatisticsRow,
     StoredScores,
 )
-from app.domain.rollups import Rollup, RollupFilter, SceneSums, Sums
+from app.domain.rollups import Rollup, RollupFilter, Sums
+from app.domain.scene_sums import SceneSums
 
 
 class GroupViews(Protocol):

@@ -20,7 +20,8 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
-from app.domain.rollups import Rollup, RollupFilter, SceneSums, Series, Sums
+from app.domain.rollups import Rollup, RollupFilter, Series, Sums
+from app.domain.scene_sums import SceneSums
 from app.domain.scores import Score
 from app.ports.views import GroupViews
 from app.store.database import Database

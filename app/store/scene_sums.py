@@ -1,7 +1,7 @@
-"""What groups add up to by scene, read from the groups when somebody asks: there are thousands of scenes, too many
-for statistics of each step. A task says its scene, and an index leads from there to groups.
+"""What groups add up to by scene, read from the groups when somebody asks.
 
-Of a scene with many groups an even sample is read, so that curves reach over the whole run.
+There are thousands of scenes, too many for statistics of each step. A task says its scene, and an index leads from
+there to groups. Of a scene with many an even sample is read, so that curves reach over the whole run.
 """
 
 import json
@@ -19,11 +19,11 @@ from app.domain.rollups import (
     MeasureMap,
     Rollup,
     RollupKey,
-    SceneSums,
     Sums,
     build_sums,
     merge_measures,
 )
+from app.domain.scene_sums import SceneSums
 from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS

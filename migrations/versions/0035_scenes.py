@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 import sqlalchemy as sa
-from alembic import op
+from alembic import context, op
 
 revision = "0035"
 down_revision = "0034"
@@ -26,7 +26,7 @@ _PROMPTS: Final = sa.table("prompts", sa.column("digest", sa.String()), sa.colum
 
 def upgrade() -> None:
     op.add_column("tasks", sa.Column("scene", sa.Text(), nullable=True))
-    _fill(op.get_bind())
+    _fill(context.get_bind())
     op.create_index(
         "ix_tasks_scene",
         "tasks",

@@ -1,6 +1,7 @@
 """What groups add up to by scene, from the groups themselves, and groups that are found by their scene."""
 
 import pytest
+from pydantic import JsonValue
 
 from app.domain.access import KeyBounds
 from app.domain.exports import ExportFilter
@@ -170,6 +171,6 @@ def test_a_key_sees_scenes_of_its_runs_and_environments(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("scene", ["", " ford", "a\nb", "a\x00", "\ud800", "a\u202eb", "x" * 101, 7, None, ["ford"]])
-def test_what_is_no_short_name_is_no_scene(scene: object) -> None:
+def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
     prompt = TaskPrompt.model_construct(messages=(), metadata={"scene": scene})
     assert (prompt.scene, TaskPrompt(messages=(), metadata={"scene": EVIL}).scene) == (None, EVIL)
