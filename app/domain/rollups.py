@@ -243,20 +243,12 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
 
 
 def add_up(values: Sequence[float]) -> Sums:
-    return build_sums(len(values), math.fsum(values))
-
-
-def build_sums(count: int, total: float) -> Sums:
-    return [count, int(total * _UNIT)]
+    return [len(values), int(math.fsum(values) * _UNIT)]
 
 
 def add_up_whole(values: Sequence[int]) -> Sums:
     """Exact, however large the values are."""
     return [len(values), sum(values) * _WHOLE_UNIT]
-
-
-def compute_mean(sums: Sums) -> float | None:
-    return sums[1] / (sums[0] * _WHOLE_UNIT) if sums[0] else None
 
 
 def negate(measures: Mapping[str, int | Sums]) -> MeasureMap:
@@ -314,7 +306,7 @@ class Rollup:
 
     def mean(self, name: str) -> float | None:
         value = self.measures.get(name)
-        return compute_mean(value) if isinstance(value, list) else None
+        return value[1] / (value[0] * _WHOLE_UNIT) if isinstance(value, list) and value[0] else None
 
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""

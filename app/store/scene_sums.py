@@ -20,10 +20,9 @@ from app.domain.rollups import (
     Rollup,
     RollupKey,
     Sums,
-    build_sums,
     merge_measures,
 )
-from app.domain.scene_sums import SceneSums
+from app.domain.scene_sums import SceneSums, build_sums
 from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS
