@@ -121,8 +121,16 @@ VIEWER: Final[dict[str, Path_]] = {
     for path in (
         *("/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}", f"/view/runs/{ARENA_RUN}"),
         *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
-        *(f"/view/runs/{ARENA_RUN}?by=label", f"/view/runs/{ARENA_RUN}?chart=reward"),
-        *("/view/characters", "/view/worlds", "/view/judges", "/view/atropos", "/view/author", "/sign-in"),
+        *(f"/view/runs/{ARENA_RUN}?by={word}" for word in ("label", "scene")),
+        *(
+            f"/view/runs/{ARENA_RUN}?chart=reward",
+            "/view/characters",
+            "/view/worlds",
+            "/view/judges",
+            "/view/atropos",
+            "/view/author",
+            "/sign-in",
+        ),
         *("/view/label", "/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
         *("/view/talk", f"/view/worlds/{WORLD}", f"/view/worlds/{WORLD}/write"),
         *(f"/view/worlds/{WORLD}/events/event-7/edit", f"/view/worlds/{WORLD}/lorebooks/river/edit?line=toll"),

@@ -35,6 +35,7 @@ def export(
     env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Only tasks of this scene, by its id.")] = None,
     judge: Annotated[str | None, typer.Option(help="Only completions scored by this judge.")] = None,
     since: Annotated[
         datetime | None, typer.Option(formats=FORMATS, help="Only groups scored at this time or later; UTC by default.")

@@ -27,6 +27,8 @@ class ExportFilter(Frozen):
     """Only groups of this run."""
     label: Annotated[str | None, Field(max_length=200)] = None
     """Only tasks with this label: in NPC Arena a character's id."""
+    scene: Annotated[str | None, Field(max_length=100)] = None
+    """Only tasks of this scene, by its id."""
     since: AwareDatetime | None = None
     """Groups scored at this time or later. Include the time zone, such as 2026-01-31T18:00:00Z; in a URL write a plus
     sign as %2B."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from operator import not_
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.text_search import TextQuery
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
+
+LONGEST_SCENE: Final = 100
+"""Characters of a scene's name by which groups are found."""
 
 
 class TaskPrompt(Frozen):
@@ -31,6 +34,13 @@ class TaskPrompt(Frozen):
         """The data set that the task is from; None for a task of the environment's own."""
         name = self.metadata.get("dataset")
         return name if isinstance(name, str) else None
+
+    @property
+    def scene(self) -> str | None:
+        """The scene that the task plays in; None without one, and for what is no short name on one line."""
+        name = self.metadata.get("scene")
+        is_name = isinstance(name, str) and 0 < len(name) <= LONGEST_SCENE and name.isprintable()
+        return str(name) if is_name and name == str(name).strip() else None
 
 
 class TaskRecord(Frozen):
@@ -207,6 +217,8 @@ class GroupFilter(Frozen):
     """Empty for all. A few hundred at most."""
     label: str | None = None
     """The label of the task, such as the character."""
+    scene: str | None = None
+    """The scene of the task, by its id."""
     model: str | None = None
     """The policy's."""
     judge: str | None = None

@@ -12,7 +12,8 @@ from app.domain.groups import (
     StatisticsRow,
     StoredScores,
 )
-from app.domain.rollups import Rollup, RollupFilter
+from app.domain.rollups import Rollup, RollupFilter, Sums
+from app.domain.scene_sums import SceneSums
 
 
 class GroupViews(Protocol):
@@ -41,6 +42,18 @@ class GroupViews(Protocol):
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         """What statistics are made of, ordered by step and by bucket."""
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        """Scenes of the newest training groups that match, those with the most of them first."""
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        """Of the run, environment and label of the filter, from as many groups as its limit says: an even sample where
+        there are more. A few scenes at most."""
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        """Sums of gate x absolute of training rollouts by scene, of the tasks with this label. Pruned groups count."""
 
     async def count_uncounted(self) -> int:
         """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""

@@ -13,7 +13,7 @@ from app.ports.views import ExportStore
 from app.store.database import Database
 from app.store.group_places import Stretch, open_stretch
 from app.store.group_rows import load_groups
-from app.store.group_search import build_narrowings
+from app.store.group_search import build_narrowings, match_task
 from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks
@@ -24,9 +24,12 @@ NEAR: Final = 2048
 AT_ONCE: Final = 20_000
 """Groups that one read looks through, in some tenths of a second."""
 FEW_TASKS: Final = 100
-_NARROWING: Final = ("reason", "model", "flag", "min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std")
+_NARROWING: Final = (
+    *("scene", "reason", "model", "flag"),
+    *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
+)
 FEW_GROUPS: Final = 500
-"""Of one label, of these few tasks."""
+"""Of one label or scene, of these few tasks."""
 
 
 class SqlExportStore(ExportStore):
@@ -82,12 +85,14 @@ def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange,
 
 
 def _open_stretch(connection: Connection, where: ExportFilter, span: SequenceRange) -> Stretch:
+    if where.label is None and where.scene is None:
+        return _open_place(connection, where, where.env)
+    if (few := _name_few(connection, where, span)) is not None:
+        stretch = _open_place(connection, where, where.env)
+        return replace(stretch, equal=(), terms=(), beside=(groups.c.sequence.in_(few), *stretch.match_each()))
     if where.label is None:
         return _open_place(connection, where, where.env)
     label = encode_json(where.label)
-    if (few := _name_few(connection, label, span)) is not None:
-        stretch = _open_place(connection, where, where.env)
-        return replace(stretch, equal=(), terms=(), beside=(groups.c.sequence.in_(few), *stretch.match_each()))
     stretch = _open_place(connection, where, where.env or _find_only_environment(connection, label))
     # Not as a join, which PostgreSQL may begin with the tasks.
     own = select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery()
@@ -135,9 +140,10 @@ def _find_ends(
     return None if first is None else SequenceRange(first - 1, last)
 
 
-def _name_few(connection: Connection, label: str, span: SequenceRange) -> Sequence[int] | None:
-    """The groups of a label that has few. Where there are many, one soon comes to some."""
-    ids = connection.execute(select(tasks.c.task_id).where(tasks.c.label == label).limit(FEW_TASKS + 1)).scalars().all()
+def _name_few(connection: Connection, where: ExportFilter, span: SequenceRange) -> Sequence[int] | None:
+    """The groups of a label or scene that has few. Where there are many, one soon comes to some."""
+    of_them = select(tasks.c.task_id).where(*match_task(where.label, where.scene))
+    ids = connection.execute(of_them.limit(FEW_TASKS + 1)).scalars().all()
     if len(ids) > FEW_TASKS:
         return None
     named = select(groups.c.sequence).where(groups.c.task_id.in_(ids), *span.match(groups.c.sequence))

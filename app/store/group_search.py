@@ -73,7 +73,7 @@ def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
             return _find_in_runs(search, names, is_plain=is_plain)
     if is_plain:
         return _list_rows(connection, where, stretch)
-    few = _name_rare_label(connection, where)
+    few = _name_rare(connection, where)
     if few is None:
         search.look_along(stretch)
     else:
@@ -195,12 +195,12 @@ def _name_groups_of_tasks(connection: Connection, where: GroupFilter, stretch: S
     return list(connection.execute(of_them.order_by(order).limit(LOOKED_AT)).scalars())
 
 
-def _name_rare_label(connection: Connection, where: GroupFilter) -> list[int] | None:
-    """All groups of a label that has few; None for another."""
-    if where.label is None or where.task_id is not None:
+def _name_rare(connection: Connection, where: GroupFilter) -> list[int] | None:
+    """All groups of a label or scene that has few; None for another."""
+    if (where.label is None and where.scene is None) or where.task_id is not None:
         return None
-    named = [tasks.c.label == encode_json(where.label)]
-    if where.environment is not None:
+    named = [*match_task(where.label, where.scene)]
+    if where.environment is not None and where.scene is None:
         named.append(tasks.c.environment == where.environment)
     made = list(connection.execute(select(tasks.c.task_id).where(*named).limit(FEW_TASKS + 1)).scalars())
     if len(made) > FEW_TASKS:
@@ -258,8 +258,8 @@ def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     if where.purpose == "train":
         yield groups.c.purpose == "train"
     yield from _match_ranges(where)
-    if where.label is not None:
-        yield _is_any(tasks.c.task_id == groups.c.task_id, tasks.c.label == encode_json(where.label))
+    if where.label is not None or where.scene is not None:
+        yield _is_any(tasks.c.task_id == groups.c.task_id, *match_task(where.label, where.scene))
     if where.model is not None:
         yield _has_model(where.model)
     if where.judge is not None:
@@ -270,6 +270,15 @@ def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield _is_any(of_group, rollouts.c.reason == where.reason)
     if where.flag is not None:
         yield or_(_lists(groups.c.head, where.flag), _is_any(of_group, _lists(rollouts.c.score, where.flag)))
+
+
+def match_task(label: str | None, scene: str | None) -> Iterator[ColumnElement[bool]]:
+    """Tasks with these, by the index of scenes where one is named: a scene has fewer than a label."""
+    if label is not None:
+        column: ColumnElement[Any] = tasks.c.label if scene is None else func.coalesce(tasks.c.label, null())
+        yield column == encode_json(label)
+    if scene is not None:
+        yield tasks.c.scene == encode_json(scene)
 
 
 def _is_any(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -20,7 +20,8 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
-from app.domain.rollups import Rollup, RollupFilter, Series
+from app.domain.rollups import Rollup, RollupFilter, Series, Sums
+from app.domain.scene_sums import SceneSums
 from app.domain.scores import Score
 from app.ports.views import GroupViews
 from app.store.database import Database
@@ -31,6 +32,7 @@ from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups
 from app.store.rows import decode, decode_json, filter_storable, from_micros
+from app.store.scene_sums import find_scenes, sum_scenes, sum_tasks_of_scenes
 from app.store.scoring_store import load_scorings
 from app.store.tables import groups, prompts, rollouts, scorings, tasks
 from app.store.task_store import load_tasks
@@ -65,6 +67,19 @@ class SqlGroupViews(GroupViews):
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         return await self._database.read(lambda connection: load_rollups(connection, where))
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        return await self._database.read(lambda connection: find_scenes(connection, where, most))
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        return await self._database.read(lambda connection: sum_scenes(connection, where, scenes))
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        return await self._database.read(
+            lambda connection: sum_tasks_of_scenes(connection, environment, runs, label, scenes)
+        )
 
     async def count_uncounted(self) -> int:
         return await self._database.read(count_uncounted)

@@ -40,6 +40,7 @@ class TaskTable(TableRecord, table=True):
     __table_args__ = (
         Index("ix_tasks_prompt", "prompt_digest"),
         build_partial_index("ix_tasks_label", "label", "environment", where="label IS NOT NULL"),
+        build_partial_index("ix_tasks_scene", "scene", "task_id", "label", where="scene IS NOT NULL"),
     )
     task_id: str = Field(primary_key=True)
     environment: str
@@ -58,6 +59,8 @@ class TaskTable(TableRecord, table=True):
     """JSON string: the label by which statistics are broken down."""
     dataset: str | None = Field(default=None, sa_type=Text)
     """JSON string: the name of the data set that the task is from."""
+    scene: str | None = Field(default=None, sa_type=Text)
+    """JSON string: the name of the scene that it plays in."""
 
 
 class RunTable(TableRecord, table=True):

@@ -183,6 +183,7 @@ def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, 
         "created_at": stamp,
         "label": None if record.label is None else encode_json(record.label),
         "dataset": None if record.prompt.dataset is None else encode_json(record.prompt.dataset),
+        "scene": None if record.prompt.scene is None else encode_json(record.prompt.scene),
     }
 
 

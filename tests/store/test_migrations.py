@@ -206,6 +206,28 @@ def test_groups_from_before_are_counted_where_they_teach_nothing(empty_url: str)
         assert list(found.scalars()) == [1, 0, 0, 1, 0]
 
 
+def test_tasks_from_before_have_the_scene_of_their_prompt(empty_url: str) -> None:
+    go(empty_url, MIGRATIONS, "0034")
+    rows = fill(empty_url)
+    told = {
+        "ford": '{"metadata":{"scene":"ford"}}',
+        "none": "{}",
+        "odd": '{"metadata":{"scene":"\\u0000"}}',
+        "bad": "{",
+    }
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection, only=["prompts", "tasks"])
+        for name, body in told.items():
+            connection.execute(insert(present.tables["prompts"]), rows["prompts"] | {"digest": name, "body": body})
+            task = {"task_id": name, "prompt_digest": name, "environment": "npc_arena"}
+            connection.execute(insert(present.tables["tasks"]), rows["tasks"] | task)
+    go(empty_url, MIGRATIONS, "0035")
+    with connected(empty_url) as connection:
+        found = connection.execute(text("SELECT task_id, scene FROM tasks WHERE scene IS NOT NULL")).all()
+    assert [tuple(row) for row in found] == [("ford", '"ford"')]
+
+
 def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -> None:
     migrate(empty_url, MIGRATIONS)
     assert fill(empty_url).keys() == metadata.tables.keys()

@@ -51,6 +51,10 @@ EXPECTED: Mapping[str, set[str]] = {
     "evaluations of environment": {"ix_groups_eval_environment", *LISTED},
     "found in run and environment": {"ix_groups_run_environment", "pk_groups", *LISTED},
     "found of a rare label": {"ix_tasks_label", "ix_groups_task", "pk_groups", *LISTED},
+    "found of a rare scene": {"ix_tasks_scene", "ix_groups_task", "pk_groups", *LISTED},
+    "scenes of a run": {"ix_groups_run", "pk_tasks"},
+    "sums of scenes": {"ix_tasks_scene", "ix_groups_run", "ix_groups_task", "pk_groups", "pk_rollouts", "pk_scores"},
+    "sums of tasks of scenes": {"ix_tasks_scene", "pk_task_rollups"},
     "found late": {"ix_groups_created_at", "pk_groups"},
     "found of tasks of a run": {"ix_groups_task", "pk_groups"},
     "scores": {"uq_groups_group_id", "pk_rollouts", "ix_scorings_group_sequence"},
@@ -59,6 +63,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "export of unscored of run": {"ix_groups_open_run", *EXPORTED},
     "export of evaluations of run": {"ix_groups_eval_run", *EXPORTED},
     "export of a label": {"ix_tasks_label", "ix_groups_task", "pk_groups", *EXPORTED},
+    "export of a scene": {"ix_tasks_scene", "ix_groups_task", "pk_groups", *EXPORTED},
     "export of late groups": {"ix_groups_created_at", "pk_groups", *EXPORTED},
     "find": LOADED,
     "unfinished": {"ix_groups_open", "pk_rollouts"},
@@ -170,7 +175,9 @@ def fill(connection: Connection) -> None:
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     """What each call sends to the database."""
-    labelled = record(7, "Question 7?").model_copy(update={"label": "rare"})
+    asked = record(7, "Question 7?")
+    prompt = asked.prompt.model_copy(update={"metadata": {"scene": "ford"}})
+    labelled = asked.model_copy(update={"label": "rare", "prompt": prompt})
     await store.tasks.put([labelled if index == 7 else record(index, f"Question {index}?") for index in range(400)])
     held = (await store.tasks.lease(stream(), 10, 60, cycle(100))).leases
     await store.tasks.lease(stream(), 1, 0, cycle(100))
@@ -209,6 +216,10 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "evaluations of environment": store.views.find_groups(GroupFilter(purpose="eval", environment="e0")),
         "found in run and environment": store.views.find_groups(GroupFilter(run="r1", environment="e1", order="std")),
         "found of a rare label": store.views.find_groups(GroupFilter(label="rare")),
+        "found of a rare scene": store.views.find_groups(GroupFilter(label="rare", scene="ford")),
+        "scenes of a run": store.views.find_scenes(GroupFilter(run="r7"), 8),
+        "sums of scenes": store.views.sum_scenes(GroupFilter(run="r7", label="rare"), ["ford"]),
+        "sums of tasks of scenes": store.views.sum_tasks_of_scenes("e7", ["r7"], "rare", ["ford"]),
         "found late": store.views.find_groups(GroupFilter(since=LATE + timedelta(minutes=30))),
         "found of tasks of a run": store.views.find_groups(
             GroupFilter(run="r1", environment="e1", task_ids=("task_1", "task_2", "task_3"), min_step=0)
@@ -219,6 +230,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "export of unscored of run": store.exports.read_page(ExportFilter(outcome="unscored", run="r2"), 0, GROUPS, 5),
         "export of evaluations of run": store.exports.read_page(ExportFilter(purpose="eval", run="r0"), 0, GROUPS, 5),
         "export of a label": store.exports.read_page(ExportFilter(label="rare"), 0, GROUPS, 5),
+        "export of a scene": store.exports.read_page(ExportFilter(scene="ford"), 0, GROUPS, 5),
         "export of late groups": store.exports.read_page(ExportFilter(since=LATE), 0, 2 * GROUPS, 5),
         "find": store.groups.find(["g1", "g2"]),
         "unfinished": store.groups.list_unfinished(5),
@@ -260,8 +272,9 @@ async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, l
     return made
 
 
-READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted", "SCAN pk_names"}
-"""Lists that came with the statement, the few entries of an index that are counted, and names found one by one."""
+READ_ALREADY = {"SCAN pk_given", "SCAN pk_counted", "SCAN pk_names", "SCAN pk_ranked"}
+"""Lists that came with the statement, the few entries of an index that are counted or ranked, and names found one by
+one."""
 
 
 def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str]:

@@ -33,6 +33,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
+from tests.support.no_scenes import NoScenes
 from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
@@ -337,7 +338,7 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     )
 
 
-class MemoryViews:
+class MemoryViews(NoScenes):
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
@@ -357,8 +358,7 @@ class MemoryViews:
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
         everything = self._list_groups(where)
-        newer = [one for one in reversed(everything) if one.sequence > (where.after or 0)]
-        found = everything if where.after is None else newer
+        found = everything if where.after is None else [one for one in everything[::-1] if one.sequence > where.after]
         rest = found[where.limit - 1].sequence if len(found) > where.limit else None
         return FoundGroups(groups=(*found[: where.limit],), next_before=rest, looked_at=len(found), matched=len(found))
 

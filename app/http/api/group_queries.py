@@ -36,6 +36,7 @@ class GroupQuery:
     purpose: Purpose | None = None
     task_id: TaskId | None = None
     label: Annotated[str | None, Query(max_length=200, description="The task's label, such as the character.")] = None
+    scene: Annotated[str | None, Query(max_length=100, description="The task's scene, by its id.")] = None
     model: Annotated[str | None, Query(max_length=200, description="The policy's model.")] = None
     judge: Annotated[Name | None, Query(description="A judge that read the group for its own scores.")] = None
     flag: Annotated[str | None, Query(max_length=200, description="Of the group or of a completion.")] = None

@@ -17,6 +17,7 @@ from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import Rollup, RollupFilter, merge_measures
+from app.domain.scene_sums import compute_mean
 from app.domain.suggestions import suggest
 from app.http.viewer.cards import CompletionCard, build_cards
 from app.http.viewer.rendering import Renderer
@@ -95,12 +96,21 @@ class CharacterReplies:
 
 @dataclass(frozen=True)
 class CharacterCurves:
-    """A curve for each run; `left_out` are runs for which there is no room."""
+    """A curve for each run; `left_out` are runs for which there is no room. `runs` are those with a name."""
 
+    runs: tuple[str, ...]
     names: tuple[str, ...]
     measured: tuple[MeasuredCurves, ...]
     charts: tuple[ChartView, ...]
     left_out: int
+
+
+@dataclass(frozen=True)
+class SceneFigures:
+    """What the scored training completions of the shown runs add up to in a scene of the character."""
+
+    completions: int
+    absolute: float
 
 
 def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> APIRouter:
@@ -128,11 +138,12 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
         scenes, curves = pages.list_scenes(sheet.id), build_curves(rollups)
         replies = await find_replies(pages, sheet.id, run.strip() or None, bounds)
         totals = _add_up(rollups)
+        figures = await _load_figures(pages, sheet.id, [scene.id for scene in scenes], curves.runs)
         shown = {
             "card": build_character_cards([sheet])[0],
             "fields": build_fields(sheet, with_hidden=bounds.is_open),
             "findings": findings,
-            "scenes": scenes,
+            "scenes": [(scene, figures.get(scene.id)) for scene in scenes],
             "curves": curves,
             "replies": replies,
             "totals": totals,
@@ -144,6 +155,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "sheet": sheet if bounds.is_open else build_policy_view(sheet),
             "findings": findings,
             "scenes": scenes if bounds.is_open else [scene.id for scene in scenes],
+            "scene_figures": figures,
             "curves": curves.measured,
             "replies": replies,
             "totals": totals,
@@ -233,11 +245,19 @@ def build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
     found = list(measure_curves([SeriesSource(name or "without a run", by_run[name]) for name in names]))
     drawn = [draw(rule, measured, ()) for rule, measured in found if not rule.folded]
     return CharacterCurves(
+        runs=tuple(name for name in names if name),
         names=tuple(escape_invisible(name) or "without a run" for name in names),
         measured=tuple(measured for _, measured in found),
         charts=tuple(view for view in drawn if view is not None),
         left_out=len(ordered) - len(names),
     )
+
+
+async def _load_figures(
+    pages: CharacterPages, character: str, scenes: Sequence[str], runs: Sequence[str]
+) -> dict[str, SceneFigures]:
+    sums = await pages.views.sum_tasks_of_scenes(pages.environment, runs, character, scenes)
+    return {scene: SceneFigures(of[0], mean) for scene, of in sums.items() if (mean := compute_mean(of)) is not None}
 
 
 async def find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:

@@ -29,7 +29,7 @@ VISIBLE_CHARACTERS: Final = 700
 SHAPES: Final[tuple[ExportShape, ...]] = get_args(ExportShape)
 FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
 _SAME: Final = (
-    *("run", "label", "since", "until", "purpose", "task_id", "outcome", "reason", "model", "flag", "judge"),
+    *("run", "label", "scene", "since", "until", "purpose", "task_id", "outcome", "reason", "model", "flag", "judge"),
     *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
 )
 """What filters and exports name alike."""

@@ -34,6 +34,7 @@ class FilterWords:
     run: Word = ""
     outcome: Word = ""
     label: Word = ""
+    scene: Word = ""
     text: Annotated[str, Query(max_length=200)] = ""
     model: ModelWord = ""
     judge: Word = ""
@@ -74,6 +75,7 @@ def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip
         reason=_find_known(REASONS, words.reason),
         task_id=clean_word(words.task_id),
         label=clean_word(words.label),
+        scene=clean_word(words.scene),
         text=parse_text_query(words.text),
         model=clean_word(words.model),
         judge=clean_word(words.judge),

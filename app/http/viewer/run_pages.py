@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -15,12 +15,12 @@ from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.health_records import RunHealth
-from app.domain.rollups import Rollup, RollupFilter, Series, merge_measures
+from app.domain.rollups import Rollup, RollupFilter, merge_measures
 from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Frozen, Name, utc_now
-from app.http.viewer.group_filters import Word, clean_word
+from app.http.viewer.group_filters import Word
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
     ChartView,
@@ -30,6 +30,17 @@ from app.http.viewer.run_curves import (
     measure_curves,
 )
 from app.http.viewer.run_marks import count_up_groups, list_changes, number_alarms, place_alarms
+from app.http.viewer.run_series import (
+    BREAKDOWNS,
+    CurveChoice,
+    LegendEntry,
+    find_scenes,
+    list_entries,
+    load_rollups,
+    load_series,
+    read_choice,
+    split_series,
+)
 from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.runtime import Clock
@@ -38,7 +49,6 @@ from app.service.key_bounds import list_within
 from app.service.run_health import RunHealthService
 from app.service.run_registry import RunRegistry, RunReport
 from app.toolkit.charts import TONES
-from app.toolkit.display import escape_invisible
 
 PAGE_SIZE: Final = 25
 ARRIVALS: Final = 40
@@ -47,17 +57,10 @@ MOST_RUNS: Final = 5
 """Runs whose curves lie over each other."""
 MOST_CHOICES: Final = 200
 
-Breakdown = Literal["environment", "label", "dataset", "judge"]
-_SERIES: Final[Mapping[Breakdown, Series]] = {
-    "environment": "step",
-    "label": "label",
-    "dataset": "dataset",
-    "judge": "judge",
-}
-_BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
 _NAME: Final = TypeAdapter[str](Name)
 
 Words = Annotated[list[str], Query(max_length=MOST_RUNS)]
+SceneWords = Annotated[list[Word], Query(max_length=TONES)]
 
 
 @dataclass(frozen=True)
@@ -113,29 +116,23 @@ class ShownRun(Frozen):
     """Of all environments together, then of each."""
     health: RunHealth
     curves: tuple[MeasuredCurves, ...]
-
-
-@dataclass(frozen=True)
-class CurveChoice:
-    """What somebody asks to see. `by` is None for one curve."""
-
-    others: tuple[str, ...]
-    environment: str | None
-    by: Breakdown | None
-    chart: str
+    legend: tuple[LegendEntry, ...]
+    """Of the curves, in their order."""
 
 
 @dataclass(frozen=True)
 class RunCurves:
-    """`left_out` are series for which there is no room, `stepless` groups without a policy step."""
+    """`left_out` are series for which there is no room, `stepless` groups without a policy step, `scenes` those that
+    may be chosen."""
 
-    names: tuple[str, ...]
+    legend: tuple[LegendEntry, ...]
     measured: tuple[MeasuredCurves, ...]
     charts: tuple[ChartView, ...]
     criteria: tuple[ChartView, ...]
     """Of several environments at once, which mean less."""
     left_out: int
     stepless: int
+    scenes: tuple[str, ...]
 
 
 def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
@@ -161,13 +158,15 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         environment: Word = "",
         by: Word = "",
         chart: Word = "",
+        label: Word = "",
+        scene: SceneWords = [],  # noqa: B006  # never changed
     ) -> Response:
         name = parse_run_name(run)
         report = None if name is None else await _find_report(pages, name)
         if report is None:
             return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
         others = await _find_others(pages, report.run.name, with_, bounds)
-        choice = CurveChoice(others, clean_word(environment), _parse_breakdown(by), chart)
+        choice = read_choice(others, environment, by, chart, label, scene)
         health = await pages.health.get_health(report.run.name)
         seen = await _load_totals(pages, report.run.name, bounds)
         progress = await _load_progress(pages, report, bounds)
@@ -182,9 +181,16 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "choice": choice,
             "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
             "signs": number_alarms(health.alarms),
-            "breakdowns": _BREAKDOWNS,
+            "breakdowns": BREAKDOWNS,
         }
-        data = ShownRun(report=report, progress=progress, totals=seen, health=health, curves=curves.measured)
+        data = ShownRun(
+            report=report,
+            progress=progress,
+            totals=seen,
+            health=health,
+            curves=curves.measured,
+            legend=curves.legend,
+        )
         return renderer.render(request, "run.html", shown, data)
 
     return router
@@ -195,10 +201,6 @@ def parse_run_name(text: str) -> str | None:
         return _NAME.validate_python(text)
     except ValidationError:
         return None
-
-
-def _parse_breakdown(text: str) -> Breakdown | None:
-    return next((known for known in _BREAKDOWNS if known == text), None)
 
 
 def _name_run(run: Run) -> str:
@@ -247,7 +249,7 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
     """Of all environments together, then of each."""
-    rollups = await _load_rollups(pages, RollupFilter("run", run=run), bounds)
+    rollups = await load_rollups(pages.views, RollupFilter("run", run=run), bounds)
     whole = merge_measures([rollup.measures for rollup in rollups])
     each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
     first = RunTotals("", 0, 0, 0, None, None, None, None, None)
@@ -268,24 +270,17 @@ def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
     )
 
 
-async def _load_rollups(pages: RunPages, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
-    found = await pages.views.list_rollups(where)
-    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
-
-
 async def _build_curves(
     pages: RunPages, run: Run, choice: CurveChoice, health: RunHealth, bounds: KeyBounds
 ) -> RunCurves:
-    series: Series = "step" if choice.by is None else _SERIES[choice.by]
     names = (run.name, *choice.others)
-    loaded = await asyncio.gather(
-        *(_load_rollups(pages, RollupFilter(series, choice.environment, name), bounds) for name in names)
-    )
-    sources = [
-        source for name, rollups in zip(names, loaded, strict=True) for source in _split_series(name, rollups, choice)
-    ]
+    scenes = await find_scenes(pages.views, run.name, choice, bounds)
+    shown = choice.scenes or scenes[: max(1, TONES // len(names))]
+    series = await asyncio.gather(*(load_series(pages.views, name, choice, shown, bounds) for name in names))
+    loaded = [one.rollups for one in series]
+    sources = [source for one in series for source in split_series(one, choice)]
     kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
-    own = await _load_rollups(pages, RollupFilter("step", run=run.name), bounds)
+    own = await load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
     found = list(measure_curves([source for source in sources if source in kept]))
     alarms = place_alarms([rule for rule, _ in found], health.alarms, count_up_groups(own))
     found = [each for each in found if each[0].name == choice.chart] or found
@@ -294,25 +289,18 @@ async def _build_curves(
     changes = list(list_changes(own))
     alone = bool(choice.chart) and len(found) == 1
     drawn = [draw(rule, measured, [*changes, *alarms.get(rule.name, ())], alone=alone) for rule, measured in found]
+    narrowed = {"environment": choice.environment, "label": choice.label}
+    sampled = [(one.run, scene) for one in series for scene in one.sampled]
     return RunCurves(
-        names=tuple(escape_invisible(source.name) for source in sources if source in kept),
+        legend=tuple(list_entries([source for source in sources if source in kept], choice.by, narrowed, sampled)),
         measured=tuple(measured for _, measured in found),
         charts=tuple(view for view in drawn if view is not None and not (apart and view.is_criterion)),
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(kept),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
+        scenes=scenes,
     )
 
 
 def _count_groups(source: SeriesSource) -> int:
     return sum(rollup.count("groups") for rollup in source.rollups)
-
-
-def _split_series(run: str, rollups: Sequence[Rollup], choice: CurveChoice) -> list[SeriesSource]:
-    if choice.by is None:
-        return [SeriesSource(run, rollups)]
-    split: dict[str, list[Rollup]] = {}
-    for rollup in rollups:
-        name = rollup.key.environment if choice.by == "environment" else rollup.key.label or ""
-        split.setdefault(name, []).append(rollup)
-    return [SeriesSource(f"{run}: {name}" if choice.others else name, some) for name, some in sorted(split.items())]

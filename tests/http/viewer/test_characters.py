@@ -55,7 +55,8 @@ def list_scenes(character: str) -> Sequence[Scene]:
 async def fill(store: Store) -> None:
     plain = record(1)
     key = plain.key.model_copy(update={"environment": "npc_arena"})
-    await store.tasks.put([record(0), plain.model_copy(update={"label": "hob", "key": key})])
+    prompt = plain.prompt.model_copy(update={"metadata": {"scene": "ford"}})
+    await store.tasks.put([record(0), plain.model_copy(update={"label": "hob", "key": key, "prompt": prompt})])
     for step, reward in enumerate((0.25, 0.75)):
         told = Score(
             outcome="scored", reward=reward, gate=1.0, absolute=reward, rationale=f"because of {reward} {EVIL}"
@@ -97,6 +98,7 @@ def test_a_character_is_data_too(store_url: str) -> None:
         "best": [reply["card"]["reward"] for reply in told["replies"]["best"]],
         "worst": [reply["card"]["reward"] for reply in told["replies"]["worst"]],
         "groups": told["totals"]["groups"],
+        "scene_figures": told["scene_figures"],
     } == {
         "held_out": True,
         "findings": [3],
@@ -105,7 +107,16 @@ def test_a_character_is_data_too(store_url: str) -> None:
         "best": ["0.750"],
         "worst": ["0.250"],
         "groups": 4,
+        "scene_figures": {"ford": {"completions": 6, "absolute": 0.5}},
     }
+
+
+def test_scenes_of_a_character_lead_to_their_groups_and_curves(store_url: str) -> None:
+    outline = Outline(look(store_url, "/view/characters/hob?run=r1").text)
+    wanted = {"environment": "npc_arena", "run": "r1", "label": "hob", "scene": "ford"}
+    leads = {f"/view/groups?{urlencode(wanted)}", "/view/runs/r1?by=scene&label=hob"}
+    assert leads <= set(outline.links())
+    assert "ford voice test 1 3 0.750" in outline.words()
 
 
 def test_a_character_shows_its_sheet_and_hostile_texts_stay_texts(store_url: str) -> None:

@@ -1,0 +1,217 @@
+"""What groups add up to by scene, read from the groups when somebody asks.
+
+There are thousands of scenes, too many for statistics of each step. A task says its scene, and an index leads from
+there to groups. Of a scene with many an even sample is read, so that curves reach over the whole run.
+"""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
+
+from app.domain.groups import GroupFilter
+from app.domain.rollups import (
+    LONGEST_NAME,
+    NO_VALUES,
+    MeasureMap,
+    Rollup,
+    RollupKey,
+    Sums,
+    merge_measures,
+)
+from app.domain.scene_sums import SceneSums, build_sums
+from app.store.group_search import SECONDS, find_rows
+from app.store.prepared_statements import PreparedStatement, is_among
+from app.store.rollup_sums import IN_STATISTICS
+from app.store.rows import decode_json, encode_json
+from app.store.tables import groups, rollouts, scores, tasks
+
+NEWEST: Final = 500
+"""Groups of a run by which its scenes are told."""
+LOOKED_UP: Final = 2
+"""So many times as many groups as are read, and tasks: some are of other runs."""
+_AT_ONCE: Final = 120
+_MOST_TASKS: Final = 2_000
+"""Tasks of a character whose sums are read, for each run."""
+_PRIME: Final = 1_009
+_SPREAD: Final = 7_919
+"""Remainders of a sequence times a prime draw a part of all groups, whatever their rhythm."""
+
+_HEAD: Final = (
+    *("sequence", "task_id", "environment", "step", "size", "scored", "unscored", "std"),
+    *("reward_sum", "absolute_sum", "absolute_count", "low_signal", "lag"),
+)
+
+
+def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[str]:
+    rows = find_rows(connection, where.model_copy(update={"limit": NEWEST})).rows
+    task_ids = [row["task_id"] for row in rows if row["purpose"] == "train"]
+    told = select(tasks.c.task_id, tasks.c.scene).where(tasks.c.task_id.in_(set(task_ids)))
+    names = {task_id: scene for task_id, scene in connection.execute(told) if scene is not None} if task_ids else {}
+    counts = Counter(names[task_id] for task_id in task_ids if task_id in names)
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    return [str(decode_json(name)) for name in ordered[:most]]
+
+
+def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+    run, most = where.run or "", max(1, where.limit // max(1, len(scenes)))
+    looked_up = LOOKED_UP * most
+    named = _name_tasks(connection, scenes, where.label, looked_up)
+    first, last = (connection.execute(end, {"run": run}).scalar() or 0 for end in _ENDS)
+    chosen: list[list[RowMapping]] = []
+    sampled: list[str] = []
+    for scene, task_ids in named.items():
+        drawn, is_whole = _draw_groups(connection, run, task_ids, (first, last), looked_up)
+        kept = [row for row in drawn if where.environment in {None, row["environment"]}]
+        chosen.append(_thin(kept, most))
+        if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == looked_up:
+            sampled.append(scene)
+    scene_of = {task_id: scene for scene, task_ids in named.items() for task_id in task_ids}
+    read, is_all = _measure_groups(connection, chosen)
+    parts: defaultdict[RollupKey, list[MeasureMap]] = defaultdict(list)
+    for row, measures in read:
+        key = RollupKey("step", row["environment"], run, "train", row["step"], scene_of[row["task_id"]])
+        parts[key].append(measures)
+    rollups = [Rollup(key, merge_measures(parts[key])) for key in sorted(parts, key=lambda key: key.place)]
+    return SceneSums(tuple(rollups), tuple(sampled) if is_all else tuple(named))
+
+
+def sum_tasks_of_scenes(
+    connection: Connection, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+) -> dict[str, Sums]:
+    named = _name_tasks(connection, scenes, label, max(1, _MOST_TASKS // max(1, len(scenes))))
+    scene_of = {task_id: scene for scene, task_ids in named.items() for task_id in task_ids}
+    sums: dict[str, Sums] = {}
+    for run in runs:
+        given = sorted(scene_of)
+        stored = IN_STATISTICS.find_task_sums.run(connection, run=run, environment=environment, given=given)
+        for row in stored.mappings():
+            scene, own = scene_of[row["task_id"]], json.loads(row["sums"])
+            known = sums.get(scene, NO_VALUES)
+            sums[scene] = [known[0] + own[0], known[1] + own[1]]
+    return sums
+
+
+def _name_tasks(connection: Connection, scenes: Sequence[str], label: str | None, most: int) -> dict[str, list[str]]:
+    """Of each scene that has any. Task ids are digests, so the first are a fair sample of many."""
+    if not scenes:
+        return {}
+    place = func.row_number().over(partition_by=tasks.c.scene, order_by=tasks.c.task_id).label("place")
+    wanted = tasks.c.scene.in_([encode_json(scene) for scene in scenes])
+    narrowed = () if label is None else (tasks.c.label == encode_json(label),)
+    ranked = select(tasks.c.scene, tasks.c.task_id, place).where(wanted, *narrowed).subquery("ranked")
+    first = select(ranked.c.scene, ranked.c.task_id).where(ranked.c.place <= most)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for scene, task_id in connection.execute(first).all():
+        found[scene].append(task_id)
+    return {scene: found[told] for scene in scenes if (told := encode_json(scene)) in found}
+
+
+_ENDS: Final = [select(end(groups.c.sequence)).where(groups.c.run == bindparam("run")) for end in (func.min, func.max)]
+"""Apart, or SQLite reads all between them."""
+
+
+def _of_tasks(postgres: bool) -> tuple[Any, ...]:
+    within = groups.c.sequence.between(bindparam("first"), bindparam("last"))
+    return is_among(groups.c.task_id, "given", postgres), within
+
+
+_COUNT: Final = PreparedStatement(lambda postgres: select(func.count()).select_from(groups).where(*_of_tasks(postgres)))
+_DRAW: Final = PreparedStatement(
+    lambda postgres: select(groups.c.sequence).where(
+        *_of_tasks(postgres), groups.c.sequence * _SPREAD % _PRIME < bindparam("share")
+    )
+)
+_SELECT_HEADS: Final = PreparedStatement(
+    lambda postgres: (
+        select(*(groups.c[name] for name in _HEAD))
+        .where(is_among(groups.c.sequence, "given", postgres))
+        .where(func.coalesce(groups.c.run, literal_column("''")) == bindparam("run"), groups.c.purpose == "train")
+        .order_by(groups.c.sequence)
+    )
+)
+
+
+def _draw_groups(
+    connection: Connection, run: str, task_ids: list[str], span: tuple[int, int], most: int
+) -> tuple[Sequence[RowMapping], bool]:
+    """Groups of these tasks in the run, and whether they are all there are."""
+    place: Mapping[str, Any] = {"given": task_ids, "first": span[0], "last": span[1]}
+    total = _COUNT.run(connection, **place).scalar_one()
+    share = -(-_PRIME * most // total) if total > most else _PRIME
+    drawn = list(_DRAW.run(connection, **place, share=share).scalars().all())
+    return _SELECT_HEADS.run(connection, given=drawn, run=run).mappings().all(), total <= most
+
+
+def _thin(rows: Sequence[RowMapping], most: int) -> list[RowMapping]:
+    """So many of them, evenly."""
+    step = max(1.0, len(rows) / most)
+    return [rows[int(place * step)] for place in range(min(most, len(rows)))]
+
+
+def _select_members(postgres: bool) -> Select[Any]:
+    here = rollouts.c
+    gated = func.sum(case((here.gate == 0.0, 1), else_=0)).label("gated")
+    calibrated = func.count(here.calibrated).label("known"), func.sum(here.calibrated).label("total")
+    return (
+        select(here.group_sequence, gated, *calibrated)
+        .where(is_among(here.group_sequence, "given", postgres), here.outcome == "scored")
+        .group_by(here.group_sequence)
+    )
+
+
+def _select_criteria(postgres: bool) -> Select[Any]:
+    here = scores.c
+    values = func.count(here.value).label("known"), func.sum(here.value).label("total")
+    return (
+        select(here.group_sequence, here.ordinal, here.name, *values)
+        .where(is_among(here.group_sequence, "given", postgres))
+        .group_by(here.group_sequence, here.ordinal, here.name)
+    )
+
+
+_SELECT_MEMBERS: Final = PreparedStatement(_select_members)
+_SELECT_CRITERIA: Final = PreparedStatement(_select_criteria)
+
+
+def _measure_groups(
+    connection: Connection, chosen: Iterable[Sequence[RowMapping]]
+) -> tuple[list[tuple[RowMapping, MeasureMap]], bool]:
+    """In strides, so that what there is time for is an even sample; and whether that was all."""
+    everything = sorted((row for rows in chosen for row in rows), key=lambda row: row["sequence"])
+    strides = -(-len(everything) // _AT_ONCE)
+    found: list[tuple[RowMapping, MeasureMap]] = []
+    end = time.monotonic() + SECONDS
+    for first in range(strides):
+        some = everything[first::strides]
+        beside = _load_members(connection, [row["sequence"] for row in some])
+        found += [(row, _measure_head(row) | beside.get(row["sequence"], {})) for row in some]
+        if time.monotonic() > end:
+            break
+    return found, len(found) == len(everything)
+
+
+def _measure_head(row: RowMapping) -> MeasureMap:
+    measures: MeasureMap = {"groups": 1, "rollouts": row["size"]}
+    measures |= {name: row[name] for name in ("scored", "unscored", "low_signal") if row[name]}
+    sums = (("reward", row["scored"], row["reward_sum"]), ("absolute", row["absolute_count"], row["absolute_sum"]))
+    measures |= {name: build_sums(count, total) for name, count, total in sums if count}
+    beside = (("spread", row["std"]), ("lag", row["lag"]))
+    return measures | {name: build_sums(1, value) for name, value in beside if value is not None and value >= 0}
+
+
+def _load_members(connection: Connection, sequences: list[int]) -> dict[int, MeasureMap]:
+    found: defaultdict[int, MeasureMap] = defaultdict(dict)
+    for row in _SELECT_MEMBERS.run(connection, given=sequences).all():
+        if row.gated:
+            found[row.group_sequence]["gated"] = int(row.gated)
+        if row.known:
+            found[row.group_sequence]["calibrated"] = build_sums(row.known, row.total)
+    for row in _SELECT_CRITERIA.run(connection, given=sequences).all():
+        if row.known:
+            name = f"criterion:{row.ordinal}:{row.name[:LONGEST_NAME]}"
+            found[row.group_sequence][name] = build_sums(row.known, row.total)
+    return found

@@ -1,0 +1,67 @@
+"""The scene of each task, so that groups are found by it. Tasks that are stored have theirs in their prompts."""
+
+import json
+from typing import Any, Final
+
+import sqlalchemy as sa
+from alembic import context, op
+
+revision = "0035"
+down_revision = "0034"
+branch_labels = None
+depends_on = None
+
+IS_EXPANSION = True
+
+_AT_ONCE: Final = 500
+_LONGEST: Final = 100
+_HAS_SCENE: Final = sa.text("scene IS NOT NULL")
+
+_TASKS: Final = sa.table(
+    "tasks",
+    *(sa.column(name, sa.String()) for name in ("task_id", "environment", "prompt_digest", "label", "scene")),
+)
+_PROMPTS: Final = sa.table("prompts", sa.column("digest", sa.String()), sa.column("body", sa.Text()))
+
+
+def upgrade() -> None:
+    op.add_column("tasks", sa.Column("scene", sa.Text(), nullable=True))
+    _fill(context.get_bind())
+    op.create_index(
+        "ix_tasks_scene",
+        "tasks",
+        ["scene", "task_id", "label"],
+        sqlite_where=_HAS_SCENE,
+        postgresql_where=_HAS_SCENE,
+    )
+
+
+def _fill(connection: sa.Connection) -> None:
+    """Of NPC Arena, whose tasks alone have had scenes."""
+    known = _TASKS.c.task_id, _PROMPTS.c.body
+    joined = _TASKS.join(_PROMPTS, _TASKS.c.prompt_digest == _PROMPTS.c.digest)
+    wanted = sa.select(*known).select_from(joined).where(_TASKS.c.environment == "npc_arena")
+    change = sa.update(_TASKS).where(_TASKS.c.task_id == sa.bindparam("of")).values(scene=sa.bindparam("named"))
+    last = ""
+    while rows := connection.execute(
+        wanted.where(_TASKS.c.task_id > last).order_by(_TASKS.c.task_id).limit(_AT_ONCE)
+    ).all():
+        last = rows[-1][0]
+        found = [{"of": task_id, "named": named} for task_id, body in rows if (named := _read_scene(body)) is not None]
+        if found:
+            connection.execute(change, found)
+
+
+def _read_scene(body: str) -> str | None:
+    try:
+        told: Any = json.loads(body)["metadata"]["scene"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_name = isinstance(told, str) and 0 < len(told) <= _LONGEST and told.isprintable() and told == told.strip()
+    return json.dumps(told) if is_name else None
+
+
+def downgrade() -> None:
+    op.drop_index("ix_tasks_scene", "tasks")
+    with op.batch_alter_table("tasks") as tasks:
+        tasks.drop_column("scene")

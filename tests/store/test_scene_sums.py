@@ -1,0 +1,177 @@
+"""What groups add up to by scene, from the groups themselves, and groups that are found by their scene."""
+
+import pytest
+from pydantic import JsonValue
+
+from app.domain.access import KeyBounds
+from app.domain.exports import ExportFilter
+from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
+from app.domain.rollups import Rollup
+from app.domain.runs import Policy, Purpose
+from app.domain.scene_sums import compute_mean
+from app.domain.scores import Criterion, Score
+from app.http.viewer.run_series import find_scenes, load_series, read_choice
+from app.ports.store import GroupToStore
+from app.store import group_search, scene_sums
+from app.store.store import Store
+from tests.support.store_cases import group, record, using
+
+EVIL = "</title><script>alert(1)</script>"
+
+
+def task(number: int, scene: str | None, label: str, environment: str = "npc_arena") -> TaskRecord:
+    plain = record(number)
+    prompt = plain.prompt.model_copy(update={"metadata": {} if scene is None else {"scene": scene}})
+    key = plain.key.model_copy(update={"environment": environment})
+    return plain.model_copy(update={"label": label, "prompt": prompt, "key": key})
+
+
+def judged(reward: float, calibrated: float | None = None, gate: float = 1.0) -> Score:
+    voice = Criterion(name="voice", value=reward / 2, weight=1.0)
+    return Score(
+        outcome="scored", reward=gate * reward, gate=gate, absolute=reward, calibrated=calibrated, criteria=(voice,)
+    )
+
+
+def answered(
+    name: str, number: int, step: int, *scores: Score, run: str = "a", purpose: Purpose = "train"
+) -> GroupToStore:
+    policy, task_id = Policy(model="m", step=step), f"task_{number}"
+    return group(name, scores, task_id=task_id, environment="npc_arena", run=run, policy=policy, purpose=purpose)
+
+
+async def fill(store: Store) -> None:
+    """The scene `ford` of two characters, and one with a name that looks like markup."""
+    await store.tasks.put(
+        [task(0, "ford", "hob"), task(1, "ford", "ann"), task(2, EVIL, "hob"), task(3, None, "hob"), task(4, "x", "x")]
+    )
+    await store.groups.add(
+        [
+            answered("first", 0, 0, judged(0.5, 0.25), judged(1.0, 0.75)),
+            answered("gated", 0, 1, judged(0.5, gate=0.0), Score.unscored("budget")),
+            answered("of ann", 1, 1, judged(1.0), judged(1.0)),
+            answered("evil", 2, 1, judged(0.25)),
+            answered("none", 3, 1, judged(0.25)),
+            answered("other run", 0, 1, judged(1.0), run="b"),
+            answered("eval", 0, 1, judged(1.0), purpose="eval"),
+        ]
+    )
+
+
+def tell(rollup: Rollup) -> tuple[object, ...]:
+    names = ("reward", "absolute", "calibrated", "criterion:0:voice")
+    counts = [rollup.count(name) for name in ("groups", "scored", "unscored", "gated")]
+    return (rollup.key.run, rollup.key.step, rollup.key.label, counts, [rollup.mean(name) for name in names])
+
+
+FORD_FIRST = ("a", 0, "ford", [1, 2, 0, 0], [0.75, 0.75, 0.5, 0.375])
+
+
+def test_scenes_of_a_run_add_up_by_step(store_url: str) -> None:
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        views = store.views
+        both = await views.sum_scenes(GroupFilter(run="a"), ["ford", EVIL, "nowhere"])
+        of_hob = await views.sum_scenes(GroupFilter(run="a", label="hob", environment="npc_arena"), ["ford"])
+        elsewhere = await views.sum_scenes(GroupFilter(run="a", environment="gsm8k"), ["ford"])
+        return [
+            await views.find_scenes(GroupFilter(run="a"), 9),
+            await views.find_scenes(GroupFilter(run="b", label="hob"), 9),
+            [tell(one) for one in both.rollups],
+            [tell(one) for one in of_hob.rollups],
+            (both.sampled, elsewhere.rollups),
+        ]
+
+    assert using(store_url, scenario) == [
+        ["ford", EVIL],
+        ["ford"],
+        [
+            FORD_FIRST,
+            ("a", 1, EVIL, [1, 1, 0, 0], [0.25, 0.25, None, 0.125]),
+            ("a", 1, "ford", [2, 3, 1, 1], [2 / 3, 2 / 3, None, 1.25 / 3]),
+        ],
+        [FORD_FIRST, ("a", 1, "ford", [1, 1, 1, 1], [0.0, 0.0, None, 0.25])],
+        ((), ()),
+    ]
+
+
+def test_of_many_groups_a_sample_reaches_over_the_whole_run(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene_sums, "LOOKED_UP", 4)
+
+    async def scenario(store: Store) -> tuple[list[int | None], tuple[str, ...]]:
+        await store.tasks.put([task(0, "ford", "hob"), task(1, "ford", "hob")])
+        await store.groups.add([answered(f"g{n}", n % 2, n, judged(0.5)) for n in range(16)])
+        sums = await store.views.sum_scenes(GroupFilter(run="a", limit=4), ["ford"])
+        return [rollup.key.step for rollup in sums.rollups], sums.sampled
+
+    assert using(store_url, scenario) == ([0, 4, 8, 12], ("ford",))
+
+
+def test_groups_are_drawn_where_there_are_too_many_to_look_up(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[bool, bool, tuple[str, ...]]:
+        await store.tasks.put([task(0, "ford", "hob")])
+        await store.groups.add([answered(f"g{n}", 0, n, judged(0.5)) for n in range(160)])
+        sums = await store.views.sum_scenes(GroupFilter(run="a", limit=20), ["ford"])
+        steps = [rollup.key.step or 0 for rollup in sums.rollups]
+        return 15 <= len(steps) <= 20, min(steps) < 40 and max(steps) >= 120, sums.sampled
+
+    assert using(store_url, scenario) == (True, True, ("ford",))
+
+
+def test_sums_of_tasks_are_told_by_scene(store_url: str) -> None:
+    async def scenario(store: Store) -> dict[str, tuple[int, float | None]]:
+        await fill(store)
+        sums = await store.views.sum_tasks_of_scenes("npc_arena", ["a", "b"], "hob", ["ford", EVIL, "nowhere"])
+        return {scene: (of[0], compute_mean(of)) for scene, of in sums.items()}
+
+    assert using(store_url, scenario) == {"ford": (4, 0.625), EVIL: (1, 0.25)}
+
+
+@pytest.mark.parametrize("few", [500, 0], ids=["rare", "frequent"])
+def test_groups_are_found_and_exported_by_their_scene(
+    store_url: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_search, "FEW_TASKS", few)
+    wanted = ({"scene": EVIL}, {"scene": "ford", "run": "a", "label": "hob"}, {"scene": "ford", "min_step": 1})
+
+    async def scenario(store: Store) -> list[list[str]]:
+        await fill(store)
+        found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
+        exported = [await store.exports.read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted]
+        return [[one.group_id for one in some] for some in found] + [
+            [one.group.group_id for one in some] for some in exported
+        ]
+
+    assert using(store_url, scenario) == [
+        ["evil"],
+        ["eval", "gated", "first"],
+        ["eval", "other run", "of ann", "gated"],
+        ["evil"],
+        ["first", "gated"],
+        ["gated", "of ann", "other run"],
+    ]
+
+
+def test_a_key_sees_scenes_of_its_runs_and_environments(store_url: str) -> None:
+    choice = read_choice((), "", "scene", "", " ann ", [" ford ", "", "ford"])
+    keys = (
+        KeyBounds(),
+        KeyBounds(runs=("a",), environments=("npc*",)),
+        KeyBounds(runs=("b",)),
+        KeyBounds(environments=("gsm8k",)),
+    )
+
+    async def scenario(store: Store) -> list[tuple[tuple[str, ...], int]]:
+        await fill(store)
+        offered = [await find_scenes(store.views, "a", choice, bounds) for bounds in keys]
+        loaded = [await load_series(store.views, "a", choice, choice.scenes, bounds) for bounds in keys]
+        groups = [sum(rollup.count("groups") for rollup in one.rollups) for one in loaded]
+        return list(zip(offered, groups, strict=True))
+
+    assert using(store_url, scenario) == [(("ford",), 1), (("ford",), 1), ((), 0), ((), 0)]
+
+
+@pytest.mark.parametrize("scene", ["", " ford", "a\nb", "a\x00", "\ud800", "a\u202eb", "x" * 101, 7, None, ["ford"]])
+def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
+    prompt = TaskPrompt.model_construct(messages=(), metadata={"scene": scene})
+    assert (prompt.scene, TaskPrompt(messages=(), metadata={"scene": EVIL}).scene) == (None, EVIL)

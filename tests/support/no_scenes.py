@@ -1,0 +1,20 @@
+"""Views of groups whose tasks have no scene."""
+
+from collections.abc import Mapping, Sequence
+
+from app.domain.groups import GroupFilter
+from app.domain.rollups import Sums
+from app.domain.scene_sums import SceneSums
+
+
+class NoScenes:
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        return []
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        return SceneSums()
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        return {}
