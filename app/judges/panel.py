@@ -182,6 +182,7 @@ class JudgePanel:
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
         standings = average_standings(views, len(group.texts))
+        own = (*flags, "judges_disagree")
         disagreed = self._find_disagreements(graders, len(group.texts))
         return {
             text: self._build_score(
@@ -190,7 +191,7 @@ class JudgePanel:
                 place,
                 values[place],
                 standings[place],
-                (*flags, "judges_disagree") if place in disagreed else flags,
+                own if place in disagreed else flags,
                 passed[text].hints,
             )
             for place, text in enumerate(group.texts)
