@@ -22,7 +22,7 @@ from app.service.exports.preview import ExportPreview, preview_export, preview_l
 from app.service.key_bounds import require_named
 from app.toolkit.display import as_json, cut_excerpt
 
-PREVIEWED: Final = 200
+PREVIEWED: Final = 100
 """Newest groups of the filter that are read for the preview."""
 PREVIEWED_LABELS: Final = 500
 VISIBLE_CHARACTERS: Final = 700
