@@ -16,7 +16,7 @@ from app.ports.views import GroupViews
 
 WINDOW: Final = 2_000
 """Groups that one search looks at, and the page of it that is read."""
-MOST_WINDOWS: Final = 5
+MOST_WINDOWS: Final = 2
 MOST_TASKS: Final = 400
 """Tasks that are compared: the newest that both have."""
 MOST_GROUPS: Final = 8
