@@ -14,9 +14,9 @@ from app.store.text_index_store import read_through
 
 SPAN: Final = 10_000
 """Sequences that are looked through at first; then twice as many, and so on."""
-AT_ONCE: Final = 2_000
+AT_ONCE: Final = 1_000
 """Groups whose words PostgreSQL compares one by one where a word is frequent."""
-MILLISECONDS: Final = 100
+MILLISECONDS: Final = 60
 """That PostgreSQL may take to find all groups by its index."""
 _BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {MILLISECONDS}")
 _CANCELLED: Final = "57014"
