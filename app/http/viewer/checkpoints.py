@@ -14,7 +14,7 @@ from app.evaluation.attempts import Attempt, Evaluation, EvaluationSetup
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.ports.views import GroupViews
 
-WINDOW: Final = 1_500
+WINDOW: Final = 1_250
 """Groups that one search looks at, and the page of it that is read."""
 MOST_WINDOWS: Final = 2
 MOST_TASKS: Final = 400
