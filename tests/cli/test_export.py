@@ -58,10 +58,15 @@ def test_a_summary_counts_the_groups_of_the_file_and_no_later_ones(gateway: Serv
     file = httpx.get(f"{gateway.url}/export")
     counts = [
         httpx.get(f"{gateway.url}/export/summary", params=params).json()["rows"]
-        for params in ({}, {"newest_group": file.headers["Newest-Group"]}, {"newest_group": 1})
+        for params in (
+            {},
+            {"newest_group": file.headers["Newest-Group"]},
+            {"newest_group": 1},
+            {"newest_group": str(2**53), "flag": "none"},
+        )
     ]
     told = json.loads(command(str(tmp_path / "rows.jsonl"), "--json", url=gateway.url).stdout)
-    assert (len(file.text.splitlines()), counts, told["rows"], told["left_out"]) == (4, [4, 4, 2], 4, {})
+    assert (len(file.text.splitlines()), counts, told["rows"], told["left_out"]) == (4, [4, 4, 2, 0], 4, {})
 
 
 def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:

@@ -71,9 +71,8 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         await _require_known_names(wanted)
         if wanted.shape == "labels":
             return await summarise_labels(build_label_rows(gateway, wanted))
-        last = wanted.newest_group
-        if last is None:
-            last = await gateway.exports.get_newest_group_sequence()
+        newest = await gateway.exports.get_newest_group_sequence()
+        last = newest if wanted.newest_group is None else min(wanted.newest_group, newest)
         return await summarise_export(gateway.exports, wanted, last, not_for_training)
 
     async def _require_known_names(wanted: ExportRequest) -> None:
