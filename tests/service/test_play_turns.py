@@ -131,7 +131,8 @@ def test_what_makes_no_label_marks_nothing(replies: list[PlayReply]) -> None:
 def test_every_choice_takes_the_place_of_the_turns_label(consent: bool, chosen: str | None) -> None:
     of = OneTurn(turn(reply("a"), reply("b", "No.")))
     marked = run(build_turns(of).mark_better(ANYBODY, "turn_a", "a", consent=consent))
-    assert (of.asked, [one.better for one in marked.replies]) == (["a", ("one", "turn_a", chosen)], [True, False])
+    made = [] if chosen is None else [("one", "turn_a", chosen)]
+    assert (of.asked, [one.better for one in marked.replies]) == ([("one", "turn_a", None), "a", *made], [True, False])
 
 
 def test_a_kept_scene_has_its_author() -> None:

@@ -17,6 +17,7 @@ TEXTS = {
     "<think>a < b </thin": ("a < b </thin", ""),
     "[Ottoline] Aye. <": ("", "[Ottoline] Aye. <"),
     "<thi": ("", "<thi"),
+    "Aye.<think>He lies.</think> No.": ("He lies.", "Aye.\n No."),
     "  ": ("", "  "),
     "": ("", ""),
 }

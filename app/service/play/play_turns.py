@@ -120,9 +120,12 @@ class PlayTurns:
         turn = await self.get(caller, turn_id)
         chosen = _find_reply(turn, reply_id)
         label = await self._build_label(turn, chosen) if consent else None
+        # First, so that a failure in between leaves no label of a choice that does not stand any more.
+        await self._labels.replace_choice(caller.player, turn.turn_id, None)
         if not await self._store.mark_better(caller.player, turn_id, reply_id):
             raise NotFound(f"there is no reply {reply_id[:80]!r} in a turn {turn_id[:80]!r} of yours")
-        await self._labels.replace_choice(caller.player, turn.turn_id, label)
+        if label is not None:
+            await self._labels.replace_choice(caller.player, turn.turn_id, label)
         replies = (one.model_copy(update={"better": one.reply_id == reply_id}) for one in turn.replies)
         return turn.model_copy(update={"replies": tuple(replies)})
 
@@ -132,7 +135,7 @@ class PlayTurns:
         RetrieverFailed where nothing can be now."""
         turn = await self.get(caller, turn_id)
         reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
-        prepared = await self._prepare_whole(turn, reply or next(reversed(turn.replies), None))
+        prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn))
         try:
             scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
         except ValidationError as error:
@@ -141,13 +144,15 @@ class PlayTurns:
         return scene
 
     async def judge(self, caller: PlayCaller, turn_id: str) -> tuple[Score, ...]:
-        """What the judges of training say of the turn's replies, as one group. Nothing is stored. A reply that was made
-        without what is retrieved has no score: that is not the policy's fault."""
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored. Conflict where one of
+        them was made without what is retrieved, which is not the policy's fault; RetrieverFailed where nothing can be
+        retrieved now."""
         turn = await self.get(caller, turn_id)
         if not turn.replies:
             return ()
-        lacking = (one for one in turn.replies if one.retrieval_failure is not None)
-        task = (await self._prepare_whole(turn, next(lacking, turn.replies[-1]))).task
+        for reply in turn.replies:
+            _require_retrieved(reply)
+        task = (await self._prepare_whole(turn, turn.replies[-1])).task
         environment, options = task.made.environment, ScoringOptions()
         judged = await score_completions(
             environment,
@@ -181,8 +186,8 @@ class PlayTurns:
 
     async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
         """With all that is retrieved: a prompt that lacks it is not what training should learn from."""
-        if reply is not None and reply.retrieval_failure is not None:
-            raise Conflict(f"nothing could be retrieved for this reply: {reply.retrieval_failure}", field="reply")
+        if reply is not None:
+            _require_retrieved(reply)
         prepared = await self.prepare(turn, None if reply is None else reply.as_of)
         if prepared.retrieval_failure is not None:
             raise RetrieverFailed(prepared.retrieval_failure)
@@ -207,6 +212,17 @@ class PlayTurns:
         except ValidationError as error:
             raise _refuse("label", error) from None
         return ImportedLabel(kind="pair", choice=choice)
+
+
+def _require_retrieved(reply: PlayReply) -> None:
+    if reply.retrieval_failure is not None:
+        raise Conflict(f"nothing could be retrieved for this reply: {reply.retrieval_failure}", field="reply")
+
+
+def _find_newest_whole(turn: PlayTurn) -> PlayReply | None:
+    """The newest reply before which all was retrieved; the newest of all where there is none."""
+    newest_first = turn.replies[::-1]
+    return next((one for one in newest_first if one.retrieval_failure is None), next(iter(newest_first), None))
 
 
 def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:

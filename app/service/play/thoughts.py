@@ -17,11 +17,13 @@ _FIRST: Final = frozenset(tag[0] for tag in _TAGS)
 
 class ThoughtSplitter:
     """Tells thoughts in a streamed text from what is said. It holds back no more than a tag. What stands before a
-    closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
+    closing tag that nothing opened has been told already, and so has what stands behind an end-of-turn token:
+    `split_thoughts` of the whole text knows better."""
 
     def __init__(self) -> None:
         self._held = ""
         self._place: Literal["start", "thought", "gap", "said"] = "start"
+        self._has_spoken = False
 
     def feed(self, text: str) -> tuple[str, str]:
         """What of the text so far is now known to be thought, and to be said."""
@@ -32,6 +34,8 @@ class ThoughtSplitter:
             thought, said = thought + more, said + rest
             if not ends_thinking(tag[0]):
                 self._place = "thought"
+            elif self._place == "thought" and self._has_spoken:
+                self._place, said = "said", said + "\n"  # as the parts of a whole text are joined
             elif self._place != "said":
                 self._place = "gap"
             position = tag.end()
@@ -55,7 +59,7 @@ class ThoughtSplitter:
         if self._place == "gap" or (self._place == "start" and not part.strip()):
             part = part.lstrip()
         if part:
-            self._place = "said"
+            self._place, self._has_spoken = "said", True
         return "", part
 
 

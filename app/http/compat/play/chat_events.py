@@ -91,7 +91,7 @@ class ReplyWriter:
         if isinstance(content, str):
             said.append(content)
             thought, text = splitter.feed(content)
-        if isinstance(reason, str):
+        if isinstance(reason, str) and reason:  # some servers send an empty one until the end
             self.reasons[place] = reason
             more, rest = splitter.end()
             thought, text = thought + more, text + rest

@@ -77,14 +77,14 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         listed = service.list_models([world.name for world in named])
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
 
-    @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 404))
+    @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
     async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
         return await turns.get(await identify(turns, client, user), turn_id)
 
     @router.post(
         "/turns/{turn_id}/better",
         summary="Say which reply is the better one",
-        responses=_document(400, 401, 404, 408, 409, 413, 415),
+        responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
     )
     async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
         """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
@@ -94,13 +94,15 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @router.post(
         "/turns/{turn_id}/keep",
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
-        responses=_document(400, 401, 404, 408, 409, 413, 415),
+        responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
     )
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
         caller = await identify(turns, client, user)
         return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
-    @router.post("/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 404))
+    @router.post(
+        "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409)
+    )
     async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
         """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
         return JudgedReplies(scores=await turns.judge(await identify(turns, client, user), turn_id))
