@@ -114,6 +114,17 @@ async def fetch_judged(gateway: GatewayClient, name: str) -> EnvironmentInfo:
     return environment
 
 
+def require_own_runs(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
+    """InvalidRequest for a policy whose replies would be stored among those of another contestant."""
+    runs = {entrant.run: entrant.contestant.source for entrant in stored}
+    for one in fresh:
+        if one.name in runs:
+            raise InvalidRequest(
+                f"contestant {one.name}: its replies would be stored under the run of {runs[one.name]}; give the "
+                "policy another name"
+            )
+
+
 async def require_same_tasks(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
     """Begins the runs. InvalidRequest where their tasks differ, or where a stored contestant has none of them."""
     dealt = []

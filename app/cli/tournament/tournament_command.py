@@ -54,7 +54,9 @@ def tournament(
         ),
     ] = None,
     env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
-    split: Annotated[Split, typer.Option(help="Split to ask policies.", rich_help_panel=TASKS)] = "test",
+    split: Annotated[
+        Split, typer.Option(help="Of --policy: split whose tasks are asked.", rich_help_panel=TASKS)
+    ] = "test",
     params: EnvironmentParams = "{}",
     tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
@@ -107,7 +109,7 @@ def tournament(
         names = [*(contestants or []), *(one.name for one in policies)]
         if len(names) < 2:
             raise ValueError("a tournament needs two contestants or more")
-        place = out or Path("tournaments") / name_folder(judge, names)
+        place = out or Path("tournaments") / _name_folder(judge, names)
         sampling = SamplingParameters(temperature, max_tokens, top_p, parse_object("--extra", extra))
         fresh = FreshSetup(
             policies=tuple(map(str, policies)), split=split, params=parse_params(params), sampling=sampling.parameters
@@ -185,7 +187,7 @@ def _report_outcome(outcome: TournamentOutcome, place: Path) -> None:
     errors.print(files, highlight=False, markup=False, soft_wrap=True)
 
 
-def name_folder(judge: str, contestants: list[str]) -> str:
+def _name_folder(judge: str, contestants: list[str]) -> str:
     words = [judge, *(Path(contestant).name for contestant in contestants)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("-.")[:120] or "tournament"
 

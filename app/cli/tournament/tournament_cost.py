@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import comb
 from typing import Final
 
 from app.cli.evaluate.estimate import average_reading_usd
@@ -61,8 +60,7 @@ def describe_spending(duels: Collection[Duel]) -> str:
     return f"{sum(duel.calls for duel in duels):,} calls, {price}"
 
 
-def estimate_unplayed(judge: JudgeInfo, contestants: int, tasks: int) -> TournamentCost:
-    """At most, while there are no replies: by what a reading of this judge has cost so far."""
-    duels = comb(contestants, 2) * tasks
+def estimate_unplayed(judge: JudgeInfo, duels: int) -> TournamentCost:
+    """While there are no replies: by what a reading of this judge has cost so far."""
     each = average_reading_usd(judge) if judge.for_training else 0.0
     return TournamentCost(duels, ORDERS * duels, None, None if each is None else ORDERS * duels * each)

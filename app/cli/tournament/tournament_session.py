@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import comb
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,13 @@ from app.cli.tournament.duel_ledger import (
     TournamentLedger,
 )
 from app.cli.tournament.duels import DuelRunner, running
-from app.cli.tournament.fresh_contestants import FreshContestant, FreshSurvey, fetch_judged, require_same_tasks
+from app.cli.tournament.fresh_contestants import (
+    FreshContestant,
+    FreshSurvey,
+    fetch_judged,
+    require_own_runs,
+    require_same_tasks,
+)
 from app.cli.tournament.judge_kin import find_judge, find_notice, require_stranger
 from app.cli.tournament.tournament_cost import (
     TournamentCost,
@@ -67,7 +74,7 @@ class CollectedReplies:
     """What the duels were to take when somebody went on."""
 
     def covers(self, cost: TournamentCost) -> bool:
-        if self.agreed is None:
+        if self.agreed is None or cost.duels > self.agreed.duels:
             return False
         told, now = self.agreed.usd, cost.usd
         return told == now or (told is not None and now is not None and now <= told)
@@ -106,7 +113,8 @@ class TournamentSession:
         if self.fresh and self._read_plan() is None and (await self._survey_fresh(gateway)).missing:
             return TournamentOutcome(None)
         start = await self._prepare(gateway)
-        await self._tell_cost(gateway, start, start.plan.duels)
+        plan, open_duels = self._find_open(start.plan)
+        await self._tell_cost(gateway, replace(start, plan=plan), open_duels)
         return TournamentOutcome(None)
 
     async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
@@ -205,6 +213,7 @@ class TournamentSession:
         own = {one.source for one in self.fresh}
         sources = [source for source in self.wanted.contestants if source not in own]
         stored = await load_entrants(gateway, sources, environment.name)
+        require_own_runs(self.fresh, stored)
         contestants = [
             *(entrant.contestant for entrant in stored),
             *(one.describe(environment.judges) for one in self.fresh),
@@ -212,7 +221,9 @@ class TournamentSession:
         if not self.allows_same_model:
             require_stranger(judge, contestants, models)
         surveys = [await one.survey() for one in self.fresh]
-        duels = estimate_unplayed(judge, len(contestants), max(each.tasks for each in surveys))
+        tasks = max(each.tasks for each in surveys)
+        others = max(0, self.wanted.tasks - tasks)  # which stored contestants alone may share
+        duels = estimate_unplayed(judge, comb(len(contestants), 2) * tasks + comb(len(stored), 2) * others)
         survey = FreshSurvey(stored, tuple(zip(self.fresh, surveys, strict=True)), duels)
         if survey.missing:
             self._say(find_notice(judge, contestants, models))
