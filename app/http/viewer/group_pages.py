@@ -141,13 +141,13 @@ def _build_label(label: Label, slots: Mapping[str, str]) -> LabelLine:
     tiers = (" = ".join(slots.get(one, "?") for one in tier) for tier in label.order)
     said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
     return LabelLine(
-        labeller=escape_invisible(label.labeller),
+        labeller=label.labeller,
         at=label.created_at,
         is_blind=label.kind == "queue",
         order=" > ".join(tiers),
-        replies=tuple(map(escape_invisible, said[:MOST_SAID])),
+        replies=tuple(said[:MOST_SAID]),
         left_out=max(0, len(said) - MOST_SAID),
-        comment=escape_invisible(label.comment),
+        comment=label.comment,
     )
 
 

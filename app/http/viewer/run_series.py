@@ -13,7 +13,6 @@ from app.domain.rollups import Rollup, RollupFilter, RollupKey, Series
 from app.http.viewer.group_filters import clean_word
 from app.http.viewer.run_curves import SeriesSource
 from app.ports.views import GroupViews
-from app.toolkit.display import escape_invisible
 
 Breakdown = Literal["environment", "label", "scene", "dataset", "judge"]
 _SERIES: Final[Mapping[Breakdown | None, Series]] = {
@@ -134,7 +133,7 @@ def list_entries(
         key = source.rollups[0].key if source.rollups else RollupKey("step", "", None, "train")
         steps = [rollup.key.step for rollup in source.rollups if rollup.key.step is not None]
         yield LegendEntry(
-            name=escape_invisible(source.name),
+            name=source.name,
             words=_write_filter(key, by, narrowed),
             groups=sum(rollup.count("groups") for rollup in source.rollups),
             sampled=by == "scene" and (key.run, key.label) in sampled,
@@ -148,5 +147,5 @@ def _write_filter(key: RollupKey, by: Breakdown | None, narrowed: Mapping[str, s
     named = key.environment if by == "environment" else key.label
     if by is not None and (by not in _FILTERED or not named):
         return {}
-    told = {**narrowed, "run": key.run, by or "": named}
+    told = {**narrowed, "run": key.run, "purpose": key.purpose, by or "": named}
     return {name: value for name, value in told.items() if name and value}

@@ -32,6 +32,10 @@ Number = Annotated[int | None, Query(ge=1, le=2**31)]
 Doing = Literal["check", "save", "withdraw"]
 
 
+_LISTED: Final = ("revision", "author", "at", "note", "is_withdrawal")
+"""Of a revision, without its text."""
+
+
 @dataclass(frozen=True)
 class TextForm:
     """`stamp` says which revision the author has read."""
@@ -107,8 +111,7 @@ class TextEditor:
             "revision": self.form.stamp,
             "findings": self.findings,
             "prompt": self.prompt,
-            "history": self.written
-            or [{name: getattr(one, name) for name in ("revision", "author", "at", "note")} for one in self.history],
+            "history": self.written or [{name: getattr(one, name) for name in _LISTED} for one in self.history],
             "difference": self.difference,
             "recalled": self.recalled,
         }

@@ -62,17 +62,17 @@ def compare_revisions(first: str, second: str) -> WordDiff:
             if kind == "equal":
                 pieces.append(DiffPiece("both", escape_invisible(before)))
                 continue
-            block = _compare_block(before, now, words)
-            words -= max(len(_split(before)), len(_split(now)))
+            size = max(len(_split(before)), len(_split(now)))
+            is_compared = bool(before and now) and size < words
+            block = compare_words(before, now) if is_compared else _show_block(before, now)
+            words -= size if is_compared else 0
             pieces += block.pieces
             left += block.left_out
     return WordDiff(tuple(pieces), matcher.ratio(), left)
 
 
-def _compare_block(first: str, second: str, words: int) -> WordDiff:
-    """So many words are compared; of longer blocks the beginning is shown whole."""
-    if max(len(_split(first)), len(_split(second))) < words and first and second:
-        return compare_words(first, second)
+def _show_block(first: str, second: str) -> WordDiff:
+    """The beginnings, without a comparison."""
     before, now = first[:MOST_CHARACTERS], second[:MOST_CHARACTERS]
     pieces = (DiffPiece("first", escape_invisible(before)), DiffPiece("second", escape_invisible(now)))
     left = len(first) + len(second) - len(before) - len(now)

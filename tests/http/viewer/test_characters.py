@@ -113,7 +113,7 @@ def test_a_character_is_data_too(store_url: str) -> None:
 
 def test_scenes_of_a_character_lead_to_their_groups_and_curves(store_url: str) -> None:
     outline = Outline(look(store_url, "/view/characters/hob?run=r1").text)
-    wanted = {"environment": "npc_arena", "run": "r1", "label": "hob", "scene": "ford"}
+    wanted = {"environment": "npc_arena", "run": "r1", "label": "hob", "scene": "ford", "purpose": "train"}
     leads = {f"/view/groups?{urlencode(wanted)}", "/view/runs/r1?by=scene&label=hob"}
     assert leads <= set(outline.links())
     assert "ford voice test 1 3 0.750" in outline.words()

@@ -91,13 +91,13 @@ def test_curves_by_scene_lead_to_their_groups(tmp_path: Path, migrated_file: Pat
         data = (await client.get("/view/runs/a?by=scene&format=json")).json()
         page = await look(client, "/view/runs/a?by=scene&label=hob&scene=ford&environment=toy")
         evil = await look(client, "/view/runs/a?by=scene")
-        words = {"run": "a", "scene": "ford"}
+        words = {"run": "a", "purpose": "train", "scene": "ford"}
         assert find_curve(data, "reward") == [(EVIL, [(0, 0.75)]), ("ford", [(0, 0.25), (1, 0.75)])]
         assert data["legend"][1] == {
             **{"name": "ford", "words": words, "groups": 2, "sampled": False},
             **{"first_step": 0, "last_step": 1},
         }
-        asked = "environment=toy&label=hob&run=a&scene=ford"
+        asked = "environment=toy&label=hob&run=a&purpose=train&scene=ford"
         assert {f"/view/groups?{asked}", f"/view/groups?min_step=1&max_step=1&{asked}"} <= set(page.links())
         assert f"{EVIL} 1 group, step 0" in evil.words()
         assert evil.elements.count("script") == 1
