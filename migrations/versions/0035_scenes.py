@@ -25,8 +25,10 @@ _PROMPTS: Final = sa.table("prompts", sa.column("digest", sa.String()), sa.colum
 
 
 def upgrade() -> None:
+    connection = context.get_bind()
+    found = _read_scenes(connection)  # before the column, from which on PostgreSQL lets nobody else read tasks
     op.add_column("tasks", sa.Column("scene", sa.Text(), nullable=True))
-    _fill(context.get_bind())
+    _write_scenes(connection, found)
     op.create_index(
         "ix_tasks_scene",
         "tasks",
@@ -36,20 +38,25 @@ def upgrade() -> None:
     )
 
 
-def _fill(connection: sa.Connection) -> None:
+def _read_scenes(connection: sa.Connection) -> list[dict[str, str]]:
     """Of NPC Arena, whose tasks alone have had scenes."""
     known = _TASKS.c.task_id, _PROMPTS.c.body
     joined = _TASKS.join(_PROMPTS, _TASKS.c.prompt_digest == _PROMPTS.c.digest)
     wanted = sa.select(*known).select_from(joined).where(_TASKS.c.environment == "npc_arena")
-    change = sa.update(_TASKS).where(_TASKS.c.task_id == sa.bindparam("of")).values(scene=sa.bindparam("named"))
+    found: list[dict[str, str]] = []
     last = ""
     while rows := connection.execute(
         wanted.where(_TASKS.c.task_id > last).order_by(_TASKS.c.task_id).limit(_AT_ONCE)
     ).all():
         last = rows[-1][0]
-        found = [{"of": task_id, "named": named} for task_id, body in rows if (named := _read_scene(body)) is not None]
-        if found:
-            connection.execute(change, found)
+        found += [{"of": task_id, "named": named} for task_id, body in rows if (named := _read_scene(body)) is not None]
+    return found
+
+
+def _write_scenes(connection: sa.Connection, found: list[dict[str, str]]) -> None:
+    change = sa.update(_TASKS).where(_TASKS.c.task_id == sa.bindparam("of")).values(scene=sa.bindparam("named"))
+    for first in range(0, len(found), _AT_ONCE):
+        connection.execute(change, found[first : first + _AT_ONCE])
 
 
 def _read_scene(body: str) -> str | None:

@@ -42,7 +42,7 @@ def post(judged: Judged, path: str, body: object) -> httpx.Response:
 def post_until_judged(judged: Judged, path: str, body: object) -> httpx.Response:
     """Asks again while a busy machine has no answer of the judge in time. A wait of a second leaves no time to ask the
     judge again, so that what it said is told at once."""
-    for _ in range(60):
+    for _ in range(5):
         reply = post(judged, path, body)
         if reply.json().get("code") != "pending":
             break
