@@ -4,13 +4,17 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.evaluation.tournament import TournamentReport
+from app.cli.tournament.contestants import Entrant
+from app.cli.tournament.fresh_contestants import FreshContestant, require_own_runs
+from app.domain.errors import InvalidRequest
+from app.evaluation.tournament import Contestant, TournamentReport
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.gateways import Gateways
@@ -130,3 +134,11 @@ def test_who_is_away_is_named_before_anybody_is_asked(gateway: Served, tmp_path:
 def test_what_is_no_policy_is_refused(given: list[str], told: str) -> None:
     done = CliRunner().invoke(cli, ["tournament", *given, "--judge", "j", "--url", "http://127.0.0.1:9"])
     assert (done.exit_code, told in done.output) == (2, True), done.output
+
+
+def test_a_policy_does_not_store_among_the_replies_of_another_contestant() -> None:
+    session: Any = None
+    fresh = [FreshContestant("new", session), FreshContestant("old", session)]
+    stored = Entrant(Contestant(name="a", source="old@3"), "old", {})
+    with pytest.raises(InvalidRequest, match="contestant old: its replies would be stored under the run of old@3"):
+        require_own_runs(fresh, [stored])

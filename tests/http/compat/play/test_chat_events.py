@@ -57,6 +57,12 @@ def test_what_is_held_back_is_told_when_a_stream_ends_without_a_reason() -> None
     assert writer.list_spoken(1.0)[0].text == "Aye. <"
 
 
+def test_an_empty_finish_reason_ends_nothing() -> None:
+    at_once, last, _ = tell(chunk("<", ""), chunk("think>He lies.</think>Aye.", ""), chunk(None, "stop"))
+    deltas = [choices[0]["delta"] for choices in (*at_once, *(one["choices"] for one in last)) if choices]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Aye."
+
+
 def test_what_is_kept_holds_no_thought_that_was_told_as_words() -> None:
     _, _, writer = tell(chunk("He lies.</think>"), chunk("Aye."), chunk(None, "stop"))
     assert writer.list_spoken(1.0)[0].text == "Aye."
