@@ -18,16 +18,10 @@ from app.domain.worlds import (
 from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.event_index import EventIndexes
+from app.store.event_revisions import find_event_revision, find_revision, list_event_revisions
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
-from app.store.event_writes import (
-    correct_event,
-    find_event_revision,
-    find_revision,
-    insert_events,
-    list_event_revisions,
-    withdraw_event,
-)
+from app.store.event_writes import correct_event, insert_events, withdraw_event
 from app.store.rows import filter_storable
 from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 

@@ -6,36 +6,16 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.worlds import Event, EventRevision, EventsAdded, ListedWriting, WrittenEvent
+from app.domain.worlds import Event, EventsAdded
 from app.store.database import Database
 from app.store.event_index import add_postings, remove_postings
-from app.store.event_rows import compute_sequence, decode_event, load_valid_events
+from app.store.event_revisions import KnownEvent, build_event_place, find_known_events, find_seen_event
+from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, successions, withdrawals, worlds
 from app.store.posting_keys import PostedEvent, index_event
 from app.store.rows import Row, encode, insert_rows, to_micros
 from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
-from app.store.world_revisions import (
-    Writing,
-    WrittenPlace,
-    find_body,
-    keep_revision,
-    keep_withdrawn,
-    list_kept,
-    merge_listed,
-)
-
-
-@dataclass(frozen=True)
-class KnownEvent:
-    """An existing event of a lineage, found by its id."""
-
-    sequence: int
-    world: int
-    time: int
-    body: str
-    written: Writing
-    withdrawn: bool
-    """From its own world. The index has no postings of it then."""
+from app.store.world_revisions import Writing, keep_revision, keep_withdrawn
 
 
 @dataclass(frozen=True)
@@ -97,7 +77,7 @@ def insert_events(
     mine = levels[0]
     known = {
         event_id: decode_event(one.body)
-        for event_id, one in _find_known_events(connection, levels, [event.id for event in told]).items()
+        for event_id, one in find_known_events(connection, levels, [event.id for event in told]).items()
     }
     new, written = _EventRows(), Writing(1, author, database.read_clock())
     for place, event in enumerate(told):
@@ -117,79 +97,27 @@ def insert_events(
     return EventsAdded(new=len(new.events), known=len(told) - len(new.events))
 
 
-def find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
-    """The event as it is in force; None without one of this id."""
-    levels = load_world_lineage(connection, world)
-    known = _find_known_events(connection, levels, [event_id]).get(event_id)
-    if known is None:
-        return None
-    standing = known.sequence in load_valid_events(connection, levels, [known.sequence])
-    return EventRevision(event=decode_event(known.body), revision=known.written.revision, is_withdrawn=not standing)
-
-
-def list_event_revisions(
-    connection: Connection, world: str, event_id: str, limit: int, before: int | None
-) -> list[ListedWriting]:
-    found = _find_written(connection, world, event_id)
-    if found is None:
-        return []
-    known, places = found
-    kept = [list_kept(connection, place, limit, before) for place in places]
-    return merge_listed([*kept, [known.written.build_listed()]], limit, before)
-
-
-def find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-    found = _find_written(connection, world, event_id)
-    if found is None:
-        return None
-    known, places = found
-    listed = list_event_revisions(connection, world, event_id, 1, revision + 1)
-    bodies = (find_body(connection, place, revision) for place in places)
-    body = known.body if known.written.revision == revision else next(filter(None, bodies), None)
-    if body is None:
-        return None
-    return WrittenEvent(event=decode_event(body), **dict(listed[0]))
-
-
-def _find_written(
-    connection: Connection, world: str, event_id: str
-) -> tuple[KnownEvent, tuple[WrittenPlace, ...]] | None:
-    """The event, and where its former revisions are: in this world, and up to that from which it has it."""
-    levels = load_world_lineage(connection, world)
-    known = _find_known_events(connection, levels, [event_id]).get(event_id)
-    if known is None:
-        return None
-    numbers = [level.number for level in levels]
-    near = numbers[: numbers.index(known.world) + 1]
-    return known, tuple(_find_place(number, event_id) for number in near)
-
-
 def correct_event(
     connection: Connection, database: Database, world: str, event: Event, based_on: int | None, author: str
 ) -> int | None:
     """Returns the number of the revision that is in force; None without an event of this id."""
     levels = _lock_existing(connection, database, world)
     mine = levels[0]
-    former = _find_known_events(connection, levels, [event.id]).get(event.id)
-    if former is None:
+    seen = find_seen_event(connection, levels, event.id)
+    if seen is None:
         return None
-    revision = former.written.revision
+    former, revision = seen.event, seen.event.written.revision
     if based_on not in (None, revision):
         raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
-    standing = former.sequence in load_valid_events(connection, levels, [former.sequence])
-    if standing and decode_event(former.body) == event:
+    if seen.standing and decode_event(former.body) == event:
         return revision
     inherited = former.world != mine.number
     sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
-    correction = _Correction(mine.number, sequence, event, author, former, standing)
+    correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
     _keep_in_branches(connection, database, correction)
-    keep_revision(connection, database, _find_place(mine.number, event.id), former.body, former.written)
+    keep_revision(connection, database, build_event_place(mine.number, event.id), former.body, former.written)
     _replace_event(connection, database, correction)
     return revision + 1
-
-
-def _find_place(world: int, event_id: str) -> WrittenPlace:
-    return WrittenPlace(world, "event", event_id)
 
 
 def _replace_event(connection: Connection, database: Database, correction: _Correction) -> None:
@@ -254,11 +182,12 @@ def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: M
 
 def withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
     levels = _lock_existing(connection, database, world)
-    known = _find_known_events(connection, levels, [event_id]).get(event_id)
-    if known is None:
+    seen = find_seen_event(connection, levels, event_id)
+    if seen is None:
         return False
-    if known.sequence in load_valid_events(connection, levels, [known.sequence]):
-        place = _find_place(levels[0].number, event_id)
+    known = seen.event
+    if seen.standing:
+        place = build_event_place(levels[0].number, event_id)
         keep_withdrawn(connection, database, place, known.body, known.written, author)
     if known.world == levels[0].number:
         here = events.c.sequence == known.sequence
@@ -285,22 +214,3 @@ def _remove_postings(connection: Connection, known: KnownEvent) -> None:
         return
     event = decode_event(known.body)
     remove_postings(connection, index_event(known.sequence, known.time, known.world, event))
-
-
-def _find_known_events(
-    connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
-) -> Mapping[str, KnownEvent]:
-    """The nearest event of each id, including withdrawn ones."""
-    of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
-    columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
-    numbers = [level.number for level in levels]
-    wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
-    rows = connection.execute(wanted).all()
-    found: dict[str, KnownEvent] = {}
-    for level in reversed(levels):
-        found |= {
-            event_id: KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn))
-            for event_id, sequence, number, time, body, withdrawn, *written in rows
-            if number == level.number and time <= level.until
-        }
-    return found

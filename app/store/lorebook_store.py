@@ -1,7 +1,5 @@
 """The store of lorebooks."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from app.domain.digests import digest_of_model
@@ -14,6 +12,7 @@ from app.store.event_tables import lorebooks
 from app.store.rows import decode, encode, filter_storable
 from app.store.world_branches import load_world_lineage, lock_lineage
 from app.store.world_revisions import (
+    KeptRevision,
     Writing,
     WrittenPlace,
     find_body,
@@ -63,16 +62,10 @@ class SqlLorebookStore(LorebookStore):
         return await self._database.read(lambda connection: _load_lorebooks(connection, world))
 
 
-@dataclass(frozen=True)
-class _StoredBook:
-    body: str
-    written: Writing
-
-
-def _find_own(connection: Connection, place: WrittenPlace) -> _StoredBook | None:
+def _find_own(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
     columns = (lorebooks.c.body, lorebooks.c.revision, lorebooks.c.author, lorebooks.c.updated_at)
     row = connection.execute(select(*columns).where(*_select_place(place))).one_or_none()
-    return None if row is None else _StoredBook(row[0], Writing(*row[1:]))
+    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
 
 
 def _select_place(place: WrittenPlace) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -31,6 +31,12 @@ class Writing:
 
 
 @dataclass(frozen=True)
+class KeptRevision:
+    body: str
+    written: Writing
+
+
+@dataclass(frozen=True)
 class WrittenPlace:
     """An event or a lorebook of a world."""
 
@@ -73,6 +79,14 @@ def find_last_number(connection: Connection, place: WrittenPlace) -> int:
     """0 without any."""
     last = select(func.max(world_revisions.c.revision)).where(*place.here)
     return connection.execute(last).scalar() or 0
+
+
+def find_newest_kept(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
+    columns = world_revisions.c
+    kept = (columns.body, columns.revision, columns.author, columns.written_at)
+    newest = select(*kept).where(*place.here).order_by(columns.revision.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
 
 
 def list_kept(connection: Connection, place: WrittenPlace, limit: int, before: int | None) -> list[ListedWriting]:

@@ -54,7 +54,7 @@ def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store_url:
     )
 
 
-def test_a_branch_lists_its_own_revisions_from_the_one_that_it_took_over(store_url: str) -> None:
+def test_a_branch_lists_its_own_revisions_and_those_before_it(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         events = store.events
         await events.add_events("town", [event("a")], "game")
@@ -66,23 +66,62 @@ def test_a_branch_lists_its_own_revisions_from_the_one_that_it_took_over(store_u
         await events.correct("own", event("a", text=NEW), author="bob")
         await events.withdraw("without", "a", "eve")
         await events.correct("town", event("a", text="It leans."), author="dan")
-        worlds = ("town", "own", "kept", "without")
-        before = await events.get_revision("own", "a", 2)
+        worlds = ("town", "own", "kept", "without", "inner")
+        before = [await events.get_revision("own", "a", number) for number in (1, 2)]
         return (
             inherited,
             {world: tell(await events.list_revisions(world, "a", 9)) for world in worlds},
-            before and before.event.text,
+            [one and one.event.text for one in before],
+            [tell(await events.list_revisions("own", "a", 1, before)) for before in (9, 3, 2, 1)],
         )
 
     assert using(store_url, scenario) == (
         [(2, "ada", None), (1, "game", None)],
         {
             "town": [(3, "dan", None), (2, "ada", None), (1, "game", None)],
-            "own": [(3, "bob", None), (2, "ada", None)],
-            "kept": [(2, "ada", None)],
-            "without": [(3, "dan", None), (2, "ada", "eve"), (1, "game", None)],
+            "own": [(3, "bob", None), (2, "ada", None), (1, "game", None)],
+            "kept": [(2, "ada", None), (1, "game", None)],
+            "without": [(2, "ada", "eve"), (1, "game", None)],
+            "inner": [(2, "ada", "eve"), (1, "game", None)],
         },
-        "It swayed.",
+        [OLD, "It swayed."],
+        [[(3, "bob", None)], [(2, "ada", None)], [(1, "game", None)], []],
+    )
+
+
+@pytest.mark.parametrize("hour", [0, 20])
+def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: int) -> None:
+    """Also where the parent moves the event past the time of the branch."""
+
+    async def scenario(store: Store) -> object:
+        events = store.events
+        await events.add_events("town", [event("a")], "game")
+        await events.branch("save", "town", event("a", 9).time)
+        await events.withdraw("save", "a", "eve")
+        await events.correct("town", event("a", hour, NEW), author="ada")
+        seen = await events.find_event("save", "a")
+        later = await events.get_revision("save", "a", 2)
+        again = await events.withdraw("save", "a", "bob")
+        back = await events.correct("save", event("a", text="It sways."), based_on=1, author="dan")
+        found = await events.find_event("save", "a")
+        return (
+            seen and (seen.event.text, seen.revision, seen.is_withdrawn),
+            later,
+            again,
+            back,
+            found and (found.event.text, found.is_withdrawn),
+            tell(await events.list_revisions("save", "a", 9)),
+            tell(await events.list_revisions("town", "a", 9)),
+        )
+
+    assert using(store_url, scenario) == (
+        (OLD, 1, True),
+        None,
+        True,
+        2,
+        ("It sways.", False),
+        [(2, "dan", None), (1, "game", "eve")],
+        [(2, "ada", None), (1, "game", None)],
     )
 
 
