@@ -1,13 +1,15 @@
 """The default gateway URL of commands, and the keys they send."""
 
+from typing import Final
+
 import httpx
 import typer
 from pydantic import SecretStr
 
-from app.http.web.browser_protection import is_loopback
 from app.settings import read_settings
 
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
+_NEAR: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}  # noqa: S104 - not listened on
+"""What to open on this machine instead of what is listened on: a socket of all IPv6 addresses takes no IPv4."""
 
 
 def find_gateway_url() -> str:
@@ -16,8 +18,13 @@ def find_gateway_url() -> str:
         settings = read_settings()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    near = is_loopback(settings.host) or settings.host in _EVERYWHERE
-    return f"http://{'127.0.0.1' if near else settings.host}:{settings.port}"
+    return build_local_url(settings.host, settings.port)
+
+
+def build_local_url(host: str, port: int) -> str:
+    """Where what listens on this address can be opened on this machine."""
+    near = _NEAR.get(host, host)
+    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
 
 
 def describe_url(url: str) -> str:

@@ -13,13 +13,13 @@ from typing import Annotated, Final
 import typer
 import uvicorn
 
+from app.cli.address import build_local_url
 from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
 from app.cli.serving import build_config, keep_peers, tune_garbage_collection
 from app.cli.supervisor import serve_in_processes
 from app.domain.errors import GatewayError
-from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app, prepare_store
 from app.settings import MOST_PROCESSES, PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database
@@ -112,7 +112,7 @@ def _print_api_key(key: str) -> None:
 
 
 def _greet_when_ready(settings: Settings, port: int) -> None:
-    address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{port}"
+    address = build_local_url(settings.host, port)
     ready = wait_until_ready(settings.host, port, GREETED_AFTER_SECONDS)
     errors.print(f"Atropos Environments {VERSION}: open {address}/, or {address}/docs for the API", highlight=False)
     if not ready:

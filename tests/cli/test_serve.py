@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.cli.address import find_gateway_url
 from app.cli.serve import wait_until_ready
 from tests.support.serving import free_port, serving
 
@@ -53,6 +54,24 @@ def test_the_address_is_told_once_the_service_is_ready(statuses: list[int], read
         told = wait_until_ready("127.0.0.1", server.server_port, 5.0 if ready else 0.2)
         server.shutdown()
     assert (told, left) == (ready, statuses[-1:])
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("127.0.0.2", "http://127.0.0.2:8000"),
+        ("localhost", "http://127.0.0.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("2001:db8::7", "http://[2001:db8::7]:8000"),
+        ("gateway.example", "http://gateway.example:8000"),
+    ],
+)
+def test_the_address_can_be_opened_on_this_machine(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+    monkeypatch.setenv("ATROPOS_ENVS_HOST", host)
+    assert find_gateway_url() == url
 
 
 @pytest.mark.parametrize(
