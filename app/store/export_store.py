@@ -44,10 +44,19 @@ class SqlExportStore(ExportStore):
         named = [name for name in (where.env, where.run, where.task_id) if name is not None]
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
-        for span in _split_span(where, SequenceRange(after, last)):
-            if page := await self._database.read(partial(_load_page, where=where, span=span, limit=limit)):
+        span: SequenceRange | None = SequenceRange(after, last)
+        if where.since is not None or where.until is not None:
+            near = SequenceRange(after, min(last, after + NEAR))
+            if page := await self._load_page(where, near, limit):
+                return page
+            span = await self._database.read(partial(_find_ends, where=where, span=SequenceRange(near.last, last)))
+        for piece in () if span is None else _split_span(where, span):
+            if page := await self._load_page(where, piece, limit):
                 return page
         return []
+
+    async def _load_page(self, where: ExportFilter, span: "SequenceRange", limit: int) -> list[StoredGroup]:
+        return await self._database.read(partial(_load_page, where=where, span=span, limit=limit))
 
 
 @dataclass(frozen=True)
@@ -73,15 +82,25 @@ def _split_span(where: ExportFilter, span: SequenceRange) -> Iterator[SequenceRa
 
 def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
     stretch = _open_stretch(connection, where, span)
-    if where.since is None and where.until is None:
-        return _load_stored_groups(connection, where, stretch, span, limit)
-    times = [*_match_times(where)]
-    stretch = replace(stretch, beside=(*stretch.beside, *times))
-    near = SequenceRange(span.after, min(span.last, span.after + NEAR))
-    found = _load_stored_groups(connection, where, stretch, near, limit)
-    if found or (far := _find_ends(connection, times, SequenceRange(near.last, span.last))) is None:
-        return found
-    return _load_stored_groups(connection, where, stretch, far, limit)
+    stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
+    within = stretch.narrow(after=span.after, before=span.last + 1)
+    with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
+    if not (found := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
+        return []
+    ids = [group.group_id for group in found]
+    places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
+    sequences = {group_id: sequence for group_id, sequence in places}
+    of = load_tasks(connection, [group.task_id for group in found])
+    readings = load_readings(connection, ids) if with_readings else {}
+    return [
+        StoredGroup(
+            sequence=sequences[group.group_id],
+            group=group,
+            task=of[group.task_id],
+            readings=tuple(readings.get(group.group_id, ())),
+        )
+        for group in found
+    ]
 
 
 def _open_stretch(connection: Connection, where: ExportFilter, span: SequenceRange) -> Stretch:
@@ -129,13 +148,13 @@ def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.created_at < to_micros(where.until)
 
 
-def _find_ends(
-    connection: Connection, times: Sequence[ColumnElement[bool]], span: SequenceRange
-) -> SequenceRange | None:
+def _find_ends(connection: Connection, where: ExportFilter, span: SequenceRange) -> SequenceRange | None:
     """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
     looked at, in their index."""
     place = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
-    ends = select(func.min(place), func.max(place)).where(*times, *span.match(place))
+    ends = select(func.min(place), func.max(place)).where(*_match_times(where), *span.match(place))
+    if span.after == span.last:
+        return None
     first, last = connection.execute(ends).one()
     return None if first is None else SequenceRange(first - 1, last)
 
@@ -156,26 +175,3 @@ def _find_only_environment(connection: Connection, label: str) -> str | None:
     ends = select(func.min(tasks.c.environment), func.max(tasks.c.environment)).where(tasks.c.label == label)
     first, last = connection.execute(ends).one()
     return first if first == last else None
-
-
-def _load_stored_groups(
-    connection: Connection, where: ExportFilter, stretch: Stretch, span: SequenceRange, limit: int
-) -> list[StoredGroup]:
-    within = stretch.narrow(after=span.after, before=span.last + 1)
-    with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
-    if not (found := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
-        return []
-    ids = [group.group_id for group in found]
-    places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
-    sequences = {group_id: sequence for group_id, sequence in places}
-    of = load_tasks(connection, [group.task_id for group in found])
-    readings = load_readings(connection, ids) if with_readings else {}
-    return [
-        StoredGroup(
-            sequence=sequences[group.group_id],
-            group=group,
-            task=of[group.task_id],
-            readings=tuple(readings.get(group.group_id, ())),
-        )
-        for group in found
-    ]

@@ -12,6 +12,7 @@ from app.domain.scores import Score
 from app.ports.store import GroupToStore
 from app.store import export_store
 from app.store.store import Store
+from tests.store.test_plans import statements_made
 from tests.support.store_cases import START, group, record, using
 
 LATER = START + timedelta(hours=1)
@@ -116,6 +117,21 @@ def test_pages_end_where_they_were_told_to(store_url: str) -> None:
         return pages
 
     assert using(store_url, scenario) == [["plain", "labelled"], ["other", "later"], ["npc"]]
+
+
+def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_store, "NEAR", 1)
+    monkeypatch.setattr(export_store, "AT_ONCE", 1)
+
+    async def scenario(store: Store) -> list[int]:
+        await stored(store)
+        wanted = (ExportFilter(since=since, flag="late") for since in (START, LATER))
+        made = await statements_made(
+            {str(last): store.exports.read_page(where, 0, last, 9) for last, where in zip((6, 1), wanted, strict=True)}
+        )
+        return [sum("min(groups.sequence" in statement for statement, _ in one) for one in made.values()]
+
+    assert using(store_url, scenario) == [1, 0]
 
 
 def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
