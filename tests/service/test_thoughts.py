@@ -1,9 +1,11 @@
 """Thoughts before a reply are told from it, wherever a stream is cut."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from app.service.play.thoughts import ThoughtSplitter, split_thoughts
-from app.toolkit.answers.committed import LONGEST_TAG, THINKING_TAG, THINKING_TAGS
+from app.toolkit.answers.committed import LONGEST_TAG, THINKING_TAG, THINKING_TAGS, TURN_END, TURN_ENDS
 
 TEXTS = {
     "Aye.": ("", "Aye."),
@@ -18,6 +20,11 @@ TEXTS = {
     "[Ottoline] Aye. <": ("", "[Ottoline] Aye. <"),
     "<thi": ("", "<thi"),
     "Aye.<think>He lies.</think> No.": ("He lies.", "Aye.\n No."),
+    "Aye.<|im_end|>\n<|im_start|>user\nNo?": ("", "Aye."),
+    "<think>He lies.</s></think>Aye.[EOS] No.": ("He lies.</s>", "Aye."),
+    "Aye.<think>He lies.</think>No.<eot><|eot_id|>": ("He lies.", "Aye.\nNo."),
+    "</s>Aye.": ("", ""),
+    "Aye. <|IM_END|> <|end</S>": ("", "Aye. <|IM_END|> <|end</S>"),
     "  ": ("", "  "),
     "": ("", ""),
 }
@@ -30,7 +37,13 @@ def test_thoughts_are_told_from_what_is_said(text: str, expected: tuple[str, str
 
 @pytest.mark.parametrize(("text", "expected"), TEXTS.items())
 def test_a_stream_may_be_cut_anywhere(text: str, expected: tuple[str, str]) -> None:
-    assert split_letters(text) == expected
+    assert (split_letters(text), split_pieces([text])) == (expected, expected)
+
+
+def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:
+    splitter = ThoughtSplitter()
+    told = [splitter.feed(part) for part in ("Aye.<|im_", "end|>No.<think>", "He lies.", "</think>")]
+    assert (told, splitter.heard, splitter.end()) == ([("", "Aye."), *[("", "")] * 3], "Aye.<|im_end|>", ("", ""))
 
 
 def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:
@@ -40,9 +53,14 @@ def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:
 
 def test_all_tags_are_of_one_table() -> None:
     assert all(THINKING_TAG.fullmatch(tag) and len(tag) + 4 <= LONGEST_TAG for tag in THINKING_TAGS)
+    assert all(TURN_END.fullmatch(end) and len(end) <= LONGEST_TAG for end in TURN_ENDS)
 
 
 def split_letters(text: str) -> tuple[str, str]:
+    return split_pieces(text)
+
+
+def split_pieces(pieces: Iterable[str]) -> tuple[str, str]:
     splitter = ThoughtSplitter()
-    parts = [*map(splitter.feed, text), splitter.end()]
+    parts = [*map(splitter.feed, pieces), splitter.end()]
     return "".join(thought for thought, _ in parts), "".join(said for _, said in parts)

@@ -38,10 +38,16 @@ THINKING_TAG = re.compile(
     ),
     re.IGNORECASE,
 )
-_TURN_ENDS = re.compile(
-    r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
-    r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
+_END_NAMES = (
+    *("im_end", "endoftext", "eot_id", "eom_id", "eom", "end_of_text", "end", "return", "eot", "end_of_turn"),
+    *("END_OF_TURN_TOKEN", "pad"),
 )
+_OTHER_ENDS = (
+    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "</s>", "<eos>", "<eot>", "<end_of_turn>", "<pad>", "[EOS]", "[PAD]"),
+)
+TURN_ENDS = (*(f"<|{name}|>" for name in _END_NAMES), *_OTHER_ENDS)
+"""What stands behind one of these, outside thinking, is not part of the reply."""
+TURN_END = re.compile(rf"<\|(?:{'|'.join(_END_NAMES)})\|>|{'|'.join(map(re.escape, _OTHER_ENDS))}")
 LONGEST_TAG = 40
 
 
@@ -82,7 +88,7 @@ def split_thinking(reply: str) -> tuple[str, SpokenReply]:
         return "\n".join([*thought, reply[position:]]), SpokenReply("", unfinished=True)
     parts.append(reply[position:])
     text = "\n".join(parts)
-    end = next(iterate_matches(_TURN_ENDS, text, LONGEST_TAG), None)
+    end = next(iterate_matches(TURN_END, text, LONGEST_TAG), None)
     return "\n".join(thought), SpokenReply(text if end is None else text[: end.start()])
 
 

@@ -37,7 +37,6 @@ class ReplyWriter:
     model: str
     reply_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
-    texts: dict[int, list[str]] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
     held: list[Chunk] = field(default_factory=list)
@@ -75,21 +74,19 @@ class ReplyWriter:
     def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
         """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
         return [
-            PolicyAnswer(split_thoughts("".join(self.texts[index]))[1], self.reasons.get(index), seconds)
-            for index in sorted(self.texts)
+            PolicyAnswer(split_thoughts(splitter.heard)[1], self.reasons.get(index), seconds)
+            for index, splitter in sorted(self.splitters.items())
         ]
 
     def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Remembers what is said, and moves thoughts to where clients look for them."""
         index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
         place = index if isinstance(index, int) else 0
-        said = self.texts.setdefault(place, [])
         splitter = self.splitters.setdefault(place, ThoughtSplitter())
         given = delta if isinstance(delta, dict) else {}
         content = given.get("content")
         thought, text = "", ""
         if isinstance(content, str):
-            said.append(content)
             thought, text = splitter.feed(content)
         if isinstance(reason, str) and reason:  # some servers send an empty one until the end
             self.reasons[place] = reason
@@ -97,7 +94,8 @@ class ReplyWriter:
             thought, text = thought + more, text + rest
         if text == (content or "") and not thought:
             return choice
-        return {**choice, "delta": {**given, **_build_delta(thought, text)}}
+        kept = {name: value for name, value in choice.items() if name != "logprobs" or not splitter.has_ended}
+        return {**kept, "delta": {**given, **_build_delta(thought, text)}}
 
     def _end_texts(self) -> list[Chunk]:
         """What was held back of choices whose end nobody told."""

@@ -63,6 +63,15 @@ def test_an_empty_finish_reason_ends_nothing() -> None:
     assert "".join(delta.get("content") or "" for delta in deltas) == "Aye."
 
 
+def test_a_stream_ends_with_the_turn_as_what_is_kept_does() -> None:
+    behind = chunk("_end|>\nuser: No.")
+    behind["choices"][0]["logprobs"] = {"content": [{"token": "No.", "logprob": -1.0}]}
+    at_once, last, writer = tell(chunk("Aye.<|im"), behind, chunk(" He lies.<think>"), chunk(None, "stop"))
+    assert at_once == [chunk(text)["choices"] for text in ("Aye.", "", "")]
+    assert [one["choices"] for one in last] == [chunk(None, "stop")["choices"]]
+    assert writer.list_spoken(1.0)[0].text == "Aye."
+
+
 def test_what_is_kept_holds_no_thought_that_was_told_as_words() -> None:
     _, _, writer = tell(chunk("He lies.</think>"), chunk("Aye."), chunk(None, "stop"))
     assert writer.list_spoken(1.0)[0].text == "Aye."
