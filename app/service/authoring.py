@@ -284,12 +284,20 @@ class AuthoringService:
         if not sheets:
             return tuple(broken)
         context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
+        former = [self._read_served_scenes(file) for file in texts if file.startswith(SCENE_FILES)]
+        kept = (scenes for scenes in context.scene_sets if scenes not in former)
         beside = SheetCheckContext(
-            (*context.scene_sets, *(one[1] for one in parsed if not isinstance(one, list))),
+            (*kept, *(one[1] for one in parsed if not isinstance(one, list))),
             context.gates,
             {name: sheet for name, sheet in context.others.items() if name not in changed},
         )
         return (*broken, *check_sources(sheets, beside).findings)
+
+    def _read_served_scenes(self, file: str) -> SceneSet | None:
+        """Those that a change of the file replaces; None where it has none that can be read."""
+        text = self._served.get(file) or self._read_own(file)
+        parsed = [] if text is None else parse_findable(Path(file), text, SceneSet)
+        return None if isinstance(parsed, list) else parsed[1]
 
     def _read_own(self, file: str) -> str | None:
         """None for what the folder has not, and for links that lead out of it."""

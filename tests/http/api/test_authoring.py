@@ -206,6 +206,15 @@ def test_sheets_of_one_archive_are_checked_together(tmp_path: Path) -> None:
         assert (alone.status_code, together.status_code, told) == (422, 200, [False] * 4), together.text
         assert "has no scenes of its own" not in warned["hob_tarrant.yaml"]
         assert "has no scenes of its own" in warned["mara_quill.yaml"]
+        missing = []
+        for kind in ("voice", "provocation"):
+            scenes = SCENES.replace("hob", "mara").replace("mara_tarrant", "mara_quill").replace("voice", kind)
+            content = pack({"mara_quill.yaml": texts["mara_quill.yaml"], "scenes/mara_quill.yaml": scenes})
+            posted = await here.client.post("/characters/archive", content=content, params={"force": True})
+            saved = {str(at(one, "file")): items(one, "warnings") for one in items(posted.json(), "saved")}
+            (gap,) = [message for one in saved["mara_quill.yaml"] if "probe" in (message := str(at(one, "message")))]
+            missing.append(gap.removeprefix("its own scenes do not probe ").split(", ")[0])
+        assert missing == ["knowledge_boundary", "voice"]
 
     visit(tmp_path, doing)
 
