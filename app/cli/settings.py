@@ -17,7 +17,7 @@ from app.domain.values import Frozen
 from app.inference.connection import Connection
 from app.inference.endpoint import Endpoint, NoReply
 from app.main.components import build_judge_config
-from app.main.settings_check import require_known_names
+from app.main.settings_check import list_named_environments, require_known_names
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
 from app.store.database import describe
@@ -35,6 +35,8 @@ class Tried(Frozen):
     kind: Literal["database", "environment", "judge"]
     name: str
     problem: str | None
+    not_installed: str | None = None
+    """What to install for an environment that the settings do not name: it is no problem."""
 
 
 @settings.callback()
@@ -46,7 +48,8 @@ def about() -> None:
 def check(as_json: AsJson = False) -> None:
     """Check the settings, then try what they point to: the database, data of environments, servers of judges. Nothing
     is migrated. Exit code 2 when the settings are wrong, so that a start would stop; 1 when something they point to is
-    away, so that an environment would answer 503, or a start would stop because of the database."""
+    away, so that an environment would answer 503, or a start would stop because of the database. An environment whose
+    optional package is not installed is no fault, unless the settings name it."""
     try:
         found = read_settings()
         require_known_names(found, discover_environments())
@@ -58,7 +61,7 @@ def check(as_json: AsJson = False) -> None:
     else:
         table = Table("", "name", "result")
         for one in tried:
-            table.add_row(one.kind, one.name, one.problem or "ok")
+            table.add_row(one.kind, one.name, one.problem or one.not_installed or "ok")
         output_console().print(table)
     if any(one.problem for one in tried):
         raise typer.Exit(1)
@@ -78,10 +81,15 @@ def _environments(found: Settings) -> list[Tried]:
     folders = {"character_sheets": found.character_sheets}
     catalogue.open(ConfiguredDatasets(found.datasets, folders=folders, hub_cache=found.cache_dir))
     catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)  # not what is tried here
-    return [
-        Tried(kind="environment", name=name, problem=catalogue.explain_unavailability(name))
-        for name in catalogue.classes
-    ]
+    named = {name for _, name in list_named_environments(found)}
+    return [_try_environment(catalogue, name, wanted=name in named) for name in catalogue.classes]
+
+
+def _try_environment(catalogue: Catalogue, name: str, *, wanted: bool) -> Tried:
+    reason = catalogue.explain_unavailability(name)
+    if catalogue.lacks_package(name) and not wanted:
+        return Tried(kind="environment", name=name, problem=None, not_installed=reason)
+    return Tried(kind="environment", name=name, problem=reason)
 
 
 async def _try_judges(found: Settings) -> list[Tried]:

@@ -25,16 +25,20 @@ def require_known_names(settings: Settings, environments: Mapping[str, type[Envi
         raise SettingsError("\n".join(wrong))
 
 
-def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
-    named: list[tuple[tuple[str, ...], str]] = [
+def list_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+    """The environments that the settings name, each with where."""
+    return [
         *((("environments", name), name) for name in settings.environments),
         *((("datasets", name), name) for name in settings.datasets),
         *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
         *((("ors_ports", name, "environment"), one.environment) for name, one in settings.ors_ports.items()),
     ]
+
+
+def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
     return [
         f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
-        for key, name in named
+        for key, name in list_named_environments(settings)
         if name not in environments
     ]
 

@@ -85,6 +85,7 @@ class Catalogue:
         self._hosted: dict[str, ServedEnvironment] = {}
         self._former: dict[str, deque[ServedEnvironment]] = defaultdict(lambda: deque(maxlen=KEPT_VERSIONS))
         self._reasons = dict.fromkeys(self.classes, STILL_READING)
+        self._without_package: set[str] = set()
         self._reopening = Lock()
         self._datasets: Datasets | None = None
         self._weak_will_do = False
@@ -104,13 +105,19 @@ class Catalogue:
             try:
                 self._hosted[name] = ServedEnvironment.from_environment(environment.open(datasets))
             except EnvironmentUnavailable as error:
-                self._reasons[name] = error.detail.removeprefix(f"{name}: ")
-                level = logging.WARNING if isinstance(error, PackageMissing) else logging.ERROR
-                log.log(level, "environment unavailable: %s: %s", name, self._reasons[name])
+                self._note_unavailable(name, error)
             except Exception:
                 log.exception("environment unavailable: %s", name)
                 self._reasons[name] = "it could not be opened; see the service log"
         self.opened = True
+
+    def _note_unavailable(self, name: str, error: EnvironmentUnavailable) -> None:
+        self._reasons[name] = error.detail.removeprefix(f"{name}: ")
+        level = logging.ERROR
+        if isinstance(error, PackageMissing):
+            self._without_package.add(name)
+            level = logging.WARNING
+        log.log(level, "environment unavailable: %s: %s", name, self._reasons[name])
 
     def set_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
         """Enables environments that run programs, if `isolation` is strong or weak isolation is allowed."""
@@ -181,6 +188,10 @@ class Catalogue:
         if name not in self._hosted:
             return self._reasons.get(name) == STILL_READING
         return self.classes[name].runs_programs and self.isolation is None
+
+    def lacks_package(self, name: str) -> bool:
+        """Whether it cannot serve because an optional package is not installed."""
+        return name not in self._hosted and name in self._without_package
 
     def explain_unavailability(self, name: str) -> str | None:
         """Why the environment cannot serve; None if it can."""

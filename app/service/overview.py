@@ -1,6 +1,6 @@
 """What an operator sees first: which environments serve, and what needs somebody's attention."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,7 +17,8 @@ LEAST_FREE_BYTES: Final = 2e9
 LEAST_BUDGET_SHARE: Final = 0.25
 """Of what was spent today. A budget of a day is four fifths spent then; any other lasts a quarter of such a day."""
 
-EnvironmentState = Literal["serving", "starting", "unavailable"]
+EnvironmentState = Literal["serving", "starting", "not_installed", "unavailable"]
+"""`not_installed`: an optional package is missing, and nobody has asked for the environment."""
 WarningCode = Literal["offline_judge", "judge", "budget", "environment", "isolation", "disk", "run"]
 
 
@@ -53,18 +54,26 @@ class ServiceState:
     free_bytes: float | None = None
 
 
-def list_environments(catalogue: Catalogue, panels: Panels) -> tuple[EnvironmentEntry, ...]:
-    return tuple(_describe(catalogue, panels, name) for name in catalogue.classes)
+def list_environments(
+    catalogue: Catalogue, panels: Panels, wanted: Collection[str] = ()
+) -> tuple[EnvironmentEntry, ...]:
+    """`wanted`: those that the settings name."""
+    return tuple(_describe(catalogue, panels, name, wanted) for name in catalogue.classes)
 
 
-def _describe(catalogue: Catalogue, panels: Panels, name: str) -> EnvironmentEntry:
+def _describe(catalogue: Catalogue, panels: Panels, name: str, wanted: Collection[str]) -> EnvironmentEntry:
     kind = catalogue.classes[name]
     reason = catalogue.explain_unavailability(name)
-    state: EnvironmentState = "serving"
-    if reason is not None:
-        state = "starting" if catalogue.is_starting(name) else "unavailable"
     judges = () if kind.rubric is None else panels.resolve_options(name, ScoringOptions()).judges
-    return EnvironmentEntry(name, kind.version, state, reason or "", judges)
+    return EnvironmentEntry(name, kind.version, _find_state(catalogue, name, wanted), reason or "", judges)
+
+
+def _find_state(catalogue: Catalogue, name: str, wanted: Collection[str]) -> EnvironmentState:
+    if catalogue.explain_unavailability(name) is None:
+        return "serving"
+    if catalogue.is_starting(name):
+        return "starting"
+    return "not_installed" if catalogue.lacks_package(name) and name not in wanted else "unavailable"
 
 
 def list_warnings(state: ServiceState) -> Iterator[ServiceWarning]:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.envs.gsm8k.environment import Gsm8k
 from app.envs.npc_arena.environment import NpcArena
+from app.envs.reasoning_gym import environment
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.settings import SettingsError, read_settings
@@ -165,18 +166,23 @@ def test_a_key_that_a_judge_names_may_have_a_name_like_a_setting(
 def test_check_tells_wrong_settings_from_what_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "gateway.yaml"
-    file.write_text(JUDGE + f"datasets:\n  gsm8k: {tmp_path / 'nowhere' / 'mounted'}\n", encoding="utf-8")
+    monkeypatch.setattr(environment, "is_installed", lambda: False)
+    missing = f"datasets:\n  gsm8k: {tmp_path / 'nowhere' / 'mounted'}\n"
+    file.write_text(JUDGE + missing + "environments:\n  reasoning_gym: {}\n", encoding="utf-8")
     away = CliRunner().invoke(cli, ["settings", "check", "--json"])
     file.write_text("environments:\n  npc_aren: {}\n", encoding="utf-8")
     wrong = CliRunner().invoke(cli, ["settings", "check", "--json"])
     tried = {one["name"]: one["problem"] for one in json.loads(away.stdout)["tried"]}
     assert (away.exit_code, bool(tried["gsm8k"]), bool(tried["stern"]), tried["math"]) == (1, True, True, None)
+    assert tried["reasoning_gym"] == environment.MISSING
     assert wrong.exit_code == 2
     assert "did you mean 'npc_arena'?" in json.loads(wrong.stdout)["settings"][0]
 
 
 def test_check_opens_the_database_but_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain install, without optional packages, has nothing to mend."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environment, "is_installed", lambda: False)
     new = CliRunner().invoke(cli, ["settings", "check", "--json"])
     made = [path.name for path in tmp_path.iterdir()]
     with sqlite3.connect(tmp_path / "atropos_envs.db") as connection:
@@ -186,6 +192,8 @@ def test_check_opens_the_database_but_makes_none(tmp_path: Path, monkeypatch: py
     newer = CliRunner().invoke(cli, ["settings", "check", "--json"])
     tried = [json.loads(result.stdout)["tried"][0] for result in (new, newer)]
     file = str(tmp_path / "atropos_envs.db")
+    told = {one["name"]: (one["problem"], one["not_installed"]) for one in json.loads(new.stdout)["tried"]}
     assert (new.exit_code, made, tried[0]["problem"], newer.exit_code) == (0, [], None, 1)
+    assert told["reasoning_gym"] == (None, environment.MISSING)
     assert (tried[1]["kind"], tried[1]["name"]) == ("database", file)
     assert tried[1]["problem"].startswith("the database has schema 9999, but this version of the service supports")

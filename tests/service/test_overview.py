@@ -6,8 +6,10 @@ import pytest
 
 from app.domain.judging import JudgeReport, Spending
 from app.domain.programs import Isolation, Protection
+from app.judges.panels import ConfiguredPanels
 from app.service.judge_listing import JudgeEntry
-from app.service.overview import EnvironmentEntry, ServiceState, list_warnings
+from app.service.overview import EnvironmentEntry, ServiceState, list_environments, list_warnings
+from tests.service.test_catalogue import Bare, Broken, Toy, opened
 
 REPORT = JudgeReport(
     health="ok",
@@ -50,7 +52,18 @@ def judged(environments: tuple[str, ...] = ("toy",), name: str = "careful", **re
             [("environment", "toy")],
         ),
         (replace(WELL, environments=(EnvironmentEntry("toy", "1", "starting", "reading", ()),)), []),
+        (replace(WELL, environments=(EnvironmentEntry("toy", "1", "not_installed", "pip install it", ()),)), []),
     ],
 )
 def test_what_needs_attention_is_told(state: ServiceState, told: list[tuple[str, str]]) -> None:
     assert [(warning.code, warning.about) for warning in list_warnings(state)] == told
+
+
+def test_a_package_that_nobody_asked_for_may_be_missing() -> None:
+    catalogue = opened(Toy, Bare, Broken)
+    panels = ConfiguredPanels({}, {})
+    listed = [{one.name: one.state for one in list_environments(catalogue, panels, named)} for named in ((), ("bare",))]
+    assert listed == [
+        {"bare": "not_installed", "broken": "unavailable", "toy": "serving"},
+        {"bare": "unavailable", "broken": "unavailable", "toy": "serving"},
+    ]
