@@ -9,14 +9,18 @@ from starlette.responses import RedirectResponse, Response
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.viewer.rendering import build_link
+from app.toolkit.display import escape_invisible
 
 MOST_FIELDS: Final = 2_000
+FORMER: Final = "was."
+"""Before the name of a visible field: the hidden one with the value that the visible one shows."""
 FormFields = Mapping[str, Sequence[str]]
 """What was filled in, by field; never empty."""
 
 
 async def read_fields(request: Request, most_bytes: int) -> FormFields:
-    """With line ends as texts have them: browsers send their own. TooLarge; InvalidRequest for what is no form."""
+    """With line ends as texts have them: browsers send their own. Fields that nobody changed are what they were, with
+    the signs that pages spell out. TooLarge; InvalidRequest for what is no form."""
     body = await request.body()
     if len(body) > most_bytes:
         raise TooLarge(f"the form is larger than {most_bytes} bytes")
@@ -24,7 +28,16 @@ async def read_fields(request: Request, most_bytes: int) -> FormFields:
         fields = parse_qs(body.decode(), max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
         raise InvalidRequest("the form cannot be read") from None
-    return {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+    sent = {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+    return {
+        name: [_restore(value, sent.get(FORMER + name, ())) for value in values]
+        for name, values in sent.items()
+        if not name.startswith(FORMER)
+    }
+
+
+def _restore(value: str, former: Sequence[str]) -> str:
+    return next((was for was in former if escape_invisible(was) == value), value)
 
 
 def pick_field(fields: FormFields, name: str) -> str:

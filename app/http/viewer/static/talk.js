@@ -7,6 +7,12 @@ const live = document.querySelector(".live");
 const makeVisible = (text) => text.replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
   (sign) => `⟨U+${sign.codePointAt().toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
+// A field that nobody changed sends what it was: the page shows it with the codes of what nobody would see.
+const readField = (name) => {
+  const field = form.elements[name];
+  return (field.value === field.defaultValue ? form.elements[`was.${name}`] : field).value.trim();
+};
+
 const readEvents = async function* (body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
@@ -68,7 +74,7 @@ const fillCard = async (shown, policy, request) => {
 form?.addEventListener("submit", async (submitted) => {
   const sent = new FormData(form);
   const policies = sent.getAll("policy");
-  const [line, happens] = [sent.get("line").trim(), sent.get("event").trim()];
+  const [line, happens] = [readField("line"), readField("event")];
   if (sent.get("store") === "false" || !policies.length || !line === !happens) return;
   submitted.preventDefault();
   const messages = JSON.parse(sent.get("conversation"));
@@ -79,7 +85,7 @@ form?.addEventListener("submit", async (submitted) => {
   const play = { character: sent.get("character"), kind: "turn" };
   if (sent.get("world")) play.world = sent.get("world");
   if (sent.get("as_of")) play.as_of = `${sent.get("as_of")}Z`;
-  if (sent.get("player_name").trim()) play.player_name = sent.get("player_name").trim();
+  if (readField("player_name")) play.player_name = readField("player_name");
   if (happens) play.event = happens;
   live.replaceChildren();
   live.hidden = false;
