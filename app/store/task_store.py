@@ -1,12 +1,12 @@
 """The store of tasks, their prompts and frozen contexts, and leases."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, select, update
 
 from app.domain.digests import canonical_json, digest_of_text
 from app.domain.groups import TaskPrompt, TaskRecord
@@ -19,7 +19,7 @@ from app.store.database import Database
 from app.store.lease_tables import contexts
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rows import Row, decode, decode_json, encode, encode_json, filter_storable, insert_new_rows
-from app.store.tables import prompts, tasks
+from app.store.tables import groups, prompts, tasks
 
 TITLE_LENGTH = 120
 
@@ -145,6 +145,32 @@ def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, Tas
 
 def _find_stored(connection: Connection, task_ids: list[str]) -> frozenset[str]:
     return frozenset(_SELECT_IDS.run(connection, ids=task_ids).scalars())
+
+
+def find_missing_scenes(connection: Connection, sequences: Collection[int]) -> dict[str, str]:
+    """By task, of those that these groups answer: a service of a schema before 0035, which may run beside this one,
+    stores tasks without their scenes."""
+    asked = (
+        select(tasks.c.task_id, prompts.c.body)
+        .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
+        .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
+        .where(groups.c.sequence.in_(sequences), tasks.c.scene.is_(None), prompts.c.body.contains('"scene":'))
+    )
+    found = connection.execute(asked).all()
+    scenes = {task_id: _read_scene(body) for task_id, body in found}
+    return {task_id: scene for task_id, scene in sorted(scenes.items()) if scene is not None}
+
+
+def _read_scene(body: str) -> str | None:
+    try:
+        return decode(TaskPrompt, body).scene
+    except ValueError:
+        return None
+
+
+def fill_scenes(connection: Connection, scenes: Mapping[str, str]) -> None:
+    for task_id, scene in scenes.items():
+        connection.execute(update(tasks).where(tasks.c.task_id == task_id).values(scene=encode_json(scene)))
 
 
 def build_title(messages: Iterable[Message]) -> str:

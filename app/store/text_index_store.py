@@ -13,6 +13,7 @@ from app.store.group_words import Words, add_words, create_words, drop_words
 from app.store.pruning import load_states
 from app.store.rows import upsert_rows
 from app.store.tables import groups
+from app.store.task_store import fill_scenes, find_missing_scenes
 from app.store.text_tables import group_texts, text_progress
 
 FORM: Final = 1
@@ -48,6 +49,8 @@ class _PreparedTexts:
     words: Words
     """Of those that have scores."""
     states: dict[int, tuple[Any, ...]]
+    scenes: dict[str, str]
+    """That tasks lack. Here, since every stored group comes by once, and soon."""
 
 
 def read_through(connection: Connection) -> int | None:
@@ -82,20 +85,22 @@ def _is_behind(connection: Connection) -> bool:
 def _prepare(connection: Connection, up_to: int, limit: int) -> _PreparedTexts:
     through = read_through(connection)
     if through is None:
-        return _PreparedTexts(None, (), {}, {})
+        return _PreparedTexts(None, (), {}, {}, {})
     waited = connection.execute(_select_scored_since().order_by(group_texts.c.sequence).limit(limit)).scalars().all()
     stored = select(groups.c.sequence).where(groups.c.sequence > through, groups.c.sequence <= up_to)
     newer = connection.execute(stored.order_by(groups.c.sequence).limit(limit - len(waited))).scalars().all()
     passed = (*waited, *newer)
     scored = select(groups.c.sequence).where(groups.c.sequence.in_(passed), ~_IS_PENDING)
     ready = connection.execute(scored).scalars().all()
-    return _PreparedTexts(max([through, *newer]), passed, load_words(connection, ready), load_states(connection, ready))
+    words, states = load_words(connection, ready), load_states(connection, ready)
+    return _PreparedTexts(max([through, *newer]), passed, words, states, find_missing_scenes(connection, passed))
 
 
 def _take_in(connection: Connection, prepared: _PreparedTexts) -> None:
     if prepared.through is None:
         _begin_anew(connection)
         return
+    fill_scenes(connection, prepared.scenes)
     held = select(groups.c.sequence).where(groups.c.sequence.in_(prepared.sequences)).order_by(groups.c.sequence)
     there = connection.execute(held.with_for_update()).scalars().all()
     states = load_states(connection, there)

@@ -12,7 +12,9 @@ from app.domain.scene_sums import compute_mean
 from app.domain.scores import Criterion, Score
 from app.http.viewer.run_series import find_scenes, load_series, read_choice
 from app.ports.store import GroupToStore
+from app.service.text_indexer import TextIndexer
 from app.store import group_search, scene_sums
+from app.store.database import open_writer
 from app.store.store import Store
 from tests.support.store_cases import group, record, using
 
@@ -175,3 +177,29 @@ def test_a_key_sees_scenes_of_its_runs_and_environments(store_url: str) -> None:
 def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
     prompt = TaskPrompt.model_construct(messages=(), metadata={"scene": scene})
     assert (prompt.scene, TaskPrompt(messages=(), metadata={"scene": EVIL}).scene) == (None, EVIL)
+
+
+def test_scenes_that_a_former_release_did_not_store_are_filled_behind(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        await fill(store)
+        forget_scenes(store_url)
+        where = GroupFilter(scene="ford", run="b")
+        before = await store.views.find_groups(where)
+        await TextIndexer(store.texts, store.retention, settled_seconds=0).catch_up()
+        after = await store.views.find_groups(where)
+        told = await store.views.find_scenes(GroupFilter(run="a"), 9)
+        return [[one.group_id for one in found.groups] for found in (before, after)] + [sorted(told)]
+
+    assert using(store_url, scenario) == [[], ["other run"], [EVIL, "ford"]]
+
+
+def forget_scenes(url: str) -> None:
+    """And damages a prompt."""
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE tasks SET scene = NULL")
+        connection.exec_driver_sql(
+            "UPDATE prompts SET body = '{\"scene\":' "
+            "WHERE digest = (SELECT prompt_digest FROM tasks WHERE task_id = 'task_3')"
+        )
+    engine.dispose()
