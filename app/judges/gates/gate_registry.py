@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, GateFacts, Rubric
+from app.domain.values import SameObject
 from app.judges.gates.form import (
     hides_text,
     is_empty,
@@ -169,10 +170,16 @@ _NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
 
 def add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
-    words = [rubric.instructions]
-    words += [text for criterion in rubric.criteria for text in (criterion.description, *criterion.anchors.values())]
-    words += [rule.description for rule in rubric.defects]
-    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": "\n".join(words)})
+    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
+
+
+@lru_cache(maxsize=64)
+def _join_texts(rubric: SameObject[Rubric]) -> str:
+    said = rubric.value
+    words = [said.instructions]
+    words += [text for criterion in said.criteria for text in (criterion.description, *criterion.anchors.values())]
+    words += [rule.description for rule in said.defects]
+    return "\n".join(words)
 
 
 def find_failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
