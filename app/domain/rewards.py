@@ -71,12 +71,25 @@ def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -
 
 def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
     """Per criterion the value that counts, and its weight."""
-    met = [
-        0.0 if criterion.requires is not None and _is_unmet(criterion, values) else values.get(criterion.name)
-        for criterion in rubric.criteria
-    ]
-    weights = _share_weights(SameObject(rubric), tuple([value is not None for value in met]))
+    same = SameObject(rubric)
+    names, requiring, weights = _list_criteria(same)
+    met = list(map(values.get, names))
+    for place, criterion in requiring:
+        if _is_unmet(criterion, values):
+            met[place] = 0.0
+    if None in met:
+        weights = _share_weights(same, tuple([value is not None for value in met]))
     return list(zip(met, weights, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _list_criteria(
+    rubric: SameObject[Rubric],
+) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
+    """The names of all, those that require another with their places, and the weights where all apply."""
+    criteria = rubric.value.criteria
+    requiring = tuple((place, each) for place, each in enumerate(criteria) if each.requires is not None)
+    return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
 
 
 @lru_cache(maxsize=256)

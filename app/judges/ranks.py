@@ -60,7 +60,7 @@ def _are_connected(items: Collection[int], pairs: Pairings) -> bool:
 
 def compute_preference(one: float, other: float) -> float:
     """1 when `one` is greater, 0 when `other` is, 0.5 when they are equal."""
-    return 0.5 if math.isclose(one, other, abs_tol=1e-9) else float(one > other)
+    return 0.5 if abs(one - other) <= 1e-9 else float(one > other)
 
 
 def compute_win_rates(count: int, shares: Shares) -> tuple[float, ...]:
@@ -153,7 +153,7 @@ def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
 
 
 def mean(values: Iterable[float]) -> float:
-    listed = values if isinstance(values, list | tuple) else list(values)
+    listed = values if type(values) is list or type(values) is tuple else list(values)
     return math.fsum(listed) / len(listed)
 
 
