@@ -45,6 +45,8 @@ def apply_bounds(rubric: Rubric, verdict: Verdict) -> Mapping[str, float | None]
 def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
     """The lowest cap among the defects; 1 without any."""
     reported = {defect.code for defect in defects}
+    if not reported:
+        return 1.0
     return min((rule.cap for rule in rubric.defects if rule.code in reported and rule.cap is not None), default=1.0)
 
 
@@ -52,8 +54,15 @@ def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
     Weights of criteria that do not apply are distributed over the others in proportion."""
     return tuple(
-        _build_criterion(criterion.name, value, weight, _explain_unmet(criterion, values))
-        for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
+        [
+            _build_criterion(
+                criterion.name,
+                value,
+                weight,
+                _explain_unmet(criterion, values) if criterion.requires is not None else "",
+            )
+            for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
+        ]
     )
 
 
@@ -121,7 +130,7 @@ def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None
 
 def compute_absolute(criteria: Sequence[Criterion]) -> float:
     """The weighted mean of the criteria that apply; 0 if none does."""
-    return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
+    return min(1.0, math.fsum([c.weight * c.value for c in criteria if c.value is not None]))
 
 
 def combine_outcomes(scores: Iterable[Score]) -> Outcome:

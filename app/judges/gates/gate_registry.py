@@ -1,6 +1,6 @@
 """The registry of gates, in the order in which flags are reported."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -198,8 +198,10 @@ def list_given_hints(candidate: Candidate) -> tuple[Gate, ...]:
     return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
 
 
-def list_confirmed_flags(told: Iterable[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
+def list_confirmed_flags(told: Collection[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
     """Flags of hints that defects with a quote confirm."""
+    if not told:
+        return ()
     quoted = {defect.code for defect in defects if defect.quote}
     confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
     return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)
