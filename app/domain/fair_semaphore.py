@@ -66,6 +66,14 @@ class FairSemaphore:
         finally:
             self._release()
 
+    async def take_pass(self, kind: str = "") -> None:
+        """As `hold_place`, until the event loop's next pass: what the caller does before it waits again has a place."""
+        await self._acquire(kind)
+        if self.waiting:
+            self._release()  # whose turn it is then wakes up in the next pass
+        else:
+            asyncio.get_running_loop().call_soon(self._release)
+
     async def _acquire(self, kind: str) -> None:
         caller = name_current_caller()
         if self._free:

@@ -23,10 +23,20 @@ async def take_exclusive_turn(work: Work = "judges") -> AsyncIterator[None]:
     """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
     later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
     groups finish before many others begin; keys take turns, so one with thousands of groups holds up no other."""
-    turns = _turns_by_loop.setdefault(asyncio.get_running_loop(), {})
-    async with turns.setdefault(work, FairSemaphore(1)).hold_place():
+    async with _find_turns(work).hold_place():
         yield
         await asyncio.sleep(0)
+
+
+async def await_exclusive_turn() -> None:
+    """As `take_exclusive_turn` for what judges are asked and answer: the turn ends when the caller waits again. It takes
+    one pass of the loop where the other takes three."""
+    await _find_turns("judges").take_pass()
+
+
+def _find_turns(work: Work) -> FairSemaphore:
+    turns = _turns_by_loop.setdefault(asyncio.get_running_loop(), {})
+    return turns.get(work) or turns.setdefault(work, FairSemaphore(1))
 
 
 LONGEST_RUN: Final = 8
