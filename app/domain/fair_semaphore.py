@@ -73,7 +73,7 @@ class FairSemaphore:
         `seconds` together; the others wait for the next pass."""
         await self._acquire("")
         try:
-            while self._began is not None and time.perf_counter() - self._began > seconds:
+            while self._began is not None and time.perf_counter() - self._began > seconds:  # noqa: ASYNC110  # a pass
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._release()
