@@ -56,8 +56,10 @@ def keep_peers(app: ASGIApp, trusted: list[str] | str) -> ASGIApp:
 
 def tune_garbage_collection() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
-    everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
-    milliseconds, for which everything waits; at all of them once in 50 million."""
+    everything that was ever loaded, took a fifth of the time of scoring. Everything waits for a look at the young
+    ones, which are more than the first number by all that was let go meanwhile: tens of milliseconds where each
+    look was only every sixth time at those that had been looked at before. At all of them it looks once in 50 million.
+    """
     gc.freeze()
-    gc.set_threshold(2_000, 5, 5_000)
+    gc.set_threshold(1_000, 0, 25_000)
     gc.enable()

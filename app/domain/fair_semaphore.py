@@ -50,6 +50,8 @@ class FairSemaphore:
         self._turns = RecentTurns()
         self._since: dict[asyncio.Future[None], float] = {}
         """When waiting callers came, oldest first."""
+        self._began: float | None = None
+        """When the first turn of this pass of the event loop began."""
         self.waiting = 0
         """Number of waiting callers."""
 
@@ -65,6 +67,28 @@ class FairSemaphore:
             yield
         finally:
             self._release()
+
+    async def take_turn(self, seconds: float) -> None:
+        """A place until the caller waits again. Turns begin in one pass of the event loop until they have taken
+        `seconds` together; the others wait for the next pass."""
+        await self._acquire("")
+        try:
+            while self._began is not None and time.perf_counter() - self._began > seconds:  # noqa: ASYNC110  # a pass
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._release()
+            raise
+        loop = asyncio.get_running_loop()
+        if self._began is None:
+            self._began = time.perf_counter()
+            loop.call_soon(self._end_pass)
+        if self.waiting:
+            self._release()  # who is next then wakes up in the next pass
+        else:
+            loop.call_soon(self._release)
+
+    def _end_pass(self) -> None:
+        self._began = None
 
     async def _acquire(self, kind: str) -> None:
         caller = name_current_caller()

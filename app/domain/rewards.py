@@ -45,6 +45,8 @@ def apply_bounds(rubric: Rubric, verdict: Verdict) -> Mapping[str, float | None]
 def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
     """The lowest cap among the defects; 1 without any."""
     reported = {defect.code for defect in defects}
+    if not reported:
+        return 1.0
     return min((rule.cap for rule in rubric.defects if rule.code in reported and rule.cap is not None), default=1.0)
 
 
@@ -52,8 +54,15 @@ def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
     Weights of criteria that do not apply are distributed over the others in proportion."""
     return tuple(
-        _build_criterion(criterion.name, value, weight, _explain_unmet(criterion, values))
-        for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
+        [
+            _build_criterion(
+                criterion.name,
+                value,
+                weight,
+                _explain_unmet(criterion, values) if criterion.requires is not None else "",
+            )
+            for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
+        ]
     )
 
 
@@ -71,12 +80,25 @@ def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -
 
 def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
     """Per criterion the value that counts, and its weight."""
-    met = [
-        0.0 if criterion.requires is not None and _is_unmet(criterion, values) else values.get(criterion.name)
-        for criterion in rubric.criteria
-    ]
-    weights = _share_weights(SameObject(rubric), tuple([value is not None for value in met]))
+    same = SameObject(rubric)
+    names, requiring, weights = _list_criteria(same)
+    met = list(map(values.get, names))
+    for place, criterion in requiring:
+        if _is_unmet(criterion, values):
+            met[place] = 0.0
+    if None in met:
+        weights = _share_weights(same, tuple([value is not None for value in met]))
     return list(zip(met, weights, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _list_criteria(
+    rubric: SameObject[Rubric],
+) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
+    """The names of all, those that require another with their places, and the weights where all apply."""
+    criteria = rubric.value.criteria
+    requiring = tuple((place, each) for place, each in enumerate(criteria) if each.requires is not None)
+    return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
 
 
 @lru_cache(maxsize=256)
@@ -108,7 +130,7 @@ def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None
 
 def compute_absolute(criteria: Sequence[Criterion]) -> float:
     """The weighted mean of the criteria that apply; 0 if none does."""
-    return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
+    return min(1.0, math.fsum([c.weight * c.value for c in criteria if c.value is not None]))
 
 
 def combine_outcomes(scores: Iterable[Score]) -> Outcome:

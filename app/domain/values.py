@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
@@ -137,10 +138,16 @@ class Frozen(Described):
         most of the time of a small model."""
         made = _make_object(cls)
         _set_attribute(made, "__dict__", values)
-        _set_attribute(made, "__pydantic_fields_set__", set(values))
+        _set_attribute(made, "__pydantic_fields_set__", _list_field_names(cls))
         _set_attribute(made, "__pydantic_extra__", None)
         _set_attribute(made, "__pydantic_private__", None)
         return made
+
+
+@cache
+def _list_field_names(model: type[BaseModel]) -> set[str]:
+    """One set for all that have every field: what is frozen never adds to it."""
+    return set(model.model_fields)
 
 
 class NoParams(Frozen):

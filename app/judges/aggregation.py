@@ -54,7 +54,7 @@ class CandidateGroup:
     @cached_property
     def _candidates(self) -> Mapping[str, Candidate]:
         return {
-            text: Candidate(
+            text: Candidate.build_trusted(
                 id=self.ids[text],
                 text=text,
                 own=self.own.get(text, ""),
@@ -75,18 +75,20 @@ class CandidateGroup:
         return tuple(where[text] for text in part.texts)
 
     def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0, *, mirrored: bool = True) -> JudgeRequest:
-        # not validated: its parts are, and checking a rubric again takes longer than all the rest
-        return JudgeRequest.model_construct(
+        return JudgeRequest.build_trusted(
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
+            candidates=tuple(map(self._candidates.__getitem__, order)),
             sources=self.case.sources,
             language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
-            candidates=tuple(map(self._candidates.__getitem__, order)),
             mode=mode,
             mirrored=mirrored,
             vote=vote,
             conversation=self.case.conversation,
+            wanted=(),
+            brief="",
+            fresh=False,
         )
 
     def compute_absolutes(self, values: Sequence[Values]) -> tuple[float, ...]:
@@ -105,10 +107,18 @@ class UsableJudgement:
     _samples: "list[tuple[CandidateGroup, GroupSample]]" = field(default_factory=list, compare=False, repr=False)
 
     def build_sample(self, group: CandidateGroup) -> GroupSample:
-        """What this reading of a whole group says of it. Made once, though it is asked whenever the group is looked
-        at."""
+        """What this reading of a whole group of several texts says of it. Made once, though it is asked whenever the
+        group is looked at."""
         if not self._samples or self._samples[0][0] is not group:
-            self._samples[:] = [(group, _build_sample(group, [(group, self)]))]
+            values = drop_uneven_criteria([apply_bounds(group.case.rubric, each) for each in self.verdicts])
+            last = len(self.slots) - 1
+            sample = GroupSample(
+                standings=space_as_normal(self.standings),
+                absolutes=group.compute_absolutes(values),
+                places=tuple([2.0 * slot / last - 1.0 for slot in self.slots]),
+                judge=self.judge,
+            )
+            self._samples[:] = [(group, sample)]
         return self._samples[0][1]
 
     def order_by_slot(self, values: Sequence[float]) -> tuple[float, ...]:
@@ -281,10 +291,14 @@ def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
         return "did not report its presentation order"
     gives_rewards = all(verdict.reward is not None for verdict in judgement.verdicts)
     criteria = {REWARD_CRITERION} if gives_rewards else {criterion.name for criterion in group.case.rubric.criteria}
+    missing: set[str] | None = None
     for scores in (verdict.scores for verdict in judgement.verdicts):
-        if set(scores) != criteria or all(value is None for value in scores.values()):
+        without = {name for name, value in scores.items() if value is None} if None in scores.values() else set()
+        if scores.keys() != criteria or without == criteria:
             return "did not score every candidate by the criteria of the rubric"
-        if any((scores[name] is None) != (judgement.verdicts[0].scores[name] is None) for name in criteria):
+        if missing is None:
+            missing = without
+        elif without != missing:
             return "scored a criterion for some candidates only"
     return ""
 
@@ -292,6 +306,8 @@ def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
 def drop_uneven_criteria(values: Sequence[Values]) -> tuple[Values, ...]:
     """Keeps only criteria that have a value for every text. Whether a criterion applies depends on the situation, which
     all texts share; with different criteria per text rewards would not be comparable."""
+    if all(values[0].keys() == each.keys() and None not in each.values() for each in values):
+        return tuple(values)
     names = set(chain.from_iterable(values))
     uneven = {name for name in names if any(each.get(name) is None for each in values)}
     if not uneven:

@@ -11,7 +11,7 @@ from app.domain.errors import StoreUnavailable
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
-from app.judges.limits import take_exclusive_turn
+from app.judges.limits import await_turn_at_judging
 from app.judges.prompt import JudgeQuestion
 from app.ports.judges import (
     CachedJudgement,
@@ -158,7 +158,8 @@ class CachingJudge:
         return self._judge.report().model_copy(update={"cache_hits": self._hits})
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        async with self._lookups.announce(), take_exclusive_turn():
+        async with self._lookups.announce():
+            await await_turn_at_judging()
             question = self._judge.build_question(request)
         reading = f"fresh {create_reservation_id()}" if request.fresh else question.cache_key
         flight = self._under_way.get(reading)
@@ -168,6 +169,7 @@ class CachingJudge:
         else:
             self._hits += 1
         judgement = await asyncio.shield(flight.task)
+        await await_turn_at_judging()  # judgements are stored many at once, and reading each takes a while
         if flight.told:
             return _strip_cost(judgement)
         flight.told = True

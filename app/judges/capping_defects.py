@@ -21,6 +21,8 @@ def collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defe
 
 
 def count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
+    if not any(readings):
+        return {}
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):

@@ -18,7 +18,7 @@ from app.judges.deadline import Deadline
 from app.judges.expected_scores import insert_expected_scores
 from app.judges.failures import ReadingFailed, build_refusal_error
 from app.judges.judge_client import JudgeClient
-from app.judges.limits import take_exclusive_turn
+from app.judges.limits import await_turn_at_judging
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
 from app.judges.reference_readings import parse_references
@@ -121,8 +121,8 @@ class ChatJudge:
     async def judge(self, request: JudgeRequest) -> Judgement:
         """Records the cost at once and caches nothing."""
         hold = create_reservation_id()
-        async with take_exclusive_turn():
-            question = self.build_question(request)
+        await await_turn_at_judging()
+        question = self.build_question(request)
         judgement = await self.answer_question(question, hold)
         await self.record_spending(judgement, hold)
         return judgement
@@ -214,8 +214,7 @@ class ChatJudge:
         if len(reply.text) > _MOST_PARSED_ON_LOOP:
             found = await asyncio.to_thread(read)
         else:
-            async with take_exclusive_turn():
-                found = read()
+            found = read()  # in the turn that the reply arrived in
         if reply.lacks_room and isinstance(found, UnusableAnswer):
             room = self._line.traits.form.most_tokens
             raise ReadingFailed(

@@ -73,6 +73,8 @@ def parse_claims(
     if len(value) > _MOST_CLAIMS:
         problems.append(f"candidate {name} has more than {_MOST_CLAIMS} claims")
         return ()
+    if not value:
+        return ()
     read = [_parse_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value]
     return tuple(dict.fromkeys(claim for claim in read if claim is not None))
 

@@ -24,7 +24,7 @@ from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error, require_retryable
-from app.judges.limits import hash_beginnings
+from app.judges.limits import await_turn_at_judging, hash_beginnings
 from app.judges.limits_lease import LimitsLease
 from app.judges.request_form import PromptMessage, RequestForm, build_body
 from app.judges.server_traits import ServerTraits
@@ -222,10 +222,13 @@ class JudgeClient:
             return reply
 
     async def _send(self, call: ServerCall) -> bytes:
+        """Sends in a turn, and returns in one: hundreds of calls may begin and end at once."""
+        await await_turn_at_judging()
         try:
             reply = await self._connection.post(call.body, call.path)
         except NoReply as error:
             raise build_call_failure(error) from None
+        await await_turn_at_judging()
         return require_success(reply)
 
     @staticmethod

@@ -6,27 +6,48 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from app.domain.access import name_current_caller
 from app.domain.fair_semaphore import FairSemaphore, RecentTurns
 from app.domain.judge_limits import compute_burst
 
-Work = Literal["gates", "judges"]
+_MOST_IN_PASS: Final = 8
+_SECONDS_OF_PASS: Final = 0.002
+"""Turns at judging that take less together share a pass of the event loop: a pass takes as long as a short turn."""
 
-_turns_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Work, FairSemaphore]]" = WeakKeyDictionary()
+
+@dataclass(frozen=True)
+class _Turns:
+    """Gates and judges take them separately, so started groups finish before many others begin."""
+
+    gates: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
+    judges: FairSemaphore = field(default_factory=lambda: FairSemaphore(_MOST_IN_PASS))
+
+
+_turns_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def take_exclusive_turn(work: Work = "judges") -> AsyncIterator[None]:
+async def take_turn_at_gates() -> AsyncIterator[None]:
     """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
-    later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
-    groups finish before many others begin; keys take turns, so one with thousands of groups holds up no other."""
-    turns = _turns_by_loop.setdefault(asyncio.get_running_loop(), {})
-    async with turns.setdefault(work, FairSemaphore(1)).hold_place():
+    later pass of the loop, after everything else that is ready. Keys take turns, so one with thousands of groups holds
+    up no other."""
+    async with _find_turns().gates.hold_place():
         yield
         await asyncio.sleep(0)
+
+
+async def await_turn_at_judging() -> None:
+    """For what is done about one question or answer, which ends when the caller waits again: hundreds of them may be
+    due at once, and nothing else runs until a pass of the loop ends. Keys take turns here too."""
+    await _find_turns().judges.take_turn(_SECONDS_OF_PASS)
+
+
+def _find_turns() -> _Turns:
+    loop = asyncio.get_running_loop()
+    return _turns_by_loop.get(loop) or _turns_by_loop.setdefault(loop, _Turns())
 
 
 LONGEST_RUN: Final = 8

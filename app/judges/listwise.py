@@ -4,7 +4,6 @@ Orders are spread over the judges before they repeat within one, and a group is 
 to change its rewards.
 """
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from app.judges.aggregation import (
     build_view,
 )
 from app.judges.presentation_order import MirroredOrders, arrange_circle, choose_first, list_mirrored_orders
-from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
+from app.judges.questions import Answer, Question, ask_questions, await_all, list_judgements, read_lone_text
 from app.judges.ranks import (
     Pairings,
     Shares,
@@ -52,7 +51,7 @@ async def read_listwise(
     each that failed. A reading without its mirror does not
     count, unless `most` is 1. Chunks that fail are left out where the others are enough for an order."""
     if len(group.texts) == 1:
-        return tuple(await asyncio.gather(*(read_lone_text(judge, group, "listwise") for judge in judges)))
+        return tuple(await await_all([read_lone_text(judge, group, "listwise") for judge in judges]))
     largest = min(get_pace(judge).largest_group for judge in judges)
     reading = _GroupReading(judges, group, split_into_chunks(group, largest), most)
     await reading.read(reading.chunks, reading.least)
@@ -161,7 +160,7 @@ class _GroupReading:
     def build_results(self) -> tuple[GroupResult, ...]:
         read = {each.chunk.texts: each.list_usable(in_pairs=self._in_pairs) for each in self.chunks}
         chunks = [each.chunk for each in self.chunks if read[each.chunk.texts]]
-        if not suffice_for_order(
+        if len(chunks) < len(self.chunks) and not suffice_for_order(
             _list_pairs(self._group, [each.chunk for each in self.chunks]), _list_pairs(self._group, chunks)
         ):
             return tuple(build_failed_result(judge, self._asked[place]) for place, judge in enumerate(self._judges))
@@ -233,7 +232,7 @@ class _GroupReading:
         for slot in slots:
             by_judge[slot.judge].append(slot)
             slot.chunk.shown.add(_describe(slot.judge, slot.question))
-        answers = await asyncio.gather(*(self._ask_judge(place, own) for place, own in by_judge.items()))
+        answers = await await_all([self._ask_judge(place, own) for place, own in by_judge.items()])
         made = [
             pair for own, told in zip(by_judge.values(), answers, strict=True) for pair in zip(own, told, strict=True)
         ]
@@ -277,11 +276,9 @@ def compute_shares(
 ) -> Shares:
     found: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for chunk, readings in chunks:
-        places = group.locate_texts(chunk)
-        for one, other in combinations(range(len(places)), 2):
-            found[places[one], places[other]].append(
-                mean([compute_preference(reading.standings[one], reading.standings[other]) for reading in readings])
-            )
+        standings = zip(*(reading.standings for reading in readings), strict=True)
+        for (one, ones), (other, others) in combinations(zip(group.locate_texts(chunk), standings, strict=True), 2):
+            found[one, other].append(mean(list(map(compute_preference, ones, others))))
     return {pair: mean(shares) for pair, shares in found.items()}
 
 

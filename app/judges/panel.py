@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
 from app.domain.calibration import CALIBRATION_SECONDS, ReferencePlan, References
@@ -32,6 +32,7 @@ from app.judges.listwise import MOST_READINGS, read_listwise
 from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
+from app.judges.questions import await_all
 from app.judges.ranks import NEUTRAL, mean
 from app.judges.reference_readings import ask_for_references, read_beside_references
 from app.judges.reliability import stands_out
@@ -44,7 +45,7 @@ DISAGREEMENT_GAP: Final = 0.35
 VERSION: Final = 10
 """Increase this when the same judgements would give different scores."""
 
-_Reader = Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]
+_Reader = Callable[[Judge, CandidateGroup, int], Coroutine[None, None, GroupResult]]
 _SEPARATE_READERS: Final[Mapping[Mode, _Reader]] = {"pairwise": read_pairwise, "pointwise": read_pointwise}
 """Modes in which each judge reads the group for itself. In `listwise` they share its orders."""
 
@@ -152,6 +153,8 @@ class JudgePanel:
         bounded = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
         rewarding = [judge for judge, own in zip(bounded, self._judges, strict=True) if gives_rewards(own)]
         reading = [judge for judge in bounded if judge not in rewarding]
+        if not rewarding:
+            return await self._read_by_rubric(reading, group)
         reports, rewards = await asyncio.gather(
             self._read_by_rubric(reading, group),
             asyncio.gather(*(read_rewards(judge, group) for judge in rewarding)),
@@ -165,10 +168,10 @@ class JudgePanel:
             reports = await read_listwise(judges, group, self._relative_weight, self._readings)
         else:
             read = _SEPARATE_READERS[self._mode]
-            reports = tuple(await asyncio.gather(*(read(judge, group, self._votes) for judge in judges)))
+            reports = tuple(await await_all([read(judge, group, self._votes) for judge in judges]))
         by_name = {judge.name: judge for judge in judges}
-        return await asyncio.gather(
-            *(settle_divided_caps(by_name[report.judge], group, report, self._mode, self._votes) for report in reports)
+        return await await_all(
+            [settle_divided_caps(by_name[report.judge], group, report, self._mode, self._votes) for report in reports]
         )
 
     def _build_scores(

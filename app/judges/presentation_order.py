@@ -29,6 +29,7 @@ def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
     return ids
 
 
+@lru_cache(maxsize=256)
 def name_places(count: int) -> tuple[str, ...]:
     """A, B, C and so on; AA follows Z."""
     return tuple(_name_place(place) for place in range(count))

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from app.domain.judging import Judgement, JudgeRequest, Mode
 from app.judges.aggregation import (
@@ -22,6 +22,8 @@ from app.ports.judges import Judge, get_pace
 from app.toolkit.large_texts import run_in_turn
 
 log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _MOST_READ_ON_LOOP: Final = 50_000
 """Largest group, in characters, whose judgements are read on the event loop."""
@@ -54,17 +56,21 @@ async def ask_questions(
     Failed questions are asked once more, but only if the judge answers others, and there is time."""
     ahead = 1 if get_pace(judge).warms_cache and not has_answered else 0
     first = [await _ask_question(judge, question) for question in questions[:ahead]]
-    others = [_ask_question(judge, question) for question in questions[ahead:]]
-    answers = [*first, *(await asyncio.gather(*others) if others else ())]
+    answers = [*first, *await await_all([_ask_question(judge, question) for question in questions[ahead:]])]
     works = has_answered or any(answer.reading is not None for answer in answers)
     failed = any(answer.reading is None for answer in answers)
     if not failed or not works or (isinstance(judge, DeadlineJudge) and judge.expired):
         return tuple(answers)
     return tuple(
-        await asyncio.gather(
-            *(_ask_again(judge, question, answer) for question, answer in zip(questions, answers, strict=True))
+        await await_all(
+            [_ask_again(judge, question, answer) for question, answer in zip(questions, answers, strict=True)]
         )
     )
+
+
+async def await_all(work: Sequence[Coroutine[None, None, ResultT]]) -> list[ResultT]:
+    """As `asyncio.gather`. What is alone is awaited in place: a task of its own takes two more passes of the loop."""
+    return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
 
 
 async def ask_judge(judge: Judge, request: JudgeRequest) -> Judgement:

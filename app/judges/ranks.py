@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from statistics import NormalDist
 from typing import Final
@@ -60,7 +61,7 @@ def _are_connected(items: Collection[int], pairs: Pairings) -> bool:
 
 def compute_preference(one: float, other: float) -> float:
     """1 when `one` is greater, 0 when `other` is, 0.5 when they are equal."""
-    return 0.5 if math.isclose(one, other, abs_tol=1e-9) else float(one > other)
+    return 0.5 if abs(one - other) <= 1e-9 else float(one > other)
 
 
 def compute_win_rates(count: int, shares: Shares) -> tuple[float, ...]:
@@ -136,8 +137,10 @@ def space_as_normal(standings: Sequence[float]) -> tuple[float, ...]:
     )
 
 
+@lru_cache(maxsize=4096)
 def _find_distance(from_middle: float, count: int) -> float:
-    """In standard deviations. Half a place is kept free at either end, where the distribution has none."""
+    """In standard deviations. Half a place is kept free at either end, where the distribution has none. Kept, since
+    ranks give few different numbers."""
     return -_NORMAL.inv_cdf(((NEUTRAL - from_middle) * (count - 1) + 0.5) / count)
 
 
@@ -153,7 +156,7 @@ def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
 
 
 def mean(values: Iterable[float]) -> float:
-    listed = values if isinstance(values, list | tuple) else list(values)
+    listed = values if type(values) is list or type(values) is tuple else list(values)
     return math.fsum(listed) / len(listed)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _NOTHING: Final = 1e-12
@@ -58,7 +59,7 @@ def estimate_gain(samples: Sequence[GroupSample], relative_weight: float, more: 
     values = [sample.mix(relative_weight) for sample in samples]
     if all(max(each) - min(each) <= _NOTHING for each in values):
         return 0.0
-    count, freedom = len(values), _count_freedom(samples)
+    count, freedom = len(values), _look_at_places(samples).freedom
     measured = (_measure_noise(samples, values) or 0.0) * count
     usual = (1.0 - relative_weight) * _USUAL_NOISE_OF_ABSOLUTE + relative_weight * _USUAL_NOISE_OF_STANDING
     noise = (freedom * measured + _USUAL_WEIGHT * usual**2) / (freedom + _USUAL_WEIGHT)
@@ -67,31 +68,45 @@ def estimate_gain(samples: Sequence[GroupSample], relative_weight: float, more: 
     return then - now
 
 
-def _count_freedom(samples: Sequence[GroupSample]) -> int:
-    """Degrees of freedom of the noise between samples, one being spent on the slope over places."""
-    places = _centre([sample.places for sample in samples])
-    sloped = any(abs(place) > _NOTHING for row in places for place in row)
-    return max(0, (len(places) - 1) * (len(places[0]) - 1) - sloped)
-
-
 def _measure_spread(values: Sequence[Sequence[float]]) -> float:
     """The variance of the texts' means."""
     means = [_mean(column) for column in zip(*values, strict=True)]
     middle = _mean(means)
-    return math.fsum((value - middle) ** 2 for value in means) / max(1, len(means) - 1)
+    return math.fsum([(value - middle) ** 2 for value in means]) / max(1, len(means) - 1)
 
 
 def _measure_noise(samples: Sequence[GroupSample], values: Sequence[Sequence[float]]) -> float | None:
     """The variance of a text's mean that is left by repeating. What a slope over places explains is no noise: mirrored
     orders cancel it. None where too few samples leave nothing to measure it by."""
-    left, places = _centre(values), _centre([sample.places for sample in samples])
-    slope_base = math.fsum(place * place for row in places for place in row)
-    freedom = _count_freedom(samples)
-    if freedom < 1:
+    looked = _look_at_places(samples)
+    if looked.freedom < 1:
         return None
-    pairs = [pair for row in zip(left, places, strict=True) for pair in zip(*row, strict=True)]
-    slope = math.fsum(value * place for value, place in pairs) / slope_base if slope_base > _NOTHING else 0.0
-    return math.fsum((value - slope * place) ** 2 for value, place in pairs) / freedom / len(values)
+    pairs = [pair for row in zip(_centre(values), looked.places, strict=True) for pair in zip(*row, strict=True)]
+    base = looked.slope_base
+    slope = math.fsum([value * place for value, place in pairs]) / base if base > _NOTHING else 0.0
+    return math.fsum([(value - slope * place) ** 2 for value, place in pairs]) / looked.freedom / len(values)
+
+
+@dataclass(frozen=True)
+class _PlacesShown:
+    places: Sequence[Sequence[float]]
+    """Without the means of texts and of samples."""
+    slope_base: float
+    freedom: int
+    """Degrees of freedom of the noise between samples, one being spent on the slope over places."""
+
+
+def _look_at_places(samples: Sequence[GroupSample]) -> _PlacesShown:
+    return _centre_places(tuple([sample.places for sample in samples]))
+
+
+@lru_cache(maxsize=256)
+def _centre_places(shown: tuple[tuple[float, ...], ...]) -> _PlacesShown:
+    """Kept, since the samples of a group are asked for their noise several times."""
+    places = _centre(shown)
+    sloped = any(abs(place) > _NOTHING for row in places for place in row)
+    base = math.fsum([place * place for row in places for place in row])
+    return _PlacesShown(places, base, max(0, (len(shown) - 1) * (len(shown[0]) - 1) - sloped))
 
 
 def _centre(values: Sequence[Sequence[float]]) -> list[list[float]]:

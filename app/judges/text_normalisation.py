@@ -19,13 +19,15 @@ _BESIDE_UNSEGMENTED: Final = re.compile(rf" (?=[{_UNSEGMENTED}])|(?<=[{_UNSEGMEN
 _WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
 _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
 _ENDS: Final = frozenset(".!?\n。！？")
+_ASCII_GAPS: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
+"""What stands between words of ASCII. Replacing it takes a tenth of the time of looking for words."""
+_ASCII_WINDOW: Final = 8 * WINDOW
 _STANDS_ALONE: Final = re.compile("[\x00-\x7f\u3001\u3002\u4e00-\u9fff]")
 """Characters that NFKC leaves as they are, and never joins with those before them."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARKS_KEPT: Final = 4
 """Most combining marks kept in a row, since normalising longer runs takes quadratic time."""
 
-PHRASE_WORDS: Final = 5
 _LONGEST_CACHED: Final = 20_000
 """Longest text whose words are cached."""
 
@@ -78,6 +80,8 @@ def _fold_piece(text: str) -> str:
 
 def split_words(text: str) -> tuple[str, ...]:
     """The words of folded or unfolded text; an apostrophe separates ("it's" is two)."""
+    if text.isascii() and len(text) <= _ASCII_WINDOW:
+        return tuple(text.translate(_ASCII_GAPS).split())
     return tuple(_WORD.findall(text) if len(text) <= WINDOW else iterate_words(_WORD, text))
 
 
@@ -154,9 +158,9 @@ class Reply:
         return tuple([word for word in self._words_and_ends if word not in _ENDS])
 
     @cached_property
-    def phrases(self) -> frozenset[str]:
-        """The runs of PHRASE_WORDS words."""
-        return frozenset(map(" ".join, iterate_runs(self.words, PHRASE_WORDS)))
+    def length(self) -> float:
+        """In words, as `count_words`."""
+        return count_words(self.words)
 
     @cached_property
     def padded_words(self) -> str:

@@ -173,13 +173,14 @@ def _parse_verdict(
     remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
     if dropped:
         remarks.append(f"(Not counted: {'; '.join(dropped[:_MOST_PROBLEMS])}.)")
-    return Verdict(
+    return Verdict.build_trusted(
         candidate=candidate,
         evidence=evidence,
         claims=claims,
         defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
         scores=scores,
         note=replace_surrogates(" ".join(remarks)),
+        reward=None,
     )
 
 
@@ -224,6 +225,8 @@ def _parse_number(value: object) -> float | None:
 
 def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
     """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
+    if not any(None in each.scores.values() for each in verdicts.values()):
+        return
     for name in (criterion.name for criterion in rubric.criteria):
         given = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
         without = [letter for letter, score in given.items() if score is None]
@@ -244,7 +247,8 @@ def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
 
 
 def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:
-    return [f"{where} has {shorten(name)} more than once" for name in list_duplicates(found)]
+    names = list_duplicates(found)
+    return [f"{where} has {shorten(name)} more than once" for name in names] if names else names
 
 
 def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:

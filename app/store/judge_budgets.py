@@ -42,14 +42,14 @@ def record_spending(
     """Adds the cost of a judge's judgements to its spending and deletes their reservations."""
     day = stamp // MICROSECONDS_PER_DAY
     spent: dict[str, Value] = {"judge": judge, "day": day, **dict(Spending.of_judgements(judgements))}
-    _ADD_SPENDING.run(connection, **spent)
+    _ADD_SPENDING.fetch(connection, **spent)
     for hold in holds:
-        _DELETE_HOLD.run(connection, released=hold)
+        _DELETE_HOLD.fetch(connection, released=hold)
     return load_budget_state(connection, judge, stamp)
 
 
 def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
-    _DELETE_HOLD.run(connection, released=hold)
+    _DELETE_HOLD.fetch(connection, released=hold)
     return load_budget_state(connection, judge, stamp)
 
 
@@ -70,13 +70,14 @@ def reserve_budget(
         "open_usd": kept.open.usd,
         "until": stamp + int(hold.seconds * 1e6),
     }
-    _PUT_HOLD.run(connection, **row)
+    _PUT_HOLD.fetch(connection, **row)
     return admission
 
 
 def load_budget_state(connection: Connection, judge: str, stamp: int, *, without: str = "") -> BudgetState:
     bound: dict[str, Value] = {"of": judge, "day_now": stamp // MICROSECONDS_PER_DAY, "now": stamp, "without": without}
-    return _parse_budget_state([float(value) for value in _SELECT_BUDGET_STATE.run(connection, **bound).one()])
+    (sums,) = _SELECT_BUDGET_STATE.fetch(connection, **bound)
+    return _parse_budget_state(list(map(float, sums)))
 
 
 _ZERO: Final[ColumnElement[int]] = literal_column("0")

@@ -169,9 +169,9 @@ _SELECT_CACHED: Final = PreparedStatement(
 
 def _load_cached(connection: Connection, readings: Sequence[str], oldest: int | None) -> dict[str, CachedJudgement]:
     return {
-        row["reading"]: CachedJudgement(decode(Judgement, row["body"]), bool(row["claimed"]))
-        for row in _SELECT_CACHED.run(connection, asked=list(set(readings))).mappings()
-        if oldest is None or row["created_at"] >= oldest
+        reading: CachedJudgement(decode(Judgement, body), bool(claimed))
+        for reading, body, created_at, claimed in _SELECT_CACHED.fetch_alone(connection, asked=list(set(readings)))
+        if oldest is None or created_at >= oldest
     }
 
 

@@ -44,6 +44,11 @@ class PreparedStatement:
         """The rows, as `fetch_rows` gets them."""
         return fetch_rows(connection, *self._bind(connection, values))
 
+    def fetch_alone(self, connection: Connection, **values: Value | list[str] | list[int]) -> Sequence[Sequence[Any]]:
+        """As `fetch`, for the only statement of a read: on SQLite it is a snapshot by itself, and needs no transaction
+        around it."""
+        return fetch_rows(connection, *self._bind(connection, values), alone=True)
+
     def _bind(
         self, connection: Connection, values: Mapping[str, Value | list[str] | list[int]]
     ) -> tuple[str, tuple[Any, ...]]:
@@ -53,10 +58,12 @@ class PreparedStatement:
         return sql, tuple(given if postgres else map(_encode_list, given))
 
 
-def fetch_rows(connection: Connection, sql: str, values: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+def fetch_rows(
+    connection: Connection, sql: str, values: tuple[Any, ...], *, alone: bool = False
+) -> Sequence[Sequence[Any]]:
     """What a statement of a transaction returns. SQLite's driver is asked itself, unless somebody listens: SQLAlchemy's
     cursors and results take longer than most statements do."""
-    driver = connection.connection.driver_connection if connection.in_transaction() else None
+    driver = connection.connection.driver_connection if alone or connection.in_transaction() else None
     if not isinstance(driver, sqlite3.Connection) or connection.dispatch.before_cursor_execute:
         result = connection.exec_driver_sql(sql, values)
         return result.all() if result.returns_rows else ()

@@ -135,7 +135,7 @@ def is_overlong(reply: Reply, facts: GateFacts) -> bool:
     if is_immense(reply):
         return True
     limit = facts.max_words * OVERLONG_FACTOR
-    return bool(facts.speaker) and (len(reply.visible) > limit * LONGEST_WORD or count_words(reply.words) > limit)
+    return bool(facts.speaker) and (len(reply.visible) > limit * LONGEST_WORD or reply.length > limit)
 
 
 def is_immense(reply: Reply) -> bool:
@@ -203,10 +203,9 @@ def _is_looping(reply: Reply) -> bool:
     words = reply.words
     if _holds_one_letter(reply.folded):
         return True
-    length = count_words(words)
-    if length < 30:
-        return length >= 12 and len(set(words)) <= 2
-    seen = list(map(" ".join, iterate_runs(words, 3)))
+    if reply.length < 30:
+        return reply.length >= 12 and len(set(words)) <= 2
+    seen = list(iterate_runs(words, 3))
     return len(set(seen)) < len(seen) / 2
 
 
@@ -221,7 +220,7 @@ def _holds_one_letter(text: str) -> bool:
 
 def _repeats_line(reply: Reply, line: str) -> bool:
     earlier, known = _read_line(line)
-    if min(count_words(earlier), count_words(reply.words)) < _LEAST_REPEATED:
+    if min(count_words(earlier), reply.length) < _LEAST_REPEATED:
         return False
     if reply.words == earlier:
         return True

@@ -1,12 +1,13 @@
 """The registry of gates, in the order in which flags are reported."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, GateFacts, Rubric
+from app.domain.values import SameObject
 from app.judges.gates.form import (
     hides_text,
     is_empty,
@@ -169,10 +170,16 @@ _NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
 
 def add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
-    words = [rubric.instructions]
-    words += [text for criterion in rubric.criteria for text in (criterion.description, *criterion.anchors.values())]
-    words += [rule.description for rule in rubric.defects]
-    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": "\n".join(words)})
+    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
+
+
+@lru_cache(maxsize=64)
+def _join_texts(rubric: SameObject[Rubric]) -> str:
+    said = rubric.value
+    words = [said.instructions]
+    words += [text for criterion in said.criteria for text in (criterion.description, *criterion.anchors.values())]
+    words += [rule.description for rule in said.defects]
+    return "\n".join(words)
 
 
 def find_failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
@@ -191,8 +198,10 @@ def list_given_hints(candidate: Candidate) -> tuple[Gate, ...]:
     return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
 
 
-def list_confirmed_flags(told: Iterable[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
+def list_confirmed_flags(told: Collection[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
     """Flags of hints that defects with a quote confirm."""
+    if not told:
+        return ()
     quoted = {defect.code for defect in defects if defect.quote}
     confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
     return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)

@@ -9,7 +9,7 @@ from typing import Final
 
 from app.domain.judging import Case, GateFacts
 from app.judges.gates.gate_registry import GATES, Gate, add_rubric_text, find_failed_gates, find_hints
-from app.judges.limits import take_exclusive_turn
+from app.judges.limits import take_turn_at_gates
 from app.judges.text_normalisation import Reply
 from app.toolkit.large_texts import run_in_turn
 
@@ -55,7 +55,7 @@ async def run_gates_on_case(case: Case) -> Sequence[GateResult]:
             "judges", lambda: [_run_gates_on_lines(lines, case) for lines in _iterate_gate_inputs(case)]
         )
     noticed = []
-    async with take_exclusive_turn("gates"):
+    async with take_turn_at_gates():
         began = time.perf_counter()
         for lines in _iterate_gate_inputs(case):
             if time.perf_counter() - began > _SECONDS_PER_PASS:

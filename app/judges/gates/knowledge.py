@@ -2,10 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
-from app.domain.judging import GateFacts
-from app.judges.text_normalisation import PHRASE_WORDS, Reply, contains_words, iterate_runs, to_spoken_form
+from app.domain.judging import GateFacts, SecretTerms
+from app.domain.values import SameObject
+from app.judges.text_normalisation import (
+    Reply,
+    contains_words,
+    fold_text,
+    iterate_runs,
+    split_words,
+    to_spoken_form,
+)
 
 PROMPT_RUN_WORDS: Final = 20
 """From this many consecutive words in common with the system prompt a reply counts as a copy: good replies take over
@@ -15,11 +24,17 @@ EXAMPLE_RUN_WORDS: Final = 10
 _SHORTEST_SINGULAR: Final = 3
 """Least letters of a singular that is derived from a plural."""
 _MOST_COPIED_SHARE: Final = 0.8
+_PHRASE_WORDS: Final = 5
+"""From this many consecutive words in common they count as copied."""
 
 
 def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
-    terms = tuple(term for secret in facts.secrets for term in secret.terms)
-    return _says_first(reply, terms, facts.player_said)
+    return _says_first(reply, _list_secret_terms(SameObject(facts.secrets)), facts.player_said)
+
+
+@lru_cache(maxsize=256)
+def _list_secret_terms(secrets: SameObject[tuple[SecretTerms, ...]]) -> tuple[str, ...]:
+    return tuple(term for secret in secrets.value for term in secret.terms)
 
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
@@ -56,7 +71,7 @@ def introduces_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
 
 def _says_first(reply: Reply, terms: tuple[str, ...], player_said: str) -> bool:
     """Whether the reply has a term that the player had not said."""
-    return any(term in reply.padded_words for term in _list_unsaid_terms(terms, player_said))
+    return any(map(reply.padded_words.__contains__, _list_unsaid_terms(terms, player_said)))
 
 
 @lru_cache(maxsize=256)
@@ -86,22 +101,34 @@ def copies_example(reply: Reply, facts: GateFacts) -> bool:
 
 
 def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
-    """A longer run begins with a phrase, so most replies are told by their phrases alone."""
-    if reply.phrases.isdisjoint(_collect_runs(sources, PHRASE_WORDS)):
+    """The words of such a run all occur in the sources, so most replies are told by single words alone."""
+    if b"\x01" * length not in _mark_known_words(reply, sources):
         return False
     return not _collect_runs(sources, length).isdisjoint(_iterate_phrases(reply.words, length))
 
 
 def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
-    known = _collect_runs(sources, PHRASE_WORDS)
-    if reply.phrases.isdisjoint(known):
+    least = _MOST_COPIED_SHARE * max(len(reply.words), 1)
+    if sum(_mark_known_words(reply, sources)) < least:
         return False
+    known = _collect_runs(sources, _PHRASE_WORDS)
     covered = bytearray(len(reply.words))
-    for start, run in enumerate(iterate_runs(reply.words, PHRASE_WORDS)):
+    for start, run in enumerate(iterate_runs(reply.words, _PHRASE_WORDS)):
         if " ".join(run) in known:
             covered[start : start + len(run)] = b"\x01" * len(run)
-    return sum(covered) >= _MOST_COPIED_SHARE * max(len(covered), 1)
+    return sum(covered) >= least
+
+
+def _mark_known_words(reply: Reply, sources: tuple[str, ...]) -> bytes:
+    """1 for each word that occurs in the sources."""
+    return bytes(map(_collect_words(sources).__contains__, reply.words))
+
+
+@lru_cache(maxsize=256)
+def _collect_words(sources: tuple[str, ...]) -> frozenset[str]:
+    """Cached, as their runs."""
+    return frozenset(chain.from_iterable(split_words(fold_text(source)) for source in sources))
 
 
 @lru_cache(maxsize=256)

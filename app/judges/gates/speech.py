@@ -178,7 +178,7 @@ def _is_mostly_narrated(reply: Reply) -> bool:
         for match in _NARRATED.finditer(reply.folded)
         for word in split_words("".join(group or "" for group in match.groups()))
     )
-    return told >= FEWEST_NARRATED_WORDS and told > MOST_NARRATED_SHARE * count_words(reply.words)
+    return told >= FEWEST_NARRATED_WORDS and told > MOST_NARRATED_SHARE * reply.length
 
 
 def uses_unlisted_action(reply: Reply, facts: GateFacts) -> bool:
