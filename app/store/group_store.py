@@ -31,11 +31,6 @@ _CLAIMED = exists().where(
 """It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
 
 
-MANY_GROUPS: Final = 8
-"""Of a request, from which on they are worth a write of their own. It begins at once, and not when the event loop has
-scored what else has come: so the database works meanwhile."""
-
-
 @dataclass(frozen=True)
 class _EncodedGroups:
     groups: Sequence[GroupToStore]
@@ -67,7 +62,7 @@ class SqlGroupStore(GroupStore):
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """NotFound when the task of a group is not stored."""
         encoded = await _encode_long_texts(groups)
-        if key is not None or len(groups) >= MANY_GROUPS:
+        if key is not None:
             return await self._database.write(
                 lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
             )
