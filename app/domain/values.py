@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
@@ -127,8 +126,7 @@ class Frozen(Described):
             return super().model_copy(update=update, deep=deep)
         copied = _make_object(type(self))
         _set_attribute(copied, "__dict__", {**self.__dict__, **update})
-        known = self.__pydantic_fields_set__
-        _set_attribute(copied, "__pydantic_fields_set__", known if update.keys() <= known else known | update.keys())
+        _set_attribute(copied, "__pydantic_fields_set__", self.__pydantic_fields_set__ | update.keys())
         _set_attribute(copied, "__pydantic_extra__", None)
         _set_attribute(copied, "__pydantic_private__", None)
         return copied
@@ -139,16 +137,10 @@ class Frozen(Described):
         most of the time of a small model."""
         made = _make_object(cls)
         _set_attribute(made, "__dict__", values)
-        _set_attribute(made, "__pydantic_fields_set__", _name_fields(cls))
+        _set_attribute(made, "__pydantic_fields_set__", set(values))
         _set_attribute(made, "__pydantic_extra__", None)
         _set_attribute(made, "__pydantic_private__", None)
         return made
-
-
-@cache
-def _name_fields(model: type[BaseModel]) -> set[str]:
-    """One set for all that are made so: frozen models never change theirs."""
-    return set(model.model_fields)
 
 
 class NoParams(Frozen):
