@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pydantic import BaseModel, JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
 _PIECE: Final = 256 * 1024
 """Characters, written in a few milliseconds."""
@@ -25,6 +26,17 @@ def digest_of_text(text: str) -> str:
 
 def digest(value: object) -> str:
     return digest_of_text(canonical_json(value))
+
+
+def digest_of_list(value: list[JsonValue]) -> str:
+    """As `digest`, for lists without objects and fractions. ASCII is written the same in a quarter of the time."""
+    try:
+        written = to_json(value)
+    except PydanticSerializationError:  # a lone surrogate
+        return digest(value)
+    if not written.isascii() or b"\x7f" in written:
+        return digest(value)
+    return hashlib.sha256(written).hexdigest()[:32]
 
 
 def digest_in_pieces(value: JsonValue) -> str:

@@ -18,12 +18,16 @@ class ManagedResource(Protocol):
     async def close(self) -> None: ...
 
 
+ScoredGroup = tuple[Sequence[Score], float]
+"""A group's scores, and how many seconds it took to score it."""
+
+
 class Observer(Protocol):
     """Receives what happens in the service, for metrics and logs. Never raises, never blocks."""
 
     def record_hand_out(self, environment: str, tasks: int) -> None: ...
 
-    def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None: ...
+    def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None: ...
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -10,7 +11,7 @@ from app.domain.access import Caller, work_for
 from app.domain.errors import Gone, NotFound, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.rewards import compute_statistics
-from app.ports.runtime import Observer
+from app.ports.runtime import Observer, ScoredGroup
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
 from app.ports.tracing import Attributes, note_work, open_span
 from app.service.identity import SingleFlight
@@ -99,9 +100,8 @@ class GroupScoring:
             judged.append((result, (ended := loop.time()) - began))
             began = ended
         stored = await self._store_results([result for result, _ in judged], {}, None)
-        for result, seconds in judged:
-            if stored[result.group.group_id].rollouts is result.group.rollouts:  # it is new
-                self._record(result, seconds)
+        # Those are new that came back as they were given.
+        self._record([one for one in judged if stored[one[0].group.group_id].rollouts is one[0].group.rollouts])
         return stored
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
@@ -222,12 +222,17 @@ class GroupScoring:
     async def _judge_and_record(self, one: AcceptedGroup) -> GroupToStore:
         began = asyncio.get_running_loop().time()
         result = await self._judge(one)
-        self._record(result, asyncio.get_running_loop().time() - began)
+        self._record([(result, asyncio.get_running_loop().time() - began)])
         return result
 
-    def _record(self, result: GroupToStore, seconds: float) -> None:
-        self._observer.record_judgements(result.judgements)
-        self._observer.record_scores(result.group.environment, result.group.scores, seconds)
+    def _record(self, judged: Sequence[tuple[GroupToStore, float]]) -> None:
+        """With the seconds that each took."""
+        scored: defaultdict[str, list[ScoredGroup]] = defaultdict(list)
+        for result, seconds in judged:
+            self._observer.record_judgements(result.judgements)
+            scored[result.group.environment].append((result.group.scores, seconds))
+        for environment, groups in scored.items():
+            self._observer.record_scores(environment, groups)
 
     async def _judge(self, one: AcceptedGroup) -> GroupToStore:
         """Scores the rollouts that have no score yet, for the key that sent them."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.digests import canonical_json, digest, digest_in_pieces
+from app.domain.digests import canonical_json, digest, digest_in_pieces, digest_of_list
 from app.domain.errors import GatewayError
 from app.domain.groups import Group
 from app.domain.runs import Policy, Purpose, Stream
@@ -113,7 +113,7 @@ def compute_group_id(
     task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]
 ) -> str:
     """The id that identifies retries of a group. `holder` is the lease, else the run, else empty."""
-    compute = digest_in_pieces if are_large(completions) else digest
+    compute = digest_in_pieces if are_large(completions) else digest_of_list
     shared: list[JsonValue] = [task, holder, _list_policy_parts(policy), purpose]
     return "group_" + compute([*shared, [completion.identity for completion in completions]])
 

@@ -2,8 +2,9 @@
 
 import math
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -16,10 +17,10 @@ from app.domain.keeping import ReducedCompletion
 from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.domain.values import Frozen
+from app.domain.values import Frozen, SameObject
 from app.ports.store import GroupToStore
 from app.store.packing import PACKED_FROM, StoredText, is_long, pack_completion, pack_text, unpack_completion
-from app.store.rows import decode, encode, encode_json, from_micros, to_micros
+from app.store.rows import RowValue, decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
 Rows = list[dict[str, str | int | float | bytes | None]]
@@ -144,26 +145,25 @@ def have_long_texts(items: Sequence[GroupToStore]) -> bool:
     )
 
 
-ScoreColumns = dict[str, str | int | float | None]
-"""The columns of a rollout that scoring sets."""
+def build_rollout_rows(
+    sequence: int, members: Sequence[Rollout], encoded: EncodedTexts = NOTHING_ENCODED
+) -> Iterator[tuple[RowValue, ...]]:
+    """For `insert_tuples`."""
+    for position, rollout in enumerate(members):
+        rollout_id = rollout.rollout_id
+        text, packed = encoded.completions.get(rollout_id) or pack_completion(rollout.completion)
+        reduced = None if rollout.reduced is None else encode(rollout.reduced)
+        yield (sequence, position, rollout_id, *_list_score_values(SameObject(rollout.score)), text, reduced, packed)
 
 
-def build_rollout_row(
-    sequence: int, position: int, rollout: Rollout, score: ScoreColumns, encoded: EncodedTexts = NOTHING_ENCODED
-) -> dict[str, str | int | float | bytes | None]:
-    said = encoded.completions.get(rollout.rollout_id) or pack_completion(rollout.completion)
-    return {
-        "group_sequence": sequence,
-        "position": position,
-        "rollout_id": rollout.rollout_id,
-        "completion": said.text,
-        "packed": said.packed,
-        "reduced": None if rollout.reduced is None else encode(rollout.reduced),
-        **score,
-    }
+@lru_cache(maxsize=1024)
+def _list_score_values(score: SameObject[Score]) -> tuple[RowValue, ...]:
+    """Kept, since verifiers share scores between completions, and between groups."""
+    return tuple(build_score_columns(score.value).values())
 
 
-def build_score_columns(score: Score) -> ScoreColumns:
+def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
+    """The columns of a rollout that scoring sets, in the order of its table."""
     return {
         "outcome": score.outcome,
         "reason": score.reason,
@@ -185,18 +185,12 @@ def decode_score(row: RowMapping) -> Score:
     return score.model_copy(update=beside) if any(value is not None for value in beside.values()) else score
 
 
-def build_criterion_rows(sequence: int, position: int, score: Score) -> Rows:
+def build_criterion_rows(sequence: int, position: int, score: Score) -> list[tuple[RowValue, ...]]:
+    """For `insert_tuples`."""
     if score.outcome != "scored":
         return []
     return [
-        {
-            "group_sequence": sequence,
-            "position": position,
-            "ordinal": ordinal,
-            "name": criterion.name,
-            "value": criterion.value,
-            "weight": criterion.weight,
-        }
+        (sequence, position, ordinal, criterion.name, criterion.value, criterion.weight)
         for ordinal, criterion in enumerate(score.criteria)
     ]
 

@@ -22,7 +22,7 @@ from app.store.group_rows import (
     build_criterion_rows,
     build_group_row,
     build_judgement_rows,
-    build_rollout_row,
+    build_rollout_rows,
     build_score_columns,
     encode_head,
     load_groups,
@@ -35,7 +35,7 @@ from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
-from app.store.rows import filter_storable, insert_new_returning, insert_rows
+from app.store.rows import filter_storable, insert_new_returning, insert_rows, insert_tuples
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 
@@ -157,20 +157,15 @@ def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[st
 def _insert_rollouts(
     connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
 ) -> None:
-    numbered = [
-        (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
-    ]
-    # Equal completions of a group share their score.
-    distinct = {id(rollout.score): rollout.score for _, _, rollout in numbered}
-    columns = {key: build_score_columns(score) for key, score in distinct.items()}
-    rows = [build_rollout_row(*one, columns[id(one[2].score)], encoded) for one in numbered]
-    insert_rows(connection, rollouts, rows)
+    rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
+    insert_tuples(connection, rollouts, rows)
     criteria = [
         row
-        for sequence, position, rollout in numbered
+        for sequence, of_group in members
+        for position, rollout in enumerate(of_group)
         for row in build_criterion_rows(sequence, position, rollout.score)
     ]
-    insert_rows(connection, scores, criteria)
+    insert_tuples(connection, scores, criteria)
 
 
 def insert_judgements(
@@ -261,7 +256,7 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
             {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
         ]
         connection.execute(_UPDATE_ROLLOUT, rows)
-    insert_rows(connection, scores, [row for one in changed for row in build_criterion_rows(*one[:2], one[2].score)])
+    insert_tuples(connection, scores, [row for one in changed for row in build_criterion_rows(*one[:2], one[2].score)])
     heads = [
         {
             "of": sequence,

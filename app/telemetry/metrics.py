@@ -23,6 +23,7 @@ from app.domain.judging import Judgement
 from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.run_health import SeriesName
 from app.domain.scores import Score
+from app.ports.runtime import ScoredGroup
 from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics, Reports
 from app.telemetry.process_gauges import Joining, ProcessGauges
 
@@ -78,7 +79,7 @@ class _GroupMetrics:
     """Of one environment: what is recorded for each group, looked up by label once."""
 
     def __init__(
-        self, env: str, rewards: CountedHistogram, scoring: Histogram, std: Histogram, low_signal: Counter
+        self, env: str, rewards: CountedHistogram, scoring: CountedHistogram, std: CountedHistogram, low_signal: Counter
     ) -> None:
         self.rewards = rewards.labels(env)
         self.scoring = scoring.labels(env)
@@ -186,25 +187,25 @@ class PrometheusObserver:
     def record_hand_out(self, environment: str, tasks: int) -> None:
         self._handed_out.labels(self._limit_environment(environment)).inc(tasks)
 
-    def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
-        """`scores` are of one group; `seconds` is the time to score it."""
+    def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None:
+        """Those of a request at once: to change a metric takes longer than to count."""
         env = self._limit_environment(environment)
         group = self._groups.get(env)
         if group is None:
             group = _GroupMetrics(env, self._reward, self._scoring, self._std, self._low_signal)
             self._groups[env] = group
-        group.scoring.observe(seconds)
-        rewards = [score.reward for score in scores if score.reward is not None]
-        _, std = measure_spread(rewards)
-        if std is not None:
-            group.std.observe(std)
-            group.low_signal.inc(has_low_signal(scores, std))
-        outcomes = Counts([(score.outcome, score.reason or "") for score in scores])
-        for (outcome, reason), count in outcomes.items():
+        for given, seconds in groups:
+            group.scoring.observe(seconds)
+            _, std = measure_spread([score.reward for score in given if score.reward is not None])
+            if std is not None:
+                group.std.observe(std)
+                group.low_signal.inc(has_low_signal(given, std))
+        scores = [score for given, _ in groups for score in given]
+        for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():
             if (outcome, reason) not in group.rollouts:
                 group.rollouts[outcome, reason] = self._rollouts.labels(env, outcome, reason)
             group.rollouts[outcome, reason].inc(count)
-        group.rewards.observe_all(rewards)
+        group.rewards.observe_all([score.reward for score in scores if score.reward is not None])
         self._record_criteria(env, group, scores)
 
     def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from app.domain.judging import Judgement
-from app.domain.scores import Score
+from app.ports.runtime import ScoredGroup
 
 
 class NullObserver:
@@ -12,7 +12,7 @@ class NullObserver:
     def record_hand_out(self, environment: str, tasks: int) -> None:
         pass
 
-    def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
+    def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None:
         pass
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None:

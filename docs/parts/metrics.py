@@ -32,7 +32,7 @@ def build_busy_observer() -> PrometheusObserver:
     """One that has been told of everything once: labels exist only from then on."""
     observer = PrometheusObserver()
     observer.record_hand_out("any", 1)
-    observer.record_scores("any", [Score.exact(True), Score.exact(False)], 0.1)
+    observer.record_scores("any", [([Score.exact(True), Score.exact(False)], 0.1)])
     observer.record_judgements([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
     observer.record_refusal("any", "not_found")
     observer.record_closed_group("any", ())

@@ -4,11 +4,11 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
-from app.domain.digests import digest, digest_in_pieces
+from app.domain.digests import digest, digest_in_pieces, digest_of_list
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson, FiniteNumber, Frozen, Name, Unit, WholeNumber
 
 JSON = TypeAdapter[JsonValue](FiniteJson)
@@ -145,3 +145,16 @@ def test_nothing_unknown_is_accepted_and_nothing_changes() -> None:
 def test_a_digest_in_pieces_is_the_digest(value: JsonValue) -> None:
     long = ["旅人\ud83d" * 100_000, value]
     assert (digest_in_pieces(value), digest_in_pieces(list(long))) == (digest(value), digest(long))
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(st.characters(max_codepoint=127)) | st.text(),
+        lambda inner: st.lists(inner, max_size=4),
+        max_leaves=8,
+    )
+)
+@example("".join(map(chr, range(128))))
+@example("\ud800")
+def test_a_digest_of_a_list_is_the_digest(value: JsonValue) -> None:
+    assert digest_of_list([value]) == digest([value])

@@ -16,9 +16,10 @@ from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
-from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_row, build_score_columns
+from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases, streams
+from app.store.rows import insert_tuples
 from app.store.store import Store
 from app.store.tables import groups, rescores, rollouts, scorings
 from tests.support.store_cases import START, cycle, group, record, stream, using
@@ -155,13 +156,8 @@ def fill(connection: Connection) -> None:
     judgement = Judgement(judge="j", model="m", order=())
     judged = build_judgement_rows([(first + n, judgement) for n in range(GROUPS)], 0)
     connection.execute(insert(groups), [build_group_row(one) for one in fillers])
-    connection.execute(
-        insert(rollouts),
-        [
-            build_rollout_row(first + n, 0, one.rollouts[0], build_score_columns(one.rollouts[0].score))
-            for n, one in enumerate(fillers)
-        ],
-    )
+    rows = [row for n, one in enumerate(fillers) for row in build_rollout_rows(first + n, one.rollouts[:1])]
+    insert_tuples(connection, rollouts, rows)
     connection.execute(insert(judgements), judged.judgements)
     connection.execute(insert(scorings), [scoring_filler(n) for n in range(GROUPS)])
     rescored = [

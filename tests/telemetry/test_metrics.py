@@ -44,7 +44,7 @@ def test_the_ports_of_the_core_are_filled() -> None:
     observers: list[Observer] = [PrometheusObserver(), NullObserver()]
     for observer in observers:
         observer.record_hand_out("gsm8k", 1)
-        observer.record_scores("gsm8k", [SCORED], 0.1)
+        observer.record_scores("gsm8k", [([SCORED], 0.1)])
         observer.record_judgements([JUDGEMENT])
         observer.record_refusal("gsm8k", "not_found")
         observer.record_closed_group("gsm8k", ["late"])
@@ -75,7 +75,7 @@ def test_tasks_and_refused_groups_are_counted() -> None:
 def test_a_group_is_told_by_outcome_reward_and_criterion() -> None:
     observer = PrometheusObserver()
     other = SCORED.model_copy(update={"reward": 0.75, "criteria": ()})
-    observer.record_scores("npc_arena", [SCORED, other, Score.unscored("judge_failed"), Score.pending()], 2.0)
+    observer.record_scores("npc_arena", [([SCORED, other, Score.unscored("judge_failed"), Score.pending()], 2.0)])
     assert samples(observer) == pytest.approx(
         {
             'rollouts_total{env="npc_arena",outcome="scored",reason=""}': 2,
@@ -96,14 +96,14 @@ def test_a_group_is_told_by_outcome_reward_and_criterion() -> None:
 def test_groups_that_teach_nothing_are_counted() -> None:
     observer = PrometheusObserver()
     wrong = Score.exact(False)
-    for group in ([wrong, wrong], [wrong, Score.exact(True)], [wrong], [Score.unscored("budget")] * 2):
-        observer.record_scores("gsm8k", group, 0.1)
+    groups = [wrong, wrong], [wrong, Score.exact(True)], [wrong], [Score.unscored("budget")] * 2
+    observer.record_scores("gsm8k", [(group, 0.1) for group in groups])
     assert samples(observer)['groups_low_signal_total{env="gsm8k"}'] == 1
 
 
 def test_no_reward_is_not_a_reward_of_zero() -> None:
     observer = PrometheusObserver()
-    observer.record_scores("npc_arena", [Score.unscored("budget")], 0.0)
+    observer.record_scores("npc_arena", [([Score.unscored("budget")], 0.0)])
     assert [name for name in samples(observer) if name.startswith(("reward", "criterion", "group_reward"))] == []
 
 
@@ -171,7 +171,7 @@ def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
     observer = PrometheusObserver()
     for number in range(100):
         criterion = Criterion(name=f"mine-{number}", value=0.5, weight=1.0)
-        observer.record_scores("rlaif", [SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)
+        observer.record_scores("rlaif", [([SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)])
     counts = {name: count for name, count in samples(observer).items() if name.startswith("criterion_count")}
     assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
 
