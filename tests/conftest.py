@@ -1,8 +1,10 @@
 """What all suites share: databases, gateways, and an environment without settings."""
 
 import contextlib
+import functools
 import gc
 import os
+import ssl
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.support.tiers import register_tiers
 
 register_tiers()
 keep_compiled_statements()
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # httpx reads all certificates for each client
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
