@@ -242,8 +242,12 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
     return measures
 
 
+def build_sums(count: int, total: float) -> Sums:
+    return [count, int(total * _UNIT)]
+
+
 def add_up(values: Sequence[float]) -> Sums:
-    return [len(values), int(math.fsum(values) * _UNIT)]
+    return build_sums(len(values), math.fsum(values))
 
 
 def add_up_whole(values: Sequence[int]) -> Sums:
@@ -306,7 +310,7 @@ class Rollup:
 
     def mean(self, name: str) -> float | None:
         value = self.measures.get(name)
-        return value[1] / (value[0] * _WHOLE_UNIT) if isinstance(value, list) and value[0] else None
+        return compute_mean(value) if isinstance(value, list) else None
 
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""
@@ -326,5 +330,18 @@ class Rollup:
 
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """In which tenth the mean lies, 1 in the last; null without values."""
-    count, total = sums[:2]
-    return bisect_right(_PASS_RATES, total / (count * _WHOLE_UNIT)) if count else None
+    mean = compute_mean(sums)
+    return None if mean is None else bisect_right(_PASS_RATES, mean)
+
+
+def compute_mean(sums: Sequence[int]) -> float | None:
+    return sums[1] / (sums[0] * _WHOLE_UNIT) if sums[0] else None
+
+
+@dataclass(frozen=True)
+class SceneSums:
+    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
+    that are `sampled` not all groups were read."""
+
+    rollups: tuple[Rollup, ...] = ()
+    sampled: tuple[str, ...] = ()

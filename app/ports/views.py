@@ -12,8 +12,7 @@ from app.domain.groups import (
     StatisticsRow,
     StoredScores,
 )
-from app.domain.rollups import Rollup, RollupFilter, Sums
-from app.domain.scene_sums import SceneSums
+from app.domain.rollups import Rollup, RollupFilter, SceneSums, Sums
 
 
 class GroupViews(Protocol):

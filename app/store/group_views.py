@@ -20,8 +20,7 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
-from app.domain.rollups import Rollup, RollupFilter, Series, Sums
-from app.domain.scene_sums import SceneSums
+from app.domain.rollups import Rollup, RollupFilter, SceneSums, Series, Sums
 from app.domain.scores import Score
 from app.ports.views import GroupViews
 from app.store.database import Database
@@ -31,7 +30,7 @@ from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.rows import decode, decode_json, filter_storable, from_micros
+from app.store.rows import decode, decode_json, filter_storable, from_micros, is_storable
 from app.store.scene_sums import find_scenes, sum_scenes, sum_tasks_of_scenes
 from app.store.scoring_store import load_scorings
 from app.store.tables import groups, prompts, rollouts, scorings, tasks
@@ -46,7 +45,7 @@ class SqlGroupViews(GroupViews):
         return await self._database.read(lambda connection: _find_groups(connection, where))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
-        if not filter_storable([group_id]):
+        if not is_storable(group_id):
             return None
         return await self._database.read(lambda connection: _load_group(connection, group_id))
 

@@ -19,10 +19,11 @@ from app.domain.rollups import (
     MeasureMap,
     Rollup,
     RollupKey,
+    SceneSums,
     Sums,
+    build_sums,
     merge_measures,
 )
-from app.domain.scene_sums import SceneSums, build_sums
 from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS
@@ -87,9 +88,9 @@ def sum_tasks_of_scenes(
     sums: dict[str, Sums] = {}
     for run in runs:
         given = sorted(scene_of)
-        stored = IN_STATISTICS.find_task_sums.run(connection, run=run, environment=environment, given=given)
-        for row in stored.mappings():
-            scene, own = scene_of[row["task_id"]], json.loads(row["sums"])
+        stored = IN_STATISTICS.find_task_sums.fetch(connection, run=run, environment=environment, given=given)
+        for task_id, own_sums in stored:
+            scene, own = scene_of[task_id], json.loads(own_sums)
             known = sums.get(scene, NO_VALUES)
             sums[scene] = [known[0] + own[0], known[1] + own[1]]
     return sums

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from app.domain.groups import GroupFilter
-from app.domain.rollups import Sums
-from app.domain.scene_sums import SceneSums
+from app.domain.rollups import SceneSums, Sums
 
 
 class NoScenes:

@@ -16,8 +16,7 @@ from app.characters.views import CharacterCard, build_character_cards, build_pol
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
-from app.domain.rollups import Rollup, RollupFilter, merge_measures
-from app.domain.scene_sums import compute_mean
+from app.domain.rollups import Rollup, RollupFilter, compute_mean, merge_measures
 from app.domain.suggestions import suggest
 from app.http.viewer.cards import CompletionCard, build_cards
 from app.http.viewer.rendering import Renderer
