@@ -18,7 +18,8 @@ from tests.support.tiers import register_tiers
 
 register_tiers()
 keep_compiled_statements()
-ssl.create_default_context = functools.cache(ssl.create_default_context)  # httpx reads all certificates for each client
+# httpx reads all certificates for each client
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.exact_sums import Sums
 from app.domain.exports import StoredReading
 from app.domain.groups import (
     CriterionMean,
@@ -20,9 +21,9 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
-from app.domain.rollups import Rollup, RollupFilter, SceneSums, Series, Sums
+from app.domain.rollups import Rollup, RollupFilter, Series
 from app.domain.scores import Score
-from app.ports.views import GroupViews
+from app.ports.views import GroupViews, SceneSums
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
 from app.store.group_search import find_rows

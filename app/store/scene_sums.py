@@ -12,18 +12,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
 
+from app.domain.exact_sums import NO_VALUES, Sums, build_sums
 from app.domain.groups import GroupFilter
 from app.domain.rollups import (
     LONGEST_NAME,
-    NO_VALUES,
     MeasureMap,
     Rollup,
     RollupKey,
-    SceneSums,
-    Sums,
-    build_sums,
     merge_measures,
 )
+from app.ports.views import SceneSums
 from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS

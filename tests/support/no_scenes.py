@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from app.domain.exact_sums import Sums
 from app.domain.groups import GroupFilter
-from app.domain.rollups import SceneSums, Sums
+from app.ports.views import SceneSums
 
 
 class NoScenes:

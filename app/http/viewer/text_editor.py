@@ -15,7 +15,7 @@ from app.domain.worlds import ListedWriting
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.forms import pick_field, read_fields
 from app.http.viewer.word_diff import MOST_LINES, WordDiff, compare_revisions
-from app.toolkit.display import Excerpt, escape_invisible
+from app.toolkit.display import Excerpt
 
 MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: most of a text may be encoded as %XX."""
@@ -141,12 +141,12 @@ def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
 
 
 def _build_line(line: str) -> ChangedLine:
-    text = escape_invisible(line[1:])
+    text = line[1:]
     if line.startswith("+"):
         return ChangedLine("second", text)
     if line.startswith("-"):
         return ChangedLine("first", text)
-    return ChangedLine("place", escape_invisible(line)) if line.startswith("@") else ChangedLine("both", text)
+    return ChangedLine("place", line) if line.startswith("@") else ChangedLine("both", text)
 
 
 async def build_difference(now: tuple[int, str], before: tuple[int, str]) -> RevisionDifference:
