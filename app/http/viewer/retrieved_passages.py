@@ -54,8 +54,8 @@ def build_retrieved(context: Context | None) -> RetrievedView | None:
         as_of=format_time(context.as_of),
         told=tuple(
             PassageView(
-                passage.id,
-                passage.source,
+                escape_invisible(passage.id),
+                escape_invisible(passage.source),
                 format_time(passage.time),
                 cut_excerpt(passage.text, VISIBLE_CHARACTERS),
             )
@@ -63,14 +63,14 @@ def build_retrieved(context: Context | None) -> RetrievedView | None:
         ),
         held=tuple(
             WithheldView(
-                id=item.id,
+                id=escape_invisible(item.id),
                 reason=describe_reason(item.reason),
                 text=cut_excerpt(item.text, VISIBLE_CHARACTERS) if item.text else None,
-                leak_terms=", ".join(item.leak_terms),
+                leak_terms=escape_invisible(", ".join(item.leak_terms)),
             )
             for item in context.withheld
         ),
-        failure=context.failure or "",
+        failure=escape_invisible(context.failure or ""),
     )
 
 
