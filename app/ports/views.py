@@ -1,8 +1,10 @@
 """Views of what is stored: pages, statistics, exports."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from app.domain.exact_sums import Sums
 from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import (
     FoundGroups,
@@ -12,8 +14,16 @@ from app.domain.groups import (
     StatisticsRow,
     StoredScores,
 )
-from app.domain.rollups import Rollup, RollupFilter, Sums
-from app.domain.scene_sums import SceneSums
+from app.domain.rollups import Rollup, RollupFilter
+
+
+@dataclass(frozen=True)
+class SceneSums:
+    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
+    that are `sampled` not all groups were read."""
+
+    rollups: tuple[Rollup, ...] = ()
+    sampled: tuple[str, ...] = ()
 
 
 class GroupViews(Protocol):

@@ -10,7 +10,7 @@ from app.domain.errors import Conflict
 from app.ports.authoring import AuthoredStore
 from app.store.author_tables import authored
 from app.store.database import Database
-from app.store.rows import decode_json, encode_json, filter_storable, from_micros
+from app.store.rows import decode_json, encode_json, from_micros, is_storable
 
 
 class SqlAuthoredStore(AuthoredStore):
@@ -34,7 +34,7 @@ class SqlAuthoredStore(AuthoredStore):
         )
 
     async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
-        if not filter_storable([file]):
+        if not is_storable(file):
             return []
         statement = _select_listed().where(authored.c.file == file)
         if before is not None:
@@ -45,7 +45,7 @@ class SqlAuthoredStore(AuthoredStore):
         )
 
     async def get(self, file: str, revision: int) -> AuthoredRevision | None:
-        if not filter_storable([file]):
+        if not is_storable(file):
             return None
         statement = select(authored).where(authored.c.file == file, authored.c.revision == revision)
         row = await self._database.read(lambda connection: connection.execute(statement).one_or_none())

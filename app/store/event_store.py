@@ -22,7 +22,7 @@ from app.store.event_revisions import find_event_revision, find_revision, list_e
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
 from app.store.event_writes import correct_event, insert_events, withdraw_event
-from app.store.rows import filter_storable
+from app.store.rows import is_storable
 from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 
 
@@ -37,7 +37,7 @@ class SqlEventStore(EventStore):
         )
 
     async def find_event(self, world: str, event_id: str) -> EventRevision | None:
-        if len(filter_storable([world, event_id])) < len({world, event_id}):
+        if not is_storable(world, event_id):
             return None
         return await self._database.read(lambda connection: find_revision(connection, world, event_id))
 
@@ -56,14 +56,14 @@ class SqlEventStore(EventStore):
     async def list_revisions(
         self, world: str, event_id: str, limit: int, before: int | None = None
     ) -> list[ListedWriting]:
-        if len(filter_storable([world, event_id])) < len({world, event_id}):
+        if not is_storable(world, event_id):
             return []
         return await self._database.read(
             lambda connection: list_event_revisions(connection, world, event_id, limit, before)
         )
 
     async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-        if len(filter_storable([world, event_id])) < len({world, event_id}):
+        if not is_storable(world, event_id):
             return None
         return await self._database.read(lambda connection: find_event_revision(connection, world, event_id, revision))
 
@@ -79,10 +79,10 @@ class SqlEventStore(EventStore):
             close_world(connection, self._database, world)
             return next(iter(_load_world(connection, world)), None)
 
-        return await self._database.write(close_and_load, _build_order_key(world)) if filter_storable([world]) else None
+        return await self._database.write(close_and_load, _build_order_key(world)) if is_storable(world) else None
 
     async def get_world(self, name: str) -> World | None:
-        if not filter_storable([name]):
+        if not is_storable(name):
             return None
         found = await self._database.read(lambda connection: _load_world(connection, name))
         return found[0] if found else None
@@ -109,7 +109,7 @@ class SqlEventStore(EventStore):
             levels[0].require_usable()
             return search_events(connection, self._indexes, levels, wanted)
 
-        return await self._database.read(run_search) if filter_storable([wanted.world]) else None
+        return await self._database.read(run_search) if is_storable(wanted.world) else None
 
 
 def _build_order_key(world: str) -> str:

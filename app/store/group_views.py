@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.exact_sums import Sums
 from app.domain.exports import StoredReading
 from app.domain.groups import (
     CriterionMean,
@@ -20,10 +21,9 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
-from app.domain.rollups import Rollup, RollupFilter, Series, Sums
-from app.domain.scene_sums import SceneSums
+from app.domain.rollups import Rollup, RollupFilter, Series
 from app.domain.scores import Score
-from app.ports.views import GroupViews
+from app.ports.views import GroupViews, SceneSums
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
 from app.store.group_search import find_rows
@@ -31,7 +31,7 @@ from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.rows import decode, decode_json, filter_storable, from_micros
+from app.store.rows import decode, decode_json, filter_storable, from_micros, is_storable
 from app.store.scene_sums import find_scenes, sum_scenes, sum_tasks_of_scenes
 from app.store.scoring_store import load_scorings
 from app.store.tables import groups, prompts, rollouts, scorings, tasks
@@ -46,7 +46,7 @@ class SqlGroupViews(GroupViews):
         return await self._database.read(lambda connection: _find_groups(connection, where))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
-        if not filter_storable([group_id]):
+        if not is_storable(group_id):
             return None
         return await self._database.read(lambda connection: _load_group(connection, group_id))
 

@@ -27,7 +27,7 @@ from app.store.label_rows import draw_sequences, load_candidates, parse_lease
 from app.store.label_tables import label_leases, labels
 from app.store.reduced_parts import has_text
 from app.store.rollup_tables import rollups
-from app.store.rows import encode, filter_storable, insert_rows
+from app.store.rows import encode, filter_storable, insert_rows, is_storable
 from app.store.tables import groups
 
 _ORDER = "labels"
@@ -86,7 +86,7 @@ class SqlLabelQueue(LabelQueue):
         return await self._database.write(write, _ORDER)
 
     async def find_lease(self, lease_id: str) -> LabelLease | None:
-        if not filter_storable([lease_id]):
+        if not is_storable(lease_id):
             return None
         wanted = select(label_leases).where(label_leases.c.lease_id == lease_id)
         return await self._database.read(lambda connection: _load_lease(connection, wanted))

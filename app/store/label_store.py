@@ -12,7 +12,7 @@ from app.store.database import Database
 from app.store.label_queue import is_taken, lock_group, require_lease, set_lease_state
 from app.store.label_rows import build_label_row, load_records, parse_label, parse_lease
 from app.store.label_tables import label_leases, labels
-from app.store.rows import filter_storable, insert_rows, to_micros
+from app.store.rows import insert_rows, is_storable, to_micros
 
 _ORDER = "labels"
 _TRIES = 3
@@ -36,7 +36,7 @@ class SqlLabelStore(LabelStore):
         return await self._database.write(write, _ORDER)
 
     async def find(self, label_id: str) -> Label | None:
-        if not filter_storable([label_id]):
+        if not is_storable(label_id):
             return None
         wanted = select(labels.c.body).where(labels.c.label_id == label_id)
         body = await self._database.read(lambda connection: connection.execute(wanted).scalar())
@@ -64,7 +64,7 @@ class SqlLabelStore(LabelStore):
         return await self._database.read(load)
 
     async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
-        if not filter_storable([group_id]):
+        if not is_storable(group_id):
             return []
         live = select(labels.c.body).where(labels.c.group_id == group_id, labels.c.state == "live")
         newest = live.order_by(labels.c.sequence.desc()).limit(limit)
@@ -180,7 +180,7 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
 
 def _load_live(connection: Connection, label_id: str) -> Label | None:
     here = (labels.c.label_id == label_id, labels.c.state == "live")
-    body = connection.execute(select(labels.c.body).where(*here)).scalar() if filter_storable([label_id]) else None
+    body = connection.execute(select(labels.c.body).where(*here)).scalar() if is_storable(label_id) else None
     return None if body is None else parse_label(body)
 
 

@@ -9,7 +9,7 @@ from app.domain.worlds import ListedWriting, WrittenLorebook
 from app.ports.retrieval import LorebookStore
 from app.store.database import Database
 from app.store.event_tables import lorebooks
-from app.store.rows import decode, encode, filter_storable
+from app.store.rows import decode, encode, is_storable
 from app.store.world_branches import load_world_lineage, lock_lineage
 from app.store.world_revisions import (
     KeptRevision,
@@ -40,24 +40,24 @@ class SqlLorebookStore(LorebookStore):
         await self._database.write(put_based, f"worlds {world}")
 
     async def remove(self, world: str, name: str, author: str = "") -> bool:
-        if len(filter_storable([world, name])) < len({world, name}):
+        if not is_storable(world, name):
             return False
         return await self._database.write(
             lambda connection: _remove_lorebook(connection, self._database, world, name, author), f"worlds {world}"
         )
 
     async def list_revisions(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        if len(filter_storable([world, name])) < len({world, name}):
+        if not is_storable(world, name):
             return []
         return await self._database.read(lambda connection: _list_revisions(connection, world, name, limit, before))
 
     async def get_revision(self, world: str, name: str, revision: int) -> WrittenLorebook | None:
-        if len(filter_storable([world, name])) < len({world, name}):
+        if not is_storable(world, name):
             return None
         return await self._database.read(lambda connection: _find_revision(connection, world, name, revision))
 
     async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
-        if not filter_storable([world]):
+        if not is_storable(world):
             return {}
         return await self._database.read(lambda connection: _load_lorebooks(connection, world))
 

@@ -11,7 +11,7 @@ from app.domain.playing import PlayReply, PlayTurn
 from app.ports.playing import PlayStore
 from app.store.database import Database
 from app.store.play_tables import play_replies, play_salt, play_turns
-from app.store.rows import decode, encode, filter_storable, to_micros
+from app.store.rows import decode, encode, is_storable, to_micros
 
 _SALT: Final = "player"
 
@@ -33,7 +33,7 @@ class SqlPlayStore(PlayStore):
         )
 
     async def get(self, player: str, turn_id: str) -> PlayTurn | None:
-        if not filter_storable([turn_id]):
+        if not is_storable(turn_id):
             return None
         return await self._database.read(lambda connection: _load_turn(connection, player, turn_id))
 
@@ -41,14 +41,14 @@ class SqlPlayStore(PlayStore):
         return await self._database.read(lambda connection: _list_turns(connection, player, limit))
 
     async def mark_better(self, player: str, turn_id: str, reply_id: str) -> bool:
-        if len(filter_storable([turn_id, reply_id])) < 2:
+        if not is_storable(turn_id, reply_id):
             return False
         return await self._database.write(
             lambda connection: _mark_better(connection, player, turn_id, reply_id), f"play {turn_id}"
         )
 
     async def remove(self, player: str, turn_id: str | None = None) -> int:
-        if turn_id is not None and not filter_storable([turn_id]):
+        if turn_id is not None and not is_storable(turn_id):
             return 0
         here = [play_turns.c.player == player, *([] if turn_id is None else [play_turns.c.turn_id == turn_id])]
         statement = delete(play_turns).where(*here)

@@ -10,14 +10,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, bindparam, delete, select
 
 from app.domain.digests import canonical_json
+from app.domain.exact_sums import NO_VALUES, Sums
 from app.domain.groups import Group
 from app.domain.rollups import (
-    NO_VALUES,
     WITH_CRITERIA,
     CountedGroup,
     MeasureMap,
     RollupKey,
-    Sums,
     add_measures,
     find_pass_rate_bin,
     list_criteria,

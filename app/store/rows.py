@@ -97,9 +97,13 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+def is_storable(*identifiers: str) -> bool:
+    """Whether a text column can hold them; others cannot exist in the store."""
+    return all("\x00" not in given and is_encodable(given) for given in identifiers)
+
+
 def filter_storable(identifiers: Iterable[str]) -> list[str]:
-    """Distinct identifiers that a text column can hold; others cannot exist in the store."""
-    return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and is_encodable(given)]
+    return [given for given in dict.fromkeys(identifiers) if is_storable(given)]
 
 
 RowValue = str | int | float | bytes | None

@@ -18,7 +18,7 @@ from app.ports.store import RunStore
 from app.store.database import Database
 from app.store.lease_tables import leases, streams
 from app.store.rollups import load_rollups
-from app.store.rows import decode, decode_json, encode, filter_storable, from_micros, to_micros
+from app.store.rows import decode, decode_json, encode, from_micros, is_storable, to_micros
 from app.store.run_costs import load_ledger, reserve_cost, settle_hold
 from app.store.tables import pins, runs
 
@@ -30,7 +30,7 @@ class SqlRunStore(RunStore):
         self._database = database
 
     async def get(self, name: str) -> Run | None:
-        if not filter_storable([name]):
+        if not is_storable(name):
             return None
         return await self._database.read(lambda connection: load_runs(connection, [name]).get(name))
 

@@ -12,17 +12,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
 
+from app.domain.exact_sums import NO_VALUES, Sums, build_sums
 from app.domain.groups import GroupFilter
 from app.domain.rollups import (
     LONGEST_NAME,
-    NO_VALUES,
     MeasureMap,
     Rollup,
     RollupKey,
-    Sums,
     merge_measures,
 )
-from app.domain.scene_sums import SceneSums, build_sums
+from app.ports.views import SceneSums
 from app.store.group_search import SECONDS, find_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.rollup_sums import IN_STATISTICS
@@ -87,9 +86,9 @@ def sum_tasks_of_scenes(
     sums: dict[str, Sums] = {}
     for run in runs:
         given = sorted(scene_of)
-        stored = IN_STATISTICS.find_task_sums.run(connection, run=run, environment=environment, given=given)
-        for row in stored.mappings():
-            scene, own = scene_of[row["task_id"]], json.loads(row["sums"])
+        stored = IN_STATISTICS.find_task_sums.fetch(connection, run=run, environment=environment, given=given)
+        for task_id, own_sums in stored:
+            scene, own = scene_of[task_id], json.loads(own_sums)
             known = sums.get(scene, NO_VALUES)
             sums[scene] = [known[0] + own[0], known[1] + own[1]]
     return sums

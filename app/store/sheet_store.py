@@ -9,7 +9,7 @@ from app.domain.digests import digest_of_text
 from app.domain.runs import Stream
 from app.ports.store import SheetStore
 from app.store.database import Database
-from app.store.rows import encode_json, filter_storable
+from app.store.rows import encode_json, is_storable
 from app.store.sheet_tables import editions, epochs, sheets
 
 _DIGESTS = TypeAdapter(tuple[str, ...])
@@ -27,7 +27,7 @@ class SqlSheetStore(SheetStore):
         )
 
     async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
-        if len(filter_storable([environment, data_digest])) < 2:
+        if not is_storable(environment, data_digest):
             return None
         return await self._database.read(lambda connection: _load_edition(connection, environment, data_digest))
 

@@ -20,7 +20,7 @@ from app.domain.trajectories import (
 from app.ports.trajectories import TrajectoryQueue
 from app.store.database import Database, insert_new
 from app.store.prepared_statements import PreparedStatement
-from app.store.rows import Row, encode_json, filter_storable, from_micros, insert_rows
+from app.store.rows import Row, encode_json, from_micros, insert_rows, is_storable
 from app.store.trajectory_batches import delete_delivered, find_sent, hand_out_batch, mark_sent, return_to_queue
 from app.store.trajectory_rows import load_backlog, load_lag, load_run, load_run_state, lock_run
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
@@ -102,7 +102,7 @@ class SqlTrajectoryQueue(TrajectoryQueue):
         await self._database.write(lambda connection: return_to_queue(connection, run, number), _build_order_key(run))
 
     async def get_run(self, run: str, life: str) -> TrajectoryRun:
-        if not filter_storable([run]):
+        if not is_storable(run):
             return TrajectoryRun(run=run)
         return await self._database.read(lambda connection: load_run_state(connection, self._database, run, life))
 

@@ -236,7 +236,9 @@ def test_statistics_are_what_a_scan_finds(tmp_path_factory: pytest.TempPathFacto
 @settings(max_examples=examples(40, fewest=6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(batches=BATCHES)
 def test_statistics_are_what_a_scan_finds_on_postgres(postgres: Postgres, batches: list[Any]) -> None:
-    asyncio.run(compare_with_scan(postgres.migrated(), batches))
+    url = postgres.migrated()
+    asyncio.run(compare_with_scan(url, batches))
+    postgres.drop(url)
 
 
 def test_groups_of_a_failed_batch_do_not_count(store_url: str) -> None:

@@ -4,11 +4,11 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.access import KeyBounds
+from app.domain.exact_sums import compute_mean
 from app.domain.exports import ExportFilter
 from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
 from app.domain.rollups import Rollup
 from app.domain.runs import Policy, Purpose
-from app.domain.scene_sums import compute_mean
 from app.domain.scores import Criterion, Score
 from app.http.viewer.run_series import find_scenes, load_series, read_choice
 from app.ports.store import GroupToStore

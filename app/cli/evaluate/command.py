@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,8 @@ import httpx
 import typer
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
+from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors, tell_report
 from app.cli.endpoints import Endpoints
-from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
 from app.cli.evaluate.files import COMPARISON, REPORT, read_evaluation, write_document
 from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession, TokenOptions
@@ -152,7 +152,7 @@ def evaluate(
             threshold=pass_at,
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
             console=errors,
-            go_on=_always_go_on if yes else _confirm_cost,
+            go_on=partial(confirm_cost, yes=yes),
             tokens=TokenOptions(keep_tokens, store_tokens, check_tokens),
         )
         before = None if against is None else read_evaluation(against)
@@ -184,26 +184,12 @@ def _report_outcome(outcome: EvaluationOutcome, place: Path, fail_under: float |
         if outcome.stopped:
             raise typer.Exit(2)
         return
-    files = f"{place / REPORT}.html"
-    if outcome.stopped:
-        errors.print(
-            f"stopped; run the same command again to resume. Report so far: {files}", highlight=False, markup=False
-        )
-        raise typer.Exit(130)
-    errors.print(files, highlight=False, markup=False, soft_wrap=True)
+    tell_report(place / f"{REPORT}.html", stopped=outcome.stopped)
     mean = outcome.report.mean.value
     if fail_under is not None and (mean is None or mean < fail_under):
         reached = "no mean reward" if mean is None else f"mean reward {mean:.3f}"
         errors.print(f"{reached}, --fail-under is {fail_under}", style="red", highlight=False)
         raise typer.Exit(1)
-
-
-def _always_go_on(estimate: CostEstimate) -> bool:
-    return True
-
-
-def _confirm_cost(estimate: CostEstimate) -> bool:
-    return confirm_cost(estimate.known_usd)
 
 
 def _name_folder(env: str, model: str, step: int | None) -> str:

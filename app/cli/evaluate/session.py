@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from app.cli.address import describe_url
+from app.cli.consoles import GoOn
 from app.cli.endpoints import Endpoints
 from app.cli.episode_tokens import probe_server
 from app.cli.evaluate.attempt_assembly import build_attempts, build_evaluation_setup
@@ -46,8 +47,6 @@ from app.inference.server import InferenceServer
 from app.inference.token_check import TokenCheckTally
 from app.inference.tokenizer import LocalTokenizer
 from app.service.request_models import HandedOutTask
-
-GoOn = Callable[[CostEstimate], bool]
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class EvaluationSession:
             estimate = self._estimate_remaining(ledger, found)
             if self.go_on is not None:
                 self._print_estimate(found, estimate)
-                if not self.go_on(estimate):
+                if not self.go_on(estimate.known_usd):
                     return EvaluationOutcome(None, stopped=True)
             work = EvaluationWork(
                 setup=setup,

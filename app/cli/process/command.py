@@ -8,7 +8,7 @@ import httpx
 import typer
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import errors, stop_on_errors
+from app.cli.consoles import errors, stop_on_errors, stop_to_resume
 from app.cli.policy_options import (
     CONNECTIONS,
     SAMPLING,
@@ -153,5 +153,4 @@ def process(
         with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
     if not ended:
-        errors.print("stopped; run the same command again to resume", highlight=False)
-        raise typer.Exit(130)
+        stop_to_resume()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import httpx
 import typer
 
 from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors
+from app.cli.consoles import confirm_cost, errors, output_console, stop_on_errors, stop_to_resume, tell_report
 from app.cli.endpoints import GATEWAY_SECONDS, Endpoints
 from app.cli.evaluate.eval_spec import EvaluationSpec
 from app.cli.evaluate.session import EvaluationSession
@@ -155,7 +156,7 @@ def tournament(
             patience_seconds=patience,
             gateway_url=url,
             console=errors,
-            go_on=_always_go_on if yes else confirm_cost,
+            go_on=partial(confirm_cost, yes=yes),
             fresh=playing,
         )
         outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
@@ -174,23 +175,13 @@ async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: 
 def _report_outcome(outcome: TournamentOutcome, place: Path) -> None:
     if outcome.report is None:
         if outcome.is_begun:
-            errors.print("stopped; run the same command again to resume", highlight=False, markup=False)
-            raise typer.Exit(130)
+            stop_to_resume()
         if outcome.stopped:
             raise typer.Exit(2)
         return
-    files = f"{place / REPORT}.html"
-    if outcome.stopped:
-        told = f"stopped; run the same command again to resume. Report so far: {files}"
-        errors.print(told, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(130)
-    errors.print(files, highlight=False, markup=False, soft_wrap=True)
+    tell_report(place / f"{REPORT}.html", stopped=outcome.stopped)
 
 
 def _name_folder(judge: str, contestants: list[str]) -> str:
     words = [judge, *(Path(contestant).name for contestant in contestants)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("-.")[:120] or "tournament"
-
-
-def _always_go_on(usd: float | None) -> bool:
-    return True

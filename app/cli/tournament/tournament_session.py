@@ -1,7 +1,7 @@
 """One start of `tournament`: who takes part, what it costs, the duels, the report."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from app.cli.address import describe_url
+from app.cli.consoles import GoOn
 from app.cli.evaluate.files import write_document
 from app.cli.gateway_client import GatewayClient
 from app.cli.journal import Journal, open_journal, read_ledger
@@ -52,9 +53,6 @@ from app.service.run_registry import RunSettings
 
 JOURNAL: Final = "tournament.journal"
 REPORT: Final = "tournament"
-
-GoOn = Callable[[float | None], bool]
-"""Asked with the cost, which is None where it is not known."""
 
 
 @dataclass(frozen=True)

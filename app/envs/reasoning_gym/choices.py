@@ -18,7 +18,6 @@ _ROWS: Final = "app.envs.reasoning_gym.package_rows"
 MAKE_ROW: Final = LazyFunction(_ROWS, "make_row")
 SCORE_ANSWER: Final = LazyFunction(_ROWS, "score_answer")
 CHECK_CONFIG: Final = LazyFunction(_ROWS, "check_config")
-HAS_LEVEL: Final = LazyFunction(_ROWS, "has_level")
 DIGEST_QUESTION: Final = LazyFunction(_ROWS, "digest_question")
 
 PackageLevel = Literal["default", "easy", "medium", "hard"]

@@ -31,7 +31,7 @@ from app.http.web.api_keys import CallerName
 from app.http.web.lazy_routes import LazyRoute
 from app.service.authoring import AuthoringService, BrokenText
 from app.service.character_drafts import BuildPrompt, TextDraft, check_draft, name_file
-from app.toolkit.display import SHOWN_AT_ALL, escape_invisible
+from app.toolkit.display import SHOWN_AT_ALL
 
 _NAME: Final = TypeAdapter[str](Name)
 _SUFFIXES: Final = ("", "/scenes")
@@ -136,7 +136,7 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
         except BrokenText:
             problem, status = "Nothing is stored: the text has errors.", 422
         except RequestRefused as error:
-            problem, status = f"Nothing is stored. {escape_invisible(error.detail)}", error.status
+            problem, status = f"Nothing is stored. {error.detail}", error.status
         editor = replace(await build_editor(pages, name, suffix, form), problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
 
@@ -182,7 +182,7 @@ async def build_editor(pages: AuthorPages, character: str, suffix: str, form: Te
         in_force=f"Revision {stamp}" if stamp else "The folder's own file" if exists else "Nothing yet",
         findings=checked.findings,
         prompt=build_lines(checked.prompt, SHOWN_AT_ALL),
-        no_prompt=escape_invisible(checked.no_prompt),
+        no_prompt=checked.no_prompt,
         scenes=scenes,
         changed=await asyncio.to_thread(compare_lines, now, form.text),
         history=await pages.authoring.list_revisions(file, HISTORY),

@@ -86,7 +86,7 @@ def _build_tool(tool: ToolSpec) -> ToolView:
     members = properties if isinstance(properties, dict) else {}
     return ToolView(
         name=_shorten_name(tool.function.name),
-        description=escape_invisible(tool.function.description),
+        description=tool.function.description,
         arguments=tuple(_build_argument(name, one, required=name in needed) for name, one in members.items()),
         schema=cut_excerpt(as_json(schema)),
     )
@@ -97,9 +97,9 @@ def _build_argument(name: str, described: JsonValue, *, required: bool) -> Argum
     description = schema.get("description")
     return ArgumentView(
         _shorten_name(name),
-        escape_invisible(_describe_type(schema)),
+        _describe_type(schema),
         required,
-        escape_invisible(str(description or "")),
+        str(description or ""),
     )
 
 

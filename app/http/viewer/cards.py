@@ -265,7 +265,7 @@ _PURPOSES: Final[Mapping[JudgingPurpose, str]] = {
 
 def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> JudgeReadingView:
     def find_candidate(candidate: str) -> PresentedCandidate:
-        return PresentedCandidate(escape_invisible(candidate), tuple(slots.get(candidate, ())))
+        return PresentedCandidate(candidate, tuple(slots.get(candidate, ())))
 
     return JudgeReadingView(
         judgement=judgement,
@@ -288,7 +288,7 @@ def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> 
 def _build_verdict_chips(verdict: Verdict) -> tuple[CriterionChip, ...]:
     return tuple(
         CriterionChip(
-            name=escape_invisible(name).replace("_", " "),
+            name=name.replace("_", " "),
             value="n/a" if value is None else format_number(value, 2),
             heat=None if value is None else scale_heat(value),
             weight="",

@@ -15,9 +15,9 @@ from app.characters.sheet_sources import SheetFinding
 from app.characters.views import CharacterCard, build_character_cards, build_policy_view
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
+from app.domain.exact_sums import compute_mean
 from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import Rollup, RollupFilter, merge_measures
-from app.domain.scene_sums import compute_mean
 from app.domain.suggestions import suggest
 from app.http.viewer.cards import CompletionCard, build_cards
 from app.http.viewer.rendering import Renderer
@@ -26,7 +26,7 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.toolkit.charts import TONES
-from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible
+from app.toolkit.display import Excerpt, cut_excerpt
 
 NEWEST: Final = 100
 """Groups of a character in which its best and worst replies are looked for."""
@@ -246,7 +246,7 @@ def build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
     drawn = [draw(rule, measured, ()) for rule, measured in found if not rule.folded]
     return CharacterCurves(
         runs=tuple(name for name in names if name),
-        names=tuple(escape_invisible(name) or "without a run" for name in names),
+        names=tuple(name or "without a run" for name in names),
         measured=tuple(measured for _, measured in found),
         charts=tuple(view for view in drawn if view is not None),
         left_out=len(ordered) - len(names),

@@ -31,7 +31,7 @@ from app.judges.text_normalisation import strip_thoughts
 from app.ports.views import GroupViews
 from app.service.request_models import GroupId
 from app.toolkit.bar_charts import build_bar_chart
-from app.toolkit.display import as_json, cut_excerpt, escape_invisible
+from app.toolkit.display import as_json, cut_excerpt
 
 _GROUP_ID: Final = TypeAdapter[str](GroupId)
 
@@ -232,8 +232,8 @@ def _build_asked(detail: GroupDetail) -> Asked:
     last = next((place for place in reversed(range(len(lines))) if lines[place].role == "user"), None)
     named = told.get("character_name") or told.get("character") or detail.task.label or ""
     return Asked(
-        character=escape_invisible(str(named)),
-        scene=escape_invisible(str(told.get("scene") or "")),
+        character=str(named),
+        scene=str(told.get("scene") or ""),
         said=None if last is None else lines[last],
         before=tuple(line for place, line in enumerate(lines) if place != last),
     )

@@ -83,7 +83,7 @@ class Renderer:
         """404 as a page, with a link to `path` in the words of `way`. Its twin is a problem document (NotFound)."""
         if wants_json(request):
             raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
-        values = {"kind": kind, "wanted": escape_invisible(wanted[:100]), "near": near, "path": path, "all": way}
+        values = {"kind": kind, "wanted": wanted[:100], "near": near, "path": path, "all": way}
         return self.render_page(request, "missing.html", values, status=404)
 
 

@@ -6,7 +6,6 @@ from app.domain.rollups import Rollup
 from app.domain.run_health import Alarm
 from app.http.viewer.run_curves import CurveRule
 from app.toolkit.charts import ChartMark
-from app.toolkit.display import escape_invisible
 
 
 def count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
@@ -43,7 +42,7 @@ def place_alarms(
         names = [rule.name for rule in rules if alarm.series in rule.alarms] or [rule.name for rule in rules[:1]]
         if begin is None or end is None or not names:
             continue
-        label = f"{signs[alarm.alarm_id]}: {escape_invisible(alarm.evidence)}"
+        label = f"{signs[alarm.alarm_id]}: {alarm.evidence}"
         placed.setdefault(names[0], []).append(ChartMark(begin, label, signs[alarm.alarm_id], "alarm", end))
     return placed
 

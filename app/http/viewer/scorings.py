@@ -9,7 +9,7 @@ from app.domain.rewards import compute_statistics
 from app.domain.rubrics import RubricLabel
 from app.domain.scores import Score
 from app.http.viewer.cards import OFFLINE_JUDGE, JudgeReadingView, build_readings
-from app.toolkit.display import escape_invisible, format_number, format_signed, scale_heat
+from app.toolkit.display import format_number, format_signed, scale_heat
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
 
 
 def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> ScoringColumn:
-    judges = tuple(dict.fromkeys(escape_invisible(judge) for score in told for judge in score.judges))
+    judges = tuple(dict.fromkeys(judge for score in told for judge in score.judges))
     return ScoringColumn(
         name="original",
         original=True,
@@ -72,7 +72,7 @@ def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> Scorin
         on_truncated="",
         created_at=detail.group.created_at,
         mean=format_number(compute_statistics(told).mean),
-        flags=tuple(map(escape_invisible, detail.group.flags)),
+        flags=detail.group.flags,
         cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(told, 1)),
         readings=build_readings(detail.judgements, detail.group),
     )
@@ -83,7 +83,7 @@ def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringCo
     return ScoringColumn(
         name=f"scoring {place}",
         original=False,
-        judges=tuple(map(escape_invisible, scoring.judges)),
+        judges=scoring.judges,
         offline=OFFLINE_JUDGE in scoring.judges,
         mode=scoring.mode or "",
         weight="" if scoring.options.relative_weight is None else format_number(scoring.options.relative_weight, 2),
@@ -91,7 +91,7 @@ def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringCo
         on_truncated=scoring.options.on_truncated,
         created_at=scoring.created_at,
         mean=format_number(compute_statistics(scoring.scores).mean),
-        flags=tuple(map(escape_invisible, scoring.flags)),
+        flags=scoring.flags,
         cells=tuple(
             _build_cell(slot, score, before.reward)
             for slot, (score, before) in enumerate(zip(scoring.scores, told, strict=True), 1)
@@ -111,7 +111,7 @@ def _build_cell(slot: int, score: Score, before: float | None) -> ScoringCell:
         heat=None if score.reward is None else scale_heat(score.reward),
         change=format_signed(score.reward - before) if score.reward is not None and before is not None else "",
         why_not="" if score.outcome == "scored" else score.reason or score.outcome,
-        rationale=escape_invisible(score.rationale[:300]),
+        rationale=score.rationale[:300],
     )
 
 

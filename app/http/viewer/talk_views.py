@@ -11,7 +11,7 @@ from app.http.viewer.retrieved_passages import RetrievedView, build_retrieved
 from app.http.viewer.talk_forms import TalkForm
 from app.service.play.play_service import PreparedTurn
 from app.service.world_requests import ConversationTurn, Moment
-from app.toolkit.display import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
+from app.toolkit.display import SHOWN_AT_ALL, Excerpt, cut_excerpt
 
 
 @dataclass(frozen=True)
@@ -82,4 +82,4 @@ def write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
 def show_opening(turn: PlayTurn) -> str:
     moment = Moment.model_validate(turn.moment)
     opening = moment.event if moment.event is not None else moment.conversation[-1].content
-    return escape_invisible(opening[:80])
+    return opening[:80]

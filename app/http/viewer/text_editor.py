@@ -14,12 +14,11 @@ from app.domain.errors import TooLarge
 from app.domain.worlds import ListedWriting
 from app.http.viewer.cards import MessageLine
 from app.http.viewer.forms import pick_field, read_fields
-from app.http.viewer.word_diff import WordDiff, compare_revisions
-from app.toolkit.display import Excerpt, escape_invisible
+from app.http.viewer.word_diff import MOST_LINES, WordDiff, compare_revisions
+from app.toolkit.display import Excerpt
 
 MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: most of a text may be encoded as %XX."""
-MAX_LINES: Final = 5_000
 """Longer texts are not compared line by line, which takes long."""
 MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
@@ -134,20 +133,20 @@ def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
     first, second = before.splitlines(), now.splitlines()
     if before == now:
         return ()
-    if max(len(first), len(second)) > MAX_LINES:
-        return (ChangedLine("place", f"more than {MAX_LINES} lines are not compared"),)
+    if max(len(first), len(second)) > MOST_LINES:
+        return (ChangedLine("place", f"more than {MOST_LINES} lines are not compared"),)
     lines = [_build_line(line) for line in list(unified_diff(first, second, lineterm="", n=2))[2:]]
     more = len(lines) - MAX_CHANGED
     return (*lines[:MAX_CHANGED], *((ChangedLine("place", f"and {more} more lines"),) if more > 0 else ()))
 
 
 def _build_line(line: str) -> ChangedLine:
-    text = escape_invisible(line[1:])
+    text = line[1:]
     if line.startswith("+"):
         return ChangedLine("second", text)
     if line.startswith("-"):
         return ChangedLine("first", text)
-    return ChangedLine("place", escape_invisible(line)) if line.startswith("@") else ChangedLine("both", text)
+    return ChangedLine("place", line) if line.startswith("@") else ChangedLine("both", text)
 
 
 async def build_difference(now: tuple[int, str], before: tuple[int, str]) -> RevisionDifference:

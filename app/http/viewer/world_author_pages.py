@@ -257,7 +257,7 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> Non
                 await texts.save(world, name, form, author)
                 return redirect(request, f"/view/worlds/{world}/{texts.folder}/{name}/edit", saved="true")
         except RequestRefused as error:
-            problem, status = f"Nothing is stored. {escape_invisible(error.detail)}", error.status
+            problem, status = f"Nothing is stored. {error.detail}", error.status
         editor = await _build_editor(texts, world, name, form, await texts.read(world, name))
         editor = replace(editor, problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)

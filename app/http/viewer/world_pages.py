@@ -203,7 +203,7 @@ def build_books(books: Mapping[str, Lorebook]) -> tuple[tuple[str, LorebookView]
 
 def _build_book(book: Lorebook) -> LorebookView:
     return LorebookView(
-        title=escape_invisible(book.name),
+        title=book.name,
         description=cut_excerpt(book.description, VISIBLE_CHARACTERS) if book.description else None,
         count=len(book.entries),
         entries=tuple(map(_build_entry, book.entries[:MAX_ENTRIES])),
@@ -213,7 +213,7 @@ def _build_book(book: Lorebook) -> LorebookView:
 
 def _build_entry(entry: LoreEntry) -> LoreEntryView:
     return LoreEntryView(
-        name=escape_invisible(entry.name or entry.id),
+        name=entry.name or entry.id,
         called_by=_describe_triggers(entry),
         off=not entry.enabled,
         content=cut_excerpt(entry.content, VISIBLE_CHARACTERS),
@@ -226,4 +226,4 @@ def _describe_triggers(entry: LoreEntry) -> str:
     keys = ", ".join(entry.keys[:12]) or "nothing"
     more = f" ({entry.logic.replace('_', ' ')} {', '.join(entry.secondary_keys[:12])})" if entry.secondary_keys else ""
     chance = "" if entry.probability == 1 else f", {entry.probability:.0%} of the time"
-    return escape_invisible(f"by {keys}{more}{chance}")
+    return f"by {keys}{more}{chance}"

@@ -175,8 +175,8 @@ def test_a_number_for_no_score_is_told_only_where_the_settings_say_so(tmp_path: 
     with judged_gateway(tmp_path, ATROPOS_ENVS_COMPAT__UNSCORED_REWARD="0.25") as judged:
         judged.judge.refusals = float("inf")
         task = judged.preferring()
-        bare = rewards(slime(judged, "run=told&wait_seconds=30&gather_seconds=1"), task, ANSWERS[0])
-        (whole,) = rewards(slime(judged, "run=told&reply=object&wait_seconds=30&gather_seconds=1"), task, ANSWERS[1])
+        bare = rewards(slime(judged, "run=told&wait_seconds=3&gather_seconds=1"), task, ANSWERS[0])
+        (whole,) = rewards(slime(judged, "run=told&reply=object&wait_seconds=3&gather_seconds=1"), task, ANSWERS[1])
         counted = judged.untold()
     assert (bare, whole["reward"], whole["score"], whole["outcome"], whole["reason"]) == (
         [0.25],

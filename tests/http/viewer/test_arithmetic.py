@@ -106,18 +106,18 @@ async def find_rubric(detail: GroupDetail) -> Rubric | None:
     return RUBRIC
 
 
-def list_sums(detail: GroupDetail, *, known: bool = True) -> list[ShownSum]:
-    app = viewer_app([detail], find_rubric=find_rubric) if known else viewer_app([detail])
-    return SumReader(TestClient(app).get(f"/view/groups/{detail.group.group_id}").text).sums
+def list_sums(client: TestClient, detail: GroupDetail) -> list[ShownSum]:
+    return SumReader(client.get(f"/view/groups/{detail.group.group_id}").text).sums
 
 
 @pytest.mark.parametrize("start", range(0, 200, 40))
 def test_each_reward_is_what_the_page_adds_up_to(start: int) -> None:
     worked_out = 0
-    for seed in range(start, start + 40):
-        detail = make_judged_group(seed)
+    details = {seed: make_judged_group(seed) for seed in range(start, start + 40)}
+    client = TestClient(viewer_app([*details.values()], find_rubric=find_rubric))
+    for seed, detail in details.items():
         rewards = {round(reward, 4) for score in detail.group.scores if (reward := score.reward) is not None}
-        shown = list_sums(detail)
+        shown = list_sums(client, detail)
         assert {float(one.parts["reward"][0]) for one in shown} == rewards, seed
         for one in shown:
             assert one.how in {"shrunk", "alone"}, seed
@@ -132,16 +132,18 @@ def test_each_reward_is_what_the_page_adds_up_to(start: int) -> None:
 
 def test_where_the_rubric_is_gone_the_page_says_so_and_still_adds_up() -> None:
     detail = make_judged_group(1)
-    html = TestClient(viewer_app([detail])).get(f"/view/groups/{detail.group.group_id}")
+    client = TestClient(viewer_app([detail]))
+    html = client.get(f"/view/groups/{detail.group.group_id}")
     assert "is not known any more" in page(html).words()
-    for one in list_sums(detail, known=False):
+    for one in list_sums(client, detail):
         low, high = work_out(one)
         reward = read(one.parts["reward"][0])
         assert (one.how, low <= reward[1], high >= reward[0]) == ("unknown", True, True)
 
 
 def test_what_a_verifier_gave_adds_up_too() -> None:
-    for one in list_sums(gsm8k_group(1), known=False):
+    detail = gsm8k_group(1)
+    for one in list_sums(TestClient(viewer_app([detail])), detail):
         low, high = work_out(one)
         assert low <= float(one.parts["reward"][0]) <= high
 

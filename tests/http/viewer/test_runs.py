@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.domain.rollups import Rollup, RollupKey, add_up
+from app.domain.exact_sums import add_up
+from app.domain.rollups import Rollup, RollupKey
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.http.viewer.run_curves import MOST_POINTS, SeriesSource, estimate_noise, measure_curves
