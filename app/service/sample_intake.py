@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
-from app.domain.groups import Group
+from app.domain.groups import Group, TaskRecord
 from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, PendingGroup, SampleName
 from app.domain.rewards import compute_statistics
 from app.domain.runs import Policy, Purpose
@@ -85,8 +85,9 @@ class SampleService:
         after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
-        cohort = await self._validate_sample(sample)
-        seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
+        cohort, record = await self._validate_sample(sample)
+        wanted = (cohort, sample.completion, record, gather_seconds, sample.name)
+        seat = await self._gathering.assign_slot(*wanted)
         answered = False
         try:
             group = await self._gathering.wait_for_scores(seat, due)
@@ -95,7 +96,7 @@ class SampleService:
                 await self._gathering.release_slot(seat, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
+                seat = await self._gathering.assign_slot(*wanted)
                 group = await self._gathering.wait_for_scores(seat, due)
             if sample.masks_group and group.outcome == "unscored":
                 group = await self._gathering.mask(seat)
@@ -107,7 +108,7 @@ class SampleService:
         finally:
             await self._gathering.release_slot(seat, answered=answered)
 
-    async def _validate_sample(self, sample: SampleToScore) -> PendingGroup:
+    async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
@@ -125,7 +126,7 @@ class SampleService:
                 field="run",
             )
         scope = compute_scope(group, sample.key, sample.size)
-        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size)
+        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
 
 
 def _reply(group: Group, seat: GroupSlot) -> SampleReply:

@@ -74,8 +74,9 @@ class SqlPendingGroupStore(PendingGroupStore):
         seconds: float,
         windows: RetryWindows,
         name: SampleName = UNNAMED,
+        scored: Group | None = None,
     ) -> GroupSlot:
-        arrival = SampleArrival(cohort, completion, seconds, windows, name)
+        arrival = SampleArrival(cohort, completion, seconds, windows, name, scored)
         operation = "SqlPendingGroupStore.assign_slot"
         return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
 
