@@ -184,8 +184,8 @@ class GroupStore(Protocol):
 
 
 class PendingGroupStore(Protocol):
-    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction; whoever
-    closed it scores it. Writes are durable on return."""
+    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
+    comes with its score; whoever closed it scores it. Writes are durable on return."""
 
     async def add_members(
         self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
