@@ -2,17 +2,15 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
-from app.domain.groups import Group, TaskRecord
-from app.domain.parts import UNNAMED, GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, SampleName
+from app.domain.groups import Group
+from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, SampleName
 from app.domain.tasks import Completion
-from app.domain.values import utc_now
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
 from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring, ScoredAhead, build_reply
@@ -79,16 +77,11 @@ class GroupAssembler:
         return build_piece_reply(await self.wait_for_scores(seat, due), seat)
 
     async def assign_slot(
-        self,
-        cohort: PendingGroup,
-        completion: Completion,
-        record: TaskRecord,
-        gather_seconds: float,
-        name: SampleName = UNNAMED,
+        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
-        """A place for a completion that came by itself, held until it is released. Whoever is cancelled meanwhile has
-        left."""
-        taking = asyncio.ensure_future(self._take(cohort, completion, record, gather_seconds, name))
+        """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
+        waited for. Whoever is cancelled meanwhile has left."""
+        taking = asyncio.ensure_future(self._take(cohort, completion, seconds, name, ahead))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -193,34 +186,18 @@ class GroupAssembler:
         return await self._groups.mask(seat.group_id)
 
     async def _take(
-        self,
-        cohort: PendingGroup,
-        completion: Completion,
-        record: TaskRecord,
-        gather_seconds: float,
-        name: SampleName,
+        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
-        ahead = await self._score_ahead(cohort, completion, record, name)
         scored = None if ahead is None else ahead.judged.group
         seat = await self._shelf.write_with_tasks(
             [cohort.task_id],
-            lambda: self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows, name, scored),
+            lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
         )
         self._held.add(seat)
         if ahead is not None and seat.group_id == ahead.judged.group.group_id:  # it is new
             self._scoring.record_ahead(ahead)
         await self._begin(seat.begun)
         return seat
-
-    async def _score_ahead(
-        self, cohort: PendingGroup, completion: Completion, record: TaskRecord, name: SampleName
-    ) -> ScoredAhead | None:
-        """A completion that is judged alone and at once is stored with its score, not before it."""
-        if cohort.size > 1:
-            return None
-        member = Member(place=name.place or 0, completion=completion, known_as=name.fingerprint)
-        group = cohort.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
-        return await self._scoring.score_ahead(group, record)
 
     async def _leave(self, taking: "asyncio.Future[GroupSlot]") -> None:
         seat = await taking

@@ -1,6 +1,7 @@
 """Samples that come one by one, from trainers that know no groups: gathered, and judged together."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from pydantic import ValidationError
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group, TaskRecord
-from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, PendingGroup, SampleName
+from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, Member, PendingGroup, SampleName
 from app.domain.rewards import compute_statistics
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
-from app.domain.values import is_encodable
+from app.domain.values import is_encodable, utc_now
 from app.ports.tracing import note_work
 from app.service.group_assembly import GroupAssembler, build_pending_group, find_positions
+from app.service.group_scoring import GroupScoring, ScoredAhead
 from app.service.identity import compute_scope
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
 from app.service.run_registry import RunRegistry
@@ -70,7 +72,10 @@ class SampleReply:
 
 
 class SampleService:
-    def __init__(self, acceptance: ScoreValidator, gathering: GroupAssembler, runs: RunRegistry) -> None:
+    def __init__(
+        self, acceptance: ScoreValidator, gathering: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+    ) -> None:
+        self._scoring = scoring
         self._runs = runs
         self._acceptance = acceptance
         self._gathering = gathering
@@ -86,7 +91,8 @@ class SampleService:
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
         cohort, record = await self._validate_sample(sample)
-        wanted = (cohort, sample.completion, record, gather_seconds, sample.name)
+        ahead = await self._score_ahead(sample, cohort, record)
+        wanted = (cohort, sample.completion, gather_seconds, sample.name, ahead)
         seat = await self._gathering.assign_slot(*wanted)
         answered = False
         try:
@@ -107,6 +113,14 @@ class SampleService:
             answered = True
         finally:
             await self._gathering.release_slot(seat, answered=answered)
+
+    async def _score_ahead(self, sample: SampleToScore, cohort: PendingGroup, record: TaskRecord) -> ScoredAhead | None:
+        """A completion that is judged alone and at once is stored with its score, not before it."""
+        if sample.size > 1:
+            return None
+        member = Member(place=sample.name.place or 0, completion=sample.completion)
+        group = cohort.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
+        return await self._scoring.score_ahead(group, record)
 
     async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
