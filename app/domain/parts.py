@@ -120,7 +120,7 @@ class GroupSlot:
     holder: str = ""
     """Id of the sender that holds the place; empty if places are not held."""
     begun: tuple[Group, ...] = field(default=(), compare=False)
-    """Groups closed by this assignment. They are stored as pending; whoever closed them scores them."""
+    """Groups closed by this assignment. Whoever closed them scores those that are pending."""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def build_gateway(
         ),
         group_scoring=group_scoring,
         assembler=assembler,
-        samples=SampleService(acceptance, assembler, runs),
+        samples=SampleService(acceptance, assembler, group_scoring, runs),
         rescorer=Rescorer(
             editions=editions,
             shelf=shelf,

@@ -184,8 +184,8 @@ class GroupStore(Protocol):
 
 
 class PendingGroupStore(Protocol):
-    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction; whoever
-    closed it scores it. Writes are durable on return."""
+    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
+    comes with its score; whoever closed it scores it. Writes are durable on return."""
 
     async def add_members(
         self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
@@ -200,6 +200,7 @@ class PendingGroupStore(Protocol):
         seconds: float,
         windows: RetryWindows,
         name: SampleName = UNNAMED,
+        scored: Group | None = None,
     ) -> GroupSlot:
         """Assigns a place to a completion, by the first rule that applies:
 
@@ -209,7 +210,8 @@ class PendingGroupStore(Protocol):
         3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
         4. a place of a new group.
 
-        The place is held until it is settled, or until its heartbeat stops."""
+        The place is held until it is settled, or until its heartbeat stops. `scored` is the whole group of a completion
+        that is judged alone, with its score: it is stored so where the completion is a new one."""
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
         """Ends the hold: the sender got its answer, or disconnected and may retry."""

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.groups import Group
-from app.domain.parts import UNNAMED, GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, SampleName
+from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, SampleName
 from app.domain.tasks import Completion
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
-from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring, build_reply
+from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring, ScoredAhead, build_reply
 from app.service.request_models import GroupProblem, GroupReply
 from app.service.score_validation import AcceptedGroup
 from app.service.task_cache import TaskCache
@@ -77,11 +77,11 @@ class GroupAssembler:
         return build_piece_reply(await self.wait_for_scores(seat, due), seat)
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, gather_seconds: float, name: SampleName = UNNAMED
+        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
-        """A place for a completion that came by itself, held until it is released. Whoever is cancelled meanwhile has
-        left."""
-        taking = asyncio.ensure_future(self._take(cohort, completion, gather_seconds, name))
+        """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
+        waited for. Whoever is cancelled meanwhile has left."""
+        taking = asyncio.ensure_future(self._take(cohort, completion, seconds, name, ahead))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -96,7 +96,10 @@ class GroupAssembler:
 
     async def wait_for_scores(self, seat: GroupSlot, due: float | None) -> Group:
         """The group of a seat with its scores, or as it stands when the loop's time is `due`."""
-        if not seat.open and all(group.group_id != seat.group_id for group in seat.begun):
+        begun = next((group for group in seat.begun if group.group_id == seat.group_id), None)
+        if begun is not None and begun.outcome != "pending":
+            return begun
+        if not seat.open and begun is None:
             known = await self._tried_again(seat.group_id)
             if known.outcome != "pending":
                 return known
@@ -183,13 +186,16 @@ class GroupAssembler:
         return await self._groups.mask(seat.group_id)
 
     async def _take(
-        self, cohort: PendingGroup, completion: Completion, gather_seconds: float, name: SampleName
+        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
+        scored = None if ahead is None else ahead.judged.group
         seat = await self._shelf.write_with_tasks(
             [cohort.task_id],
-            lambda: self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows, name),
+            lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
         )
         self._held.add(seat)
+        if ahead is not None and seat.group_id == ahead.judged.group.group_id:  # it is new
+            self._scoring.record_ahead(ahead)
         await self._begin(seat.begun)
         return seat
 
@@ -210,8 +216,8 @@ class GroupAssembler:
         """Scores what was just closed, and tells whoever waits for it here."""
         for group in groups:
             self._observer.record_closed_group(group.environment, group.flags)
-        if groups:
-            await self._start_scoring(groups)
+        if pending := [group for group in groups if group.outcome == "pending"]:
+            await self._start_scoring(pending)
 
     async def _start_scoring(self, groups: Sequence[Group]) -> None:
         names = [group.group_id for group in groups]

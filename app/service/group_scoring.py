@@ -5,11 +5,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from app.domain.access import Caller, work_for
 from app.domain.errors import Gone, NotFound, StoreUnavailable
-from app.domain.groups import Group
+from app.domain.groups import Group, TaskRecord
 from app.domain.rewards import compute_statistics
 from app.ports.runtime import Observer, ScoredGroup
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
@@ -29,6 +30,13 @@ WorkT = TypeVar("WorkT")
 
 StoredGroups = asyncio.Future[dict[str, Group]]
 """A scoring under way: its groups as they are stored when it ends."""
+
+
+@dataclass(frozen=True)
+class ScoredAhead:
+    judged: GroupToStore
+    seconds: float
+    """That scoring took."""
 
 
 class GroupScoring:
@@ -103,6 +111,19 @@ class GroupScoring:
         # Those are new that came back as they were given.
         self._record([one for one in judged if stored[one[0].group.group_id].rollouts is one[0].group.rollouts])
         return stored
+
+    async def score_ahead(self, group: Group, record: TaskRecord) -> ScoredAhead | None:
+        """The scores of a group that is not stored yet; None where something has to be awaited for them."""
+        one = await self._acceptance.resume(group, record)
+        if not self._can_score_at_once({group.group_id: one}):
+            return None
+        began = asyncio.get_running_loop().time()
+        judged = await self._judge(one)
+        return ScoredAhead(judged, asyncio.get_running_loop().time() - began)
+
+    def record_ahead(self, scored: ScoredAhead) -> None:
+        """Once it is stored."""
+        self._record(scored.judged, scored.seconds)
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
         """Scores groups that are stored as pending in the background, except those that are being scored here."""

@@ -1,6 +1,7 @@
 """Samples that come one by one, from trainers that know no groups: gathered, and judged together."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,15 +10,16 @@ from typing import Final
 from pydantic import ValidationError
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
-from app.domain.groups import Group
-from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, PendingGroup, SampleName
+from app.domain.groups import Group, TaskRecord
+from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, UNNAMED, GroupSlot, Member, PendingGroup, SampleName
 from app.domain.rewards import compute_statistics
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
-from app.domain.values import is_encodable
+from app.domain.values import is_encodable, utc_now
 from app.ports.tracing import note_work
 from app.service.group_assembly import GroupAssembler, build_pending_group, find_positions
+from app.service.group_scoring import GroupScoring, ScoredAhead
 from app.service.identity import compute_scope
 from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
 from app.service.run_registry import RunRegistry
@@ -70,7 +72,10 @@ class SampleReply:
 
 
 class SampleService:
-    def __init__(self, acceptance: ScoreValidator, gathering: GroupAssembler, runs: RunRegistry) -> None:
+    def __init__(
+        self, acceptance: ScoreValidator, gathering: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+    ) -> None:
+        self._scoring = scoring
         self._runs = runs
         self._acceptance = acceptance
         self._gathering = gathering
@@ -85,8 +90,10 @@ class SampleService:
         after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
-        cohort = await self._validate_sample(sample)
-        seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
+        cohort, record = await self._validate_sample(sample)
+        ahead = await self._score_ahead(sample, cohort, record)
+        wanted = (cohort, sample.completion, gather_seconds, sample.name, ahead)
+        seat = await self._gathering.assign_slot(*wanted)
         answered = False
         try:
             group = await self._gathering.wait_for_scores(seat, due)
@@ -95,7 +102,7 @@ class SampleService:
                 await self._gathering.release_slot(seat, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds, sample.name)
+                seat = await self._gathering.assign_slot(*wanted)
                 group = await self._gathering.wait_for_scores(seat, due)
             if sample.masks_group and group.outcome == "unscored":
                 group = await self._gathering.mask(seat)
@@ -107,7 +114,15 @@ class SampleService:
         finally:
             await self._gathering.release_slot(seat, answered=answered)
 
-    async def _validate_sample(self, sample: SampleToScore) -> PendingGroup:
+    async def _score_ahead(self, sample: SampleToScore, cohort: PendingGroup, record: TaskRecord) -> ScoredAhead | None:
+        """A completion that is judged alone and at once is stored with its score, not before it."""
+        if sample.size > 1:
+            return None
+        member = Member(place=sample.name.place or 0, completion=sample.completion)
+        group = cohort.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
+        return await self._scoring.score_ahead(group, record)
+
+    async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
@@ -125,7 +140,7 @@ class SampleService:
                 field="run",
             )
         scope = compute_scope(group, sample.key, sample.size)
-        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size)
+        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
 
 
 def _reply(group: Group, seat: GroupSlot) -> SampleReply:

@@ -23,7 +23,7 @@ from app.ports.runtime import Clock
 from app.ports.tracing import Span, name_operation, open_span
 from app.store.database_errors import as_gateway_error, is_disconnect
 from app.store.rows import to_micros
-from app.store.writer import Unit, Writer
+from app.store.writer import SharedUnit, Unit, Writer
 
 BUSY_MILLISECONDS = 10_000
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -154,6 +154,7 @@ def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None
 
 
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 
 class SteadyClock:
@@ -195,6 +196,11 @@ class Database:
         """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
         with self.open_operation("write", name_operation(unit)):
             return await self.writer.run(unit, order)
+
+    async def write_shared(self, name: str, unit: SharedUnit[ItemT, T], item: ItemT, order: str = "") -> T:
+        """As `write`, of a unit that is called once for the items of many callers. `name` is that of the operation."""
+        with self.open_operation("write", name):
+            return await self.writer.run_shared(unit, item, order)
 
     def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
         """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""

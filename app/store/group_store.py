@@ -41,8 +41,6 @@ class SqlGroupStore(GroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known_ids = BatchedCalls(self._find_known_ids)
-        self._additions = BatchedCalls(self._add_all)
-        self._finishes = BatchedCalls(self._finish_all)
 
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
         wanted = filter_storable(group_ids)
@@ -68,40 +66,32 @@ class SqlGroupStore(GroupStore):
             )
         if not groups:
             return []
-        with self._database.open_operation("write", "SqlGroupStore.add"):
-            return await self._additions.add(_EncodedGroups(groups, encoded))
+        asked = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.add", self._add_all, asked, "groups")
 
     async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
         return await self._database.read(lambda connection: _find_known_ids(connection, asked))
 
-    async def _add_all(self, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
+    def _add_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in asked)
         groups = [one.groups for one in asked]
-
-        def add_all_groups(connection: Connection) -> list[list[Group]]:
-            return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
-
-        return await self._database.write(add_all_groups, "groups")
+        return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """NotFound when one of the groups was never added."""
         if not groups:
             return []
         encoded = await _encode_long_texts(groups)
-        with self._database.open_operation("write", "SqlGroupStore.finish"):
-            return await self._finishes.add(_EncodedGroups(groups, encoded))
+        asked = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.finish", self._finish_all, asked, "groups")
 
-    async def _finish_all(self, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
+    def _finish_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in asked)
         groups = [one.groups for one in asked]
-
-        def finish_all_groups(connection: Connection) -> list[list[Group]]:
-            every = list(chain(*groups))
-            if len({item.group.group_id for item in every}) < len(every):
-                return [finish_groups(connection, self._database, items, encoded) for items in groups]
-            return split_by_size(finish_groups(connection, self._database, every, encoded), groups)
-
-        return await self._database.write(finish_all_groups, "groups")
+        every = list(chain(*groups))
+        if len({item.group.group_id for item in every}) < len(every):
+            return [finish_groups(connection, self._database, items, encoded) for items in groups]
+        return split_by_size(finish_groups(connection, self._database, every, encoded), groups)
 
     async def mask(self, group_id: str) -> Group:
         return await self._database.write(lambda connection: mask_group(connection, group_id), "groups")

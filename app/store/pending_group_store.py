@@ -19,7 +19,6 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.ports.store import PendingGroupStore
-from app.store.batched_calls import BatchedCalls
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.part_tables import part_members, parts
@@ -59,8 +58,6 @@ _RELEASE: Final = (
 class SqlPendingGroupStore(PendingGroupStore):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._arrivals = BatchedCalls(self._assign_slots)
-        self._releases = BatchedCalls(self._release_slots)
 
     async def add_members(
         self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
@@ -77,21 +74,21 @@ class SqlPendingGroupStore(PendingGroupStore):
         seconds: float,
         windows: RetryWindows,
         name: SampleName = UNNAMED,
+        scored: Group | None = None,
     ) -> GroupSlot:
-        with self._database.open_operation("write", "SqlPendingGroupStore.assign_slot"):
-            return await self._arrivals.add(SampleArrival(cohort, completion, seconds, windows, name))
+        arrival = SampleArrival(cohort, completion, seconds, windows, name, scored)
+        operation = "SqlPendingGroupStore.assign_slot"
+        return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
-        with self._database.open_operation("write", "SqlPendingGroupStore.release_slot"):
-            await self._releases.add((held, answered))
+        operation = "SqlPendingGroupStore.release_slot"
+        await self._database.write_shared(operation, self._release_slots, (held, answered), "parts")
 
-    async def _assign_slots(self, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
-        return await self._database.write(
-            lambda connection: assign_slots(connection, self._database, arrivals), "parts"
-        )
+    def _assign_slots(self, connection: Connection, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
+        return assign_slots(connection, self._database, arrivals)
 
-    async def _release_slots(self, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
-        await self._database.write(lambda connection: _release_slots(connection, self._database, held), "parts")
+    def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
+        _release_slots(connection, self._database, held)
         return [None] * len(held)
 
     async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:

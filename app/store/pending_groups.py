@@ -156,7 +156,7 @@ def build_member_row(
 def close_group(connection: Connection, database: Database, row: PartRow, now: int) -> Group:
     """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
     closed = {**row, **describe_closing(row, count_members(connection, row["group_id"]), now)}
-    (stored,) = close_groups(connection, database, [(closed, ())], [], now)
+    (stored,) = close_groups(connection, database, [ClosingGroup(closed)], [], now)
     return stored
 
 
@@ -167,6 +167,23 @@ def add_late_group(
     late = LateGroup(row, tuple(members), group_id)
     (stored,) = close_groups(connection, database, [], [late], now)
     return stored
+
+
+@dataclass(frozen=True)
+class ClosingGroup:
+    """A group with its row as it is then, and members that are not stored before."""
+
+    row: PartRow
+    fresh: Sequence[Member] = ()
+    is_new: bool = False
+    """Whether its row is written as it is closed, and all its members with it."""
+    scored: Group | None = None
+    """The group, if it has its scores already."""
+
+    def build(self, come: Sequence[Member]) -> Group:
+        if self.scored is not None:
+            return self.scored.model_copy(update={"created_at": from_micros(self.row["created_at"])})
+        return _build_group(self.row, (*come, *self.fresh))
 
 
 @dataclass(frozen=True)
@@ -187,21 +204,21 @@ def describe_closing(row: PartRow, arrived: int, now: int) -> dict[str, Any]:
 def close_groups(
     connection: Connection,
     database: Database,
-    closing: Sequence[tuple[PartRow, Sequence[Member]]],
+    closing: Sequence[ClosingGroup],
     late: Sequence[LateGroup],
     now: int,
 ) -> list[Group]:
-    """Stores groups as pending, those that are closed first. They come with their rows as they are then, and with
-    members that are not stored before."""
-    closed = [row["group_id"] for row, _ in closing]
+    """Stores groups, those that are closed first: as pending, but for those with scores."""
+    opened_before = [one.row for one in closing if not one.is_new]
+    closed = [row["group_id"] for row in opened_before]
     come = _load_come(connection, closed)
-    groups_ = [_build_group(row, (*come[row["group_id"]], *fresh)) for row, fresh in closing]
+    groups_ = [one.build(come.get(one.row["group_id"], ())) for one in closing]
     flags = ("late",)
     for one in late:
         groups_.append(parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
     stored = add_groups(connection, database, [GroupToStore(group) for group in groups_], None)
-    if closing:
-        rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row, _ in closing]
+    if opened_before:
+        rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row in opened_before]
         connection.execute(_CLOSE_PART, rows)
         _FORGET_COMPLETIONS.run(connection, closed=closed)
     if late:

@@ -19,6 +19,7 @@ from app.store.database import Database
 from app.store.part_tables import part_members, parts
 from app.store.pending_groups import (
     MICROSECONDS_PER_SECOND,
+    ClosingGroup,
     LateGroup,
     build_member_row,
     build_part_row,
@@ -72,6 +73,8 @@ class SampleArrival:
     """How long a group that it begins waits for the others."""
     windows: RetryWindows
     name: SampleName
+    scored: Group | None = None
+    """The group that it is the whole of."""
 
     @property
     def retry_key(self) -> tuple[str, str]:
@@ -88,6 +91,8 @@ class _NewestGroup:
     fresh: list[Member] = field(default_factory=list)
     """Those that came now, in time."""
     is_new: bool = False
+    scored: Group | None = None
+    """As it is stored when it is closed, if it has its scores."""
 
     @property
     def is_open(self) -> bool:
@@ -163,7 +168,8 @@ class _Assignments:
 
     def _open(self, arrival: SampleArrival, before: _NewestGroup | None) -> _NewestGroup:
         generation = 0 if before is None else before.row["generation"] + 1
-        row = build_part_row(arrival.cohort, _create_group_id(), generation, self.now, arrival.seconds)
+        group_id = _create_group_id() if arrival.scored is None else arrival.scored.group_id
+        row = build_part_row(arrival.cohort, group_id, generation, self.now, arrival.seconds)
         opened = _NewestGroup(row, is_new=True)
         self.newest[arrival.cohort.scope] = opened
         self.opened.append(opened)
@@ -186,12 +192,16 @@ class _Assignments:
         else:
             group.fresh.append(member)
             if group.arrived == group.row["size"]:
+                group.scored = arrival.scored
                 self._close(number, group)
         cohort_id = group.row["group_id"]
         return GroupSlot(cohort_id, own or cohort_id, (place,), open=group.is_open, holder=holder)
 
     def _close(self, number: int, group: _NewestGroup) -> None:
-        group.row = {**group.row, **describe_closing(group.row, group.arrived, self.now)}
+        closing = describe_closing(group.row, group.arrived, self.now)
+        if group.scored is not None:
+            closing["due"] = None  # nobody has to score it
+        group.row = {**group.row, **closing}
         self.states[group.row["group_id"]] = "closed"
         self.closing.append((number, group))
 
@@ -199,7 +209,7 @@ class _Assignments:
         """What there is to score, by the number of the arrival that closed it."""
         if self.opened:
             insert_parts(connection, [one.row for one in self.opened])
-        closing = [(one.row, one.fresh) for _, one in self.closing]
+        closing = [ClosingGroup(one.row, one.fresh, one.is_new, one.scored) for _, one in self.closing]
         stored = close_groups(connection, database, closing, [late for _, late in self.late], self.now)
         closed = {one.row["group_id"] for _, one in self.closing}
         if self.members:

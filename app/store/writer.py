@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,17 +19,26 @@ from app.ports.tracing import SpanOrigin, find_origins, open_linked_span
 from app.store.database_errors import as_gateway_error, is_disconnect, is_transient
 
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 Unit = Callable[[Connection], T]
 """One caller's work. It may run several times; earlier runs are rolled back."""
+SharedUnit = Callable[[Connection, Sequence[ItemT]], Sequence[T]]
+"""The work of all callers of a batch that ask for the same: one result for each item, in order."""
 
 CAPACITY = 1000
 BATCH = 100
 ATTEMPTS = 5
+ENOUGH = 8
+"""So many units do not wait for more."""
+QUIET_TURNS = 2
+"""Turns of the event loop without another unit, after which none is waited for: what came while the first of a batch
+was queued is read in the first turn, and queued in the second."""
 
 
 @dataclass
 class _Job(Generic[T]):
-    unit: Unit[T]
+    unit: SharedUnit[Any, T]
+    item: Any
     order: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[T]
@@ -53,7 +62,18 @@ class _Queue:
     jobs: deque[_Job[Any]] = field(default_factory=deque)
     waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = field(default_factory=deque)
     closing: bool = False
+    gathering: asyncio.AbstractEventLoop | None = None
+    """The event loop that looks whether its callers queue more."""
+    queued: int = 0
+    """Of all jobs that ever were."""
+    is_due: bool = False
+    """Whether the writer may begin."""
     changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def begin(self) -> None:
+        if not self.is_due:
+            self.is_due = True
+            self.changed.notify()
 
 
 class Writer:
@@ -85,8 +105,12 @@ class Writer:
     async def run(self, unit: Unit[T], order: str = "") -> T:
         """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
         `order`, so that replicas take locks in the same order."""
+        return await self.run_shared(_run_units, unit, order)
+
+    async def run_shared(self, unit: SharedUnit[ItemT, T], item: ItemT, order: str = "") -> T:
+        """The same of a unit that is called once for the items of all callers in a batch."""
         loop = asyncio.get_running_loop()
-        job = _Job(unit, order, loop, loop.create_future(), find_origins())
+        job = _Job(unit, item, order, loop, loop.create_future(), find_origins())
         while (room := self._enqueue(job)) is not None:
             await room
         result: T = await job.future
@@ -103,8 +127,26 @@ class Writer:
                 queue.waiting.append((job.loop, room))
                 return room
             queue.jobs.append(job)
-            queue.changed.notify()
+            queue.queued += 1
+            if len(queue.jobs) >= ENOUGH or queue.gathering not in {None, job.loop}:
+                queue.begin()
+            elif queue.gathering is None and not queue.is_due:
+                queue.gathering = job.loop
+                job.loop.call_soon(self._look_for_more, job.loop, queue.queued, QUIET_TURNS)
         return None
+
+    def _look_for_more(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
+        """Lets the writer begin when the loop has nothing more for it: callers that are answered together come again
+        together, and each commit takes as long as many of their units."""
+        queue = self._queue
+        with queue.changed:
+            left = turns - 1 if queue.queued == known else QUIET_TURNS
+            if left and not queue.is_due:
+                loop.call_soon(self._look_for_more, loop, queue.queued, left)
+                return
+            queue.gathering = None
+            if queue.jobs:
+                queue.begin()
 
     def close(self) -> None:
         """Blocks until everything queued is committed; later units are refused."""
@@ -124,14 +166,27 @@ class Writer:
         """The next batch of queued jobs; empty only when the store closes."""
         queue = self._queue
         with queue.changed:
-            while not queue.jobs and not queue.closing:
+            while not queue.is_due and not queue.closing:
                 queue.changed.wait()
             batch = [queue.jobs.popleft() for _ in range(min(BATCH, len(queue.jobs)))]
+            queue.is_due = bool(queue.jobs)
             room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
             woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
         for loop, waiter in woken:
             _call_in_loop(loop, partial(_release_waiter, waiter))
         return sorted(batch, key=lambda job: job.order)
+
+
+def _run_units(connection: Connection, units: Sequence[Unit[T]]) -> list[T]:
+    return [unit(connection) for unit in units]
+
+
+def _join_jobs(batch: Sequence[_Job[Any]]) -> Iterable[tuple[SharedUnit[Any, Any], list[_Job[Any]]]]:
+    """In the order of the batch, those of one order and unit together."""
+    joined: dict[tuple[str, SharedUnit[Any, Any]], list[_Job[Any]]] = {}
+    for job in batch:
+        joined.setdefault((job.order, job.unit), []).append(job)
+    return ((unit, jobs) for (_, unit), jobs in joined.items())
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
@@ -207,8 +262,9 @@ def _run_once(
             connection.begin()
         except DBAPIError as error:
             raise StoreUnavailable("the store is locked by another process") from error
-        for job in batch:
-            job.result = (job.unit(connection),)
+        for unit, jobs in _join_jobs(batch):
+            for job, result in zip(jobs, unit(connection, [job.item for job in jobs]), strict=True):
+                job.result = (result,)
         if complete is not None:
             complete(connection)
         _commit(connection, committed)

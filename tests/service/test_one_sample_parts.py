@@ -12,7 +12,7 @@ import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
-from app.domain.groups import GroupFilter
+from app.domain.groups import Group, GroupFilter
 from app.domain.parts import GroupSlot, PendingGroup, RetryWindows, SampleName
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
@@ -38,9 +38,15 @@ class CountedParts:
         return getattr(self._parts, name)
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows, name: SampleName
+        self,
+        cohort: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        windows: RetryWindows,
+        name: SampleName,
+        scored: Group | None,
     ) -> GroupSlot:
-        slot = await self._parts.assign_slot(cohort, completion, seconds, windows, name)
+        slot = await self._parts.assign_slot(cohort, completion, seconds, windows, name, scored)
         self.placed += 1
         return slot
 

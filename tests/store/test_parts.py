@@ -373,3 +373,20 @@ def test_pieces_of_a_task_that_is_not_stored_are_refused(store_url: str) -> None
         return [type(await refused(one)) for one in (arrive(store, 0, "a"), take(store, "a"))]
 
     assert using(store_url, scenario) == [NotFound, NotFound]
+
+
+def test_a_sample_judged_alone_is_stored_with_its_score_and_a_repeat_gets_what_is_stored(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        seats, alone = [], cohort(size=1)
+        for group_id, reward in (("group_first", 1.0), ("group_again", 0.0)):
+            member = Member(place=0, completion=said("a"))
+            pending = alone.build_group(group_id, (member,), ("older_policy",), utc_now())
+            scored = pending.merge_scores([Score(reward=reward, outcome="scored")])
+            seats.append(await store.parts.assign_slot(alone, said("a"), 60, WINDOWS, scored=scored))
+            await store.parts.release_slot(seats[-1], answered=False)
+        found = await store.groups.find([seat.group_id for seat in seats])
+        told = {name: (shown(group), group.scores[0].reward) for name, group in found.items()}
+        return begun(seats), told, await store.groups.list_unfinished(9)
+
+    stored = (["0:a"], ("older_policy",), "scored")
+    assert using(store_url, with_task(scenario)) == ([stored], {"group_first": (stored, 1.0)}, [])

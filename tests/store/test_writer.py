@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import psycopg
@@ -134,6 +134,39 @@ def test_a_batch_runs_in_the_order_of_its_keys(store_url: str) -> None:
 
     with_database(store_url, scenario)
     assert ran == ["a", "b", "c"]
+
+
+def test_a_shared_unit_is_called_once_for_those_of_a_batch_and_alone_where_one_is_bad(store_url: str) -> None:
+    calls: list[list[str]] = []
+
+    def put_all(connection: Connection, names: Sequence[str]) -> list[str]:
+        calls.append(list(names))
+        return [put(name)(connection) for name in names]
+
+    async def scenario(database: Database) -> object:
+        answers = []
+        for names in (("a", "b"), ("c", "c")):
+            together = (database.write_shared("put_all", put_all, name) for name in names)
+            answers += await asyncio.gather(*together, return_exceptions=True)
+        return [one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)
+
+    assert with_database(store_url, scenario) == (["a", "b", "c", IntegrityError], {"a", "b", "c"})
+    assert calls == [["a", "b"], ["c", "c"], ["c"], ["c"]]
+
+
+def test_what_comes_in_the_next_turn_of_the_loop_shares_the_commit(store_url: str) -> None:
+    seconds: list[float] = []
+
+    async def put_later(database: Database, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await database.write(put(str(turns)))
+
+    async def scenario(database: Database) -> None:
+        await asyncio.gather(*(put_later(database, turns) for turns in range(5)))
+
+    with_database(store_url, scenario, seconds.append)
+    assert len(seconds) == 1
 
 
 def test_a_full_queue_makes_callers_wait(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
