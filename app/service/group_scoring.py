@@ -123,7 +123,7 @@ class GroupScoring:
 
     def record_ahead(self, scored: ScoredAhead) -> None:
         """Once it is stored."""
-        self._record(scored.judged, scored.seconds)
+        self._record([(scored.judged, scored.seconds)])
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
         """Scores groups that are stored as pending in the background, except those that are being scored here."""
