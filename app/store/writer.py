@@ -28,8 +28,8 @@ SharedUnit = Callable[[Connection, Sequence[ItemT]], Sequence[T]]
 CAPACITY = 1000
 BATCH = 100
 ATTEMPTS = 5
-ENOUGH = 8
-"""So many units do not wait for more."""
+ENOUGH = 64
+"""So many units do not wait for more. With fewer, many connections share too few commits (`benchmarks/README.md`)."""
 QUIET_TURNS = 2
 """Turns of the event loop without another unit, after which none is waited for: what came while the first of a batch
 was queued is read in the first turn, and queued in the second."""
