@@ -88,9 +88,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"sqlite:///{tmp_path / 'store.db'}"
     else:
         postgres: Postgres = request.getfixturevalue("postgres")
-        url = postgres.empty()
-        yield url
-        postgres.drop(url)
+        yield from postgres.lend(postgres.empty())
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -102,6 +100,4 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Pat
         yield f"sqlite:///{path}"
     else:
         postgres: Postgres = request.getfixturevalue("postgres")
-        url = postgres.migrated()
-        yield url
-        postgres.drop(url)
+        yield from postgres.lend(postgres.migrated())

@@ -92,8 +92,8 @@ class SampleService:
         note_work(sample.environment, sample.run)
         cohort, record = await self._validate_sample(sample)
         ahead = await self._score_ahead(sample, cohort, record)
-        wanted = (cohort, sample.completion, gather_seconds, sample.name, ahead)
-        seat = await self._gathering.assign_slot(*wanted)
+        wanted = (cohort, sample.completion, gather_seconds, sample.name)
+        seat = await self._gathering.assign_slot(*wanted, ahead)
         answered = False
         try:
             group = await self._gathering.wait_for_scores(seat, due)
@@ -102,7 +102,7 @@ class SampleService:
                 await self._gathering.release_slot(seat, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(*wanted)
+                seat = await self._gathering.assign_slot(*wanted, None)  # what was scored ahead has been stored
                 group = await self._gathering.wait_for_scores(seat, due)
             if sample.masks_group and group.outcome == "unscored":
                 group = await self._gathering.mask(seat)

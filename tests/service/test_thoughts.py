@@ -43,7 +43,7 @@ def test_a_stream_may_be_cut_anywhere(text: str, expected: tuple[str, str]) -> N
 def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:
     splitter = ThoughtSplitter()
     told = [splitter.feed(part) for part in ("Aye.<|im_", "end|>No.<think>", "He lies.", "</think>")]
-    assert (told, splitter.heard, splitter.end()) == ([("", "Aye."), *[("", "")] * 3], "Aye.<|im_end|>", ("", ""))
+    assert (told, splitter.text, splitter.end()) == ([("", "Aye."), *[("", "")] * 3], "Aye.<|im_end|>", ("", ""))
 
 
 def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:

@@ -140,6 +140,11 @@ class Postgres:
             self._template = self._name_of(template)
         return self._create(f"TEMPLATE {self._template}")
 
+    def lend(self, url: str) -> Iterator[str]:
+        """For fixtures: dropped when its test is over."""
+        yield url
+        self.drop(url)
+
     def drop(self, url: str) -> None:
         self._execute(f"DROP DATABASE {self._name_of(url)} WITH (FORCE)")
 

@@ -24,7 +24,7 @@ class ThoughtSplitter:
     closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
 
     def __init__(self) -> None:
-        self._heard: list[str] = []
+        self._pieces: list[str] = []
         self._held = ""
         self._place: Literal["start", "thought", "gap", "said", "behind"] = "start"
         self._has_spoken = False
@@ -34,15 +34,15 @@ class ThoughtSplitter:
         return self._place == "behind"
 
     @property
-    def heard(self) -> str:
+    def text(self) -> str:
         """The text up to the end of the turn: nothing behind it changes what was said."""
-        return "".join(self._heard)
+        return "".join(self._pieces)
 
     def feed(self, text: str) -> tuple[str, str]:
         """What of the text so far is now known to be thought, and to be said."""
         if self.has_ended:
             return "", ""
-        self._heard.append(text)
+        self._pieces.append(text)
         self._held += text
         thought, said, position = "", "", 0
         for tag in iterate_matches(_TAG_OR_END, self._held, LONGEST_TAG):
@@ -64,7 +64,7 @@ class ThoughtSplitter:
 
     def _end_turn(self, behind: int) -> None:
         self._place, self._held = "behind", ""
-        self._heard[-1] = self._heard[-1][: len(self._heard[-1]) - behind]
+        self._pieces[-1] = self._pieces[-1][: len(self._pieces[-1]) - behind]
 
     def _pass_tag(self, tag: str) -> str:
         """What it adds to what is said."""

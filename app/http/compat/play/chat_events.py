@@ -74,7 +74,7 @@ class ReplyWriter:
     def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
         """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
         return [
-            PolicyAnswer(split_thoughts(splitter.heard)[1], self.reasons.get(index), seconds)
+            PolicyAnswer(split_thoughts(splitter.text)[1], self.reasons.get(index), seconds)
             for index, splitter in sorted(self.splitters.items())
         ]
 
