@@ -1,6 +1,13 @@
-"""`make bench`: the benchmarks that need nothing else and take minutes."""
+"""`make bench`: the benchmarks that need nothing else and take minutes. `python -m benchmarks [--record]`
 
-from app.cli.serving import tune_garbage_collection
+All of them take some MINUTES minutes on a quiet machine, and tell what they are at. `--record` keeps what was measured
+in `benchmarks/results`. Atropos' own API is left out unless `make bench-peers` has installed it, and GSM8K itself
+unless ATROPOS_ENVS_DATASETS__GSM8K names a folder with `train.jsonl` and `test.jsonl`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
 from benchmarks import (
     atropos,
     calls,
@@ -17,36 +24,33 @@ from benchmarks import (
     talk,
     wires,
 )
-from benchmarks.results import describe_machine, read_arguments, run
+from benchmarks.results import BenchmarkFigure, describe_machine, read_arguments, run
+
+BENCHMARKS: Final[Mapping[str, Callable[[], Sequence[BenchmarkFigure]]]] = {
+    "startup": startup.measure,
+    "scoring": scoring.measure,
+    "dispatch": dispatch.measure,
+    "wires": wires.measure,
+    "atropos": atropos.measure,
+    "calls": calls.measure,
+    "catalogue": catalogue.measure,
+    "difficulty": difficulty.measure,
+    "retrieval": retrieval.measure,
+    "judging": judging.measure,
+    "judge_calls": judge_calls.measure,
+    "talk": talk.measure,
+    "long_completions": long_completions.measure,
+    "processes": processes.measure,
+}
 
 
 def main() -> None:
+    arguments = read_arguments()
     print(f"machine: {describe_machine()}; it runs the load generator too\n")
-    for name, measure in (
-        ("startup", startup.list_figures),
-        ("scoring", scoring.measure),
-        ("dispatch", dispatch.measure),
-        ("wires", wires.measure),
-        ("atropos", atropos.measure),
-    ):
-        run(name, measure)
+    for name, measure in BENCHMARKS.items():
+        run(name, measure, arguments)
         print()
-    tune_garbage_collection()
-    print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
-    print("", *catalogue.report(catalogue.measure()), sep="\n")
-    print("", *difficulty.report(difficulty.compare()), sep="\n")
-    print()
-    retrieval.main()
-    print("", f"{judging.GROUPS} groups of {judging.GROUP_SIZE}", *judging.report([judging.measure()]), sep="\n")
-    print("", *judge_calls.report(judge_calls.measure()), sep="\n")
-    print()
-    talk.main()
-    print()
-    long_completions.main()
-    print()
-    processes.main()
 
 
 if __name__ == "__main__":
-    read_arguments()
     main()

@@ -15,7 +15,7 @@ import httpx
 
 from benchmarks.load import post, send_all
 from benchmarks.null_server import doing_nothing
-from benchmarks.results import BenchmarkFigure, run
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.server_trees import read_processor_seconds, read_resident_bytes, serving_command
 from benchmarks.waiting import watched
 from tests.support.atropos import TRAINER, large_group
@@ -82,15 +82,15 @@ def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
 
 def _throughput(sides: tuple[Side, ...]) -> None:
     likes = _build_likes(GROUPS_A_ROUND)
-    for round_ in range(-1, ROUNDS):
-        requests = _differ_from(likes, round_ + 1)
+    for number in count_rounds("Atropos' API", ROUNDS + 1):
+        requests = _differ_from(likes, number)
         for side in sides:
             with watched(f"{side.url}/") as longest:
                 before = read_processor_seconds(side.pid)
                 load = send_all(side.url, requests, CONNECTIONS)
                 used = read_processor_seconds(side.pid) - before
                 polling = _poll(side)
-            if round_ >= 0:  # the first one warms both up
+            if number:  # the first one warms both up
                 rates = len(requests) / load.seconds, used / len(requests) * 1e3, POLLS_A_ROUND / polling
                 side.rounds.append(SideRound(*rates, longest()))
 

@@ -1,14 +1,16 @@
 """Environments that read tool calls: tasks and scores per second of one core, and how long hostile texts take.
 
-Times are the thread's own processor time, so that a busy machine changes them little.
+Times are the thread's own processor time, so that a busy machine changes them little. The longest of all kinds of text
+is the least of three readings. `python -m benchmarks.calls [--record]` takes a minute.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.main.discovery import discover
@@ -18,8 +20,10 @@ from app.toolkit.tool_calls.call_parsing import read_text_calls
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import FORMATS
 from benchmarks.hostile_texts import TOOLS, hostile_texts
+from benchmarks.results import BenchmarkFigure, count_rounds, run, tell_progress
 
 ENVIRONMENTS = ("tool_calling", "tool_agent")
+ROUNDS = 3
 TASKS = 2_000
 HOSTILE = 2_000
 GROUP_SIZE = 8
@@ -49,12 +53,19 @@ class Slow:
     """Time at twice the length, as a multiple."""
 
 
-def measure() -> dict[str, Rates]:
-    known = discover()
-    return {name: _rates(known[name].open(ConfiguredDatasets({}))) for name in ENVIRONMENTS if name in known}
+def measure() -> list[BenchmarkFigure]:
+    tune_garbage_collection()  # as the service does it
+    environments = [discover()[name].open(ConfiguredDatasets({})) for name in ENVIRONMENTS]
+    found: dict[str, list[Rates]] = {name: [] for name in ENVIRONMENTS}
+    for _ in count_rounds("tool calls", ROUNDS):
+        for environment in environments:
+            found[environment.name].append(_rates(environment))
+    tell_progress("hostile texts in every format")
+    rates = [figure for name, rounds in found.items() for figure in _list_rates(name, rounds)]
+    return [*_list_slowest(find_slowest()), *rates]
 
 
-def slowest() -> tuple[Slow, ...]:
+def find_slowest() -> tuple[Slow, ...]:
     """What takes longest to read, of all kinds in all formats, longest first."""
     once, twice = hostile_texts(LENGTH), hostile_texts(2 * LENGTH)
     took = [(_reading(text, form), kind, form) for kind, text in once.items() for form in (None, *FORMATS)]
@@ -140,14 +151,24 @@ def _timed(does: Callable[[], object]) -> float:
     return time.thread_time() - began
 
 
-def report(rates: Mapping[str, Rates], slow: Sequence[Slow]) -> Iterator[str]:
-    for name, rate in rates.items():
-        yield f"{name}, one core"
-        yield f"  tasks made                   {rate.tasks_per_second:8.0f} tasks/s"
-        yield f"  right completions scored     {rate.scores_per_second:8.0f} scores/s"
-        yield f"  hostile completions, p99     {rate.p99_seconds * 1e3:8.2f} ms   (at most 20 ms are wanted)"
-        yield f"  100,000 characters, slowest  {rate.slowest_seconds * 1e3:8.2f} ms"
-    yield f"reading {LENGTH:,} hostile characters, {len(hostile_texts(100))} kinds in {len(FORMATS) + 1} ways"
-    yield f"  slowest                      {slow[0].seconds * 1e3:8.2f} ms   (at most 50 ms are wanted): {slow[0].kind}"
-    steepest = max(slow, key=lambda one: one.growth)
-    yield f"  twice the length, at most    {steepest.growth:8.2f} times   (2.5 are wanted): {steepest.kind}"
+def _list_rates(name: str, rounds: Sequence[Rates]) -> Iterator[BenchmarkFigure]:
+    row, p99 = f"`{name}`", [one.p99_seconds * 1e3 for one in rounds]
+    made, scored = [one.tasks_per_second for one in rounds], [one.scores_per_second for one in rounds]
+    yield BenchmarkFigure.of(row, made, column="tasks made a second")
+    yield BenchmarkFigure.of(row, scored, column="right completions scored a second")
+    what = f"{HOSTILE:,} hostile completions, 99 of 100"
+    yield BenchmarkFigure.of(row, p99, "ms", at_most=20, column=what)
+    longest = [one.slowest_seconds * 1e3 for one in rounds]
+    yield BenchmarkFigure.of(row, longest, "ms", column=f"{LENGTH:,} characters, the slowest")
+
+
+def _list_slowest(slow: Sequence[Slow]) -> Iterator[BenchmarkFigure]:
+    kinds = f"{len(hostile_texts(100))} kinds in {len(FORMATS) + 1} ways"
+    what = f"reading {LENGTH:,} hostile characters, the slowest of {kinds}"
+    yield BenchmarkFigure.of(what, [slow[0].seconds * 1e3], "ms", at_most=50)
+    steepest = max(one.growth for one in slow)
+    yield BenchmarkFigure.of(f"the {DOUBLED} slowest at twice the length, at most", [steepest], "times", at_most=2.5)
+
+
+if __name__ == "__main__":
+    run("calls", measure)

@@ -2,14 +2,17 @@
 
 Rates are of this process's own processor time. What workers and programs take is not in it, so beside it stands the
 time by the clock, which other programs on the machine lengthen.
+`python -m benchmarks.catalogue [NAME …] [--record]` takes MINUTES minutes for all, once each.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.cli.envs.conformance_run import open_tools
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.ports.environment import Environment
@@ -17,19 +20,9 @@ from app.toolkit.conformance.findings import ConformanceFigures
 from app.toolkit.conformance.hostile_texts import generate_hostile
 from app.toolkit.conformance.measurements import measure_environment
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, read_arguments, run, tell_progress
 
 HOSTILE = 2_000
-COLUMNS = (
-    "environment",
-    "tasks/s",
-    "right answers scored/s",
-    "junk scored/s",
-    "a score, p99, ms",
-    "by the clock, ms",
-    "2,000 hostile texts, p99 / most, ms",
-    "met by another's answer",
-)
 JUDGED_DEPTH = CheckDepth(tasks=100, scored=100)
 DEPTH = CheckDepth(tasks=1_000, scored=300)
 
@@ -43,10 +36,11 @@ class Measured:
     hostile_most_ms: float
 
 
-def measure(names: Sequence[str] = ()) -> Iterator[Measured]:
+def measure_each(names: Sequence[str] = ()) -> Iterator[Measured]:
     """One after the other; all that are discovered unless some are named."""
     for name, kind in sorted(discover().items()):
         if not names or name in names:
+            tell_progress(name)
             yield asyncio.run(_measured(kind))
 
 
@@ -67,27 +61,34 @@ async def _hostile(subject: CheckSubject) -> AsyncIterator[float]:
         yield time.perf_counter() - began
 
 
-def report(found: Iterator[Measured]) -> Iterator[str]:
-    """A table for README.md, a row as soon as it is measured."""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield f"| {' | '.join('---' for _ in COLUMNS)} |"
-    for one in found:
-        figures = one.figures
-        gold = "" if figures.gold_scores_per_second is None else f"{figures.gold_scores_per_second:,.0f}"
-        met = "judged" if figures.strangers_paid is None else f"{figures.strangers_paid:.1%}"
-        cells = (
-            f"`{one.name}`",
-            f"{figures.tasks_per_second:,.0f}",
-            gold,
-            f"{figures.junk_scores_per_second:,.0f}",
-            f"{figures.score_p99_ms:.2f}",
-            f"{figures.score_p99_ms_by_the_clock:.1f}",
-            f"{one.hostile_p99_ms:.1f} / {one.hostile_most_ms:.1f}",
-            met,
-        )
-        yield f"| {' | '.join(cells)} |"
+def measure(names: Sequence[str] = ()) -> list[BenchmarkFigure]:
+    tune_garbage_collection()  # as the service does it
+    return [figure for one in measure_each(names) for figure in _list_figures(one)]
+
+
+def _list_figures(one: Measured) -> Iterator[BenchmarkFigure]:
+    figures = one.figures
+    gold, strangers = figures.gold_scores_per_second, figures.strangers_paid
+    found = (
+        ("tasks a second", figures.tasks_per_second, ""),
+        ("right answers scored a second", gold, ""),
+        ("junk scored a second", figures.junk_scores_per_second, ""),
+        ("a score, p99", figures.score_p99_ms, "ms"),
+        ("by the clock", figures.score_p99_ms_by_the_clock, "ms"),
+        (f"{HOSTILE:,} hostile texts, p99", one.hostile_p99_ms, "ms"),
+        ("the slowest", one.hostile_most_ms, "ms"),
+        ("met by another's answer", None if strangers is None else 100 * strangers, "%"),
+    )
+    for column, value, unit in found:
+        if value is not None:
+            yield BenchmarkFigure.of(f"`{one.name}`", [value], unit, column=column)
+
+
+def main() -> None:
+    words = read_arguments()
+    names = [word for word in words if word != "--record"]
+    run("catalogue", partial(measure, names), words, " ".join(names))
 
 
 if __name__ == "__main__":
-    for line in report(measure(read_arguments())):
-        print(line, flush=True)
+    main()

@@ -1,9 +1,10 @@
 """How much of `app` one score passes through, and how long its files and functions are.
 
-    python -m benchmarks.code_paths
+    python -m benchmarks.code_paths [--list] [--record]
 
 A score is one request over HTTP, from its first byte to the last of its reply, with everything that runs in other
-threads meanwhile. The judge is a chat server on this machine; its answers are never cached.
+threads meanwhile. The judge is a chat server on this machine; its answers are never cached. `--list` names the files.
+It takes half a minute.
 """
 
 import ast
@@ -24,7 +25,7 @@ from fastapi.testclient import TestClient
 from app.main.application import create_app
 from app.main.discovery import discover
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, read_arguments, run
 from benchmarks.slow_judge import answer_chat
 from tests.support.chat_server import ChatServer, Received, Reply
 
@@ -135,29 +136,38 @@ def find_percentile(values: Sequence[int], share: float) -> int:
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def main(arguments: Sequence[str]) -> None:
+def trace_scores() -> dict[str, Trace]:
+    """By environment."""
     with tempfile.TemporaryDirectory() as folder, serve_judge() as url:
         judged = Settings(
             database_url=f"sqlite:///{folder}/judged.db",
             judges={"chat": JudgeSettings(base_url=url, model="judge")},
             environments={"npc_arena": EnvironmentSettings(judges=("chat",))},
         )
-        traces = {
+        return {
             "gsm8k": trace_score("gsm8k", Settings(database_url=f"sqlite:///{folder}/verified.db")),
             "npc_arena": trace_score("npc_arena", judged),
         }
-    for name, trace in traces.items():
-        most = f"at most {MOST_FILES[name]}"
-        print(f"{name}: one score enters {len(trace.files)} files ({most}), {len(trace.functions)} functions")
-        if "--list" in arguments:
-            print("    " + "\n    ".join(sorted(trace.files)))
+
+
+def measure(*, names_files: bool) -> Iterator[BenchmarkFigure]:
+    for name, trace in trace_scores().items():
+        if names_files:
+            print(f"{name}:", *sorted(trace.files), sep="\n    ")
+        entered = f"one score of `{name}` enters"
+        yield BenchmarkFigure.of(f"{entered}: files", [len(trace.files)], at_most=MOST_FILES[name])
+        yield BenchmarkFigure.of(f"{entered}: functions", [len(trace.functions)])
     files, functions = measure_lengths()
-    print(f"files: p95 {find_percentile(files, 0.95)} lines (at most {MOST_FILE_P95}), {len(files)} files")
-    most = f"at most {MOST_FUNCTION_P95}"
-    print(f"functions: p95 {find_percentile(functions, 0.95)} lines ({most}), {len(functions)} functions")
-    slivers = len([lines for lines in files if lines <= 60])
-    print(f"modules of at most 60 lines: {slivers}")
+    for what, lines, most in (("file", files, MOST_FILE_P95), ("function", functions, MOST_FUNCTION_P95)):
+        name = f"lines of a {what}, 95 of 100 (of {len(lines):,})"
+        yield BenchmarkFigure.of(name, [find_percentile(lines, 0.95)], at_most=most)
+    yield BenchmarkFigure.of("modules of at most 60 lines", [sum(lines <= 60 for lines in files)])
+
+
+def main() -> None:
+    words = read_arguments()
+    run("code_paths", lambda: list(measure(names_files="--list" in words)), words)
 
 
 if __name__ == "__main__":
-    main(read_arguments())
+    main()

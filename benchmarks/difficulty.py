@@ -1,4 +1,6 @@
-"""A policy of mixed skill, with and without a target: groups that teach nothing, and what handing out a task costs."""
+"""A policy of mixed skill, with and without a target: groups that teach nothing, and what handing out a task costs.
+`python -m benchmarks.difficulty [--record]` takes MINUTES minutes. All chance is seeded.
+"""
 
 import asyncio
 import random
@@ -11,6 +13,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, JsonValue
 
+from app.cli.serving import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.runs import Policy
 from app.domain.scores import Score
@@ -26,6 +29,7 @@ from app.service.gateway import Gateway
 from app.service.request_models import GroupReply, GroupToScore, HandedOutTask, NextBatch, ScoreRequest, TaskSelection
 from app.store.store import Store
 from app.telemetry.null_observer import NullObserver
+from benchmarks.results import BenchmarkFigure, run, tell_progress
 from tests.support.databases import MIGRATIONS
 
 BATCH_SIZE = 32
@@ -115,33 +119,19 @@ class Trained:
         return self.seconds / len(self.constant) * 1e3
 
 
-@dataclass(frozen=True)
-class Compared:
-    case: Case
-    uniform: Trained
-    aimed: Trained
+def measure() -> list[BenchmarkFigure]:
+    tune_garbage_collection()  # as the service does it
+    return [figure for case in CASES for figure in _compare(case)]
 
 
-def compare() -> tuple[Compared, ...]:
-    return tuple(
-        Compared(
-            case,
-            *(
-                asyncio.run(_train(case, select))
-                for select in (TaskSelection(), TaskSelection(target_pass_rate=TARGET))
-            ),
-        )
-        for case in CASES
-    )
-
-
-def report(found: Sequence[Compared]) -> Iterator[str]:
-    yield f"groups of {GROUP_SIZE} whose rewards are all the same: in all, and in the second half of the run"
-    for compared in found:
-        yield f"  {compared.case.name}"
-        for what, trained in (("uniform", compared.uniform), (f"target {TARGET}", compared.aimed)):
-            cost = f"{trained.milliseconds_a_task:.1f} ms a task handed out"
-            yield f"    {what:<12} {trained.share:8.3f} {trained.late_share:8.3f}   {cost}"
+def _compare(case: Case) -> Iterator[BenchmarkFigure]:
+    """Shares of groups whose rewards are all the same."""
+    tell_progress(case.name)
+    for what, select in (("uniform", TaskSelection()), (f"target {TARGET}", TaskSelection(target_pass_rate=TARGET))):
+        trained = asyncio.run(_train(case, select))
+        yield BenchmarkFigure.of(case.name, [trained.share], column=f"all the same, {what}")
+        yield BenchmarkFigure.of(case.name, [trained.late_share], column=f"of the second half, {what}")
+        yield BenchmarkFigure.of(case.name, [trained.milliseconds_a_task], "ms", column=f"a task handed out, {what}")
 
 
 async def _train(case: Case, select: TaskSelection) -> Trained:
@@ -195,3 +185,7 @@ def _skill(index: int, category: JsonValue) -> float:
     draws = random.Random(f"skill {index}")
     spread = CATEGORIES[category] if isinstance(category, str) else draws.choice(SPREAD)
     return draws.betavariate(*spread)
+
+
+if __name__ == "__main__":
+    run("difficulty", measure)

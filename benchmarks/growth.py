@@ -1,20 +1,22 @@
 """What a gateway takes over a large store, over what it takes over a nearly empty one of the same shape.
 
-`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]`
-The stores are made once, and kept in `.cache/growth`. Both are served, and asked in turns. Reads are those of the
-gateway of the large store: calls of the system, and bytes from the disk. `--plans` prints the plans of what missed.
+`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]
+[--record]` makes the stores once, and keeps them in `.cache/growth`: ten million rollouts on SQLite take ten minutes
+and 15 GB, two million on PostgreSQL as long and 3 GB. Both are served, and asked in turns: MINUTES a database. A figure
+is the median of up to three portions of the rounds, each of at least twenty. Reads are those of the gateway of the
+large store: calls of the system, and bytes from the disk. `--plans` prints the plans of what missed. `--record` keeps
+what was measured, unless `--only` or `--warm` is given.
 """
 
 import argparse
 import json
-import os
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -26,6 +28,7 @@ from app.store.database import parse_url
 from benchmarks.growth_plans import print_plans
 from benchmarks.growth_routes import ASKED, EXPORTS, POLICY, Side
 from benchmarks.kept_stores import KeptStores, keep_postgres, keep_sqlite
+from benchmarks.results import BenchmarkFigure, count_rounds, run, tell_progress
 from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN
 from tests.support.serving import Served, serving
 
@@ -35,6 +38,8 @@ MOST_OF_A_PAGE: Final = 300.0
 WARMING: Final = 3
 """Rounds that are not counted."""
 MOST_OF_START: Final = 2.0
+MOST_PORTIONS: Final = 3
+LEAST_OF_A_PORTION: Final = 20
 SAMPLED_GROUPS: Final = 400
 LEASED: Final = 4
 """Tasks of a hand-out; each is scored by a request of its own."""
@@ -109,11 +114,31 @@ class Timing:
         return few, many
 
     @property
+    def is_page(self) -> bool:
+        return "/view/" in self.route or self.route == "GET /"
+
+    @property
     def missed(self) -> str:
         few, many = self.percentiles(0.95)
-        if ("/view/" in self.route or self.route == "GET /") and many > MOST_OF_A_PAGE:
+        if self.is_page and many > MOST_OF_A_PAGE:
             return f" (missed: at most {MOST_OF_A_PAGE:.0f} ms)"
         return "" if many <= MOST * few else f" (missed: at most {MOST})"
+
+    def cut(self, rounds: int) -> list["Timing"]:
+        """Portions of the rounds, one after the other."""
+        count = max(1, min(MOST_PORTIONS, rounds // LEAST_OF_A_PORTION))
+        few, many = (len(times) // count for times in (self.few, self.many))
+        return [
+            Timing(self.route, self.few[n * few : (n + 1) * few], self.many[n * many : (n + 1) * many])
+            for n in range(count)
+        ]
+
+    def list_figures(self, database: str, rounds: int) -> Iterator[BenchmarkFigure]:
+        """Of p95: times that of the small store, and milliseconds in the large one."""
+        late = [portion.percentiles(0.95) for portion in self.cut(rounds)]
+        name, ratios = f"`{self.route}`", [many / few for few, many in late]
+        yield BenchmarkFigure.of(name, ratios, at_most=MOST, column=f"{database}: p95, times that of the small store")
+        yield BenchmarkFigure.of(name, [many for _, many in late], "ms", column=f"{database}: p95")
 
     def report(self) -> str:
         middle, late = self.percentiles(0.5), self.percentiles(0.95)
@@ -127,10 +152,10 @@ def _choose_percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))]
 
 
-def measure(few: Side, many: Side, rounds: int, only: str) -> list[Timing]:
+def measure_routes(few: Side, many: Side, rounds: int, only: str) -> list[Timing]:
     times: dict[str, Timing] = {}
     calls = list(list_calls(only))
-    for number in range(rounds + WARMING):
+    for number in count_rounds("every route of both stores", rounds + WARMING):
         for call in calls:
             for side in (few, many) if number % 2 else (many, few):
                 before = side.count_reads()
@@ -169,45 +194,69 @@ def sample(url: str) -> dict[str, Any]:
     }
 
 
-def measure_starts(folder: Path, urls: Sequence[str], starts: int) -> tuple[float, float]:
-    """Seconds to /readyz, medians of some starts in turns."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(starts + 1):
-        for which, url in enumerate(urls):
-            with _served(folder, url) as gateway:
-                if number:
-                    seconds[which].append(gateway.seconds_to_ready)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+def measure_starts(folder: Path, urls: Sequence[str], starts: int) -> list[tuple[float, float]]:
+    """Seconds to /readyz of both, in turns; the first turn is not counted."""
+    found = []
+    for number in count_rounds("starts", starts + 1):
+        seconds = [_measure_start(folder, url) for url in urls]
+        if number:
+            found.append((seconds[0], seconds[1]))
+    return found
+
+
+def _measure_start(folder: Path, url: str) -> float:
+    with _served(folder, url) as gateway:
+        return gateway.seconds_to_ready
 
 
 def _served(folder: Path, url: str) -> AbstractContextManager[Served]:
     return serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url, **POLICY}, python=sys.executable, migrated=False)
 
 
-def compare(name: str, stores: KeptStores, chosen: argparse.Namespace) -> None:
-    print(f"## {name}: {stores.few_rollouts:,} and {stores.many_rollouts:,} rollouts, {stores.size}", flush=True)
-    urls = (stores.few, stores.many)
+def compare(name: str, stores: KeptStores, chosen: argparse.Namespace) -> Iterator[BenchmarkFigure]:
+    tell_progress(f"{name}: {stores.few_rollouts:,} and {stores.many_rollouts:,} rollouts, {stores.size}")
+    urls, what = (stores.few, stores.many), f"{name}, {stores.many_rollouts:,} rollouts beside {stores.few_rollouts:,}"
     if chosen.starts:
-        few_start, many_start = measure_starts(stores.folder, urls, chosen.starts)
-        ratio = f"{many_start / few_start:.2f} times (at most {MOST_OF_START} are wanted)"
-        print(f"start to /readyz: {few_start:.2f} and {many_start:.2f} s, {ratio}", flush=True)
+        starts = measure_starts(stores.folder, urls, chosen.starts)
+        yield BenchmarkFigure.of(f"{what}: start to `/readyz`", [many for _, many in starts], "s")
+        ratios = [many / few for few, many in starts]
+        yield BenchmarkFigure.of("the same, times that of the small store", ratios, at_most=MOST_OF_START)
     with _served(stores.folder, urls[0]) as one, _served(stores.folder, urls[1]) as other:
         few, many = Side(one, **sample(urls[0])), Side(other, **sample(urls[1]))
         few.is_warm = many.is_warm = chosen.warm
         for side in (few, many):
             side.tell_world()
-        timings = measure(few, many, chosen.rounds, chosen.only)
+        timings = measure_routes(few, many, chosen.rounds, chosen.only)
         memory = few.measure_memory(), many.measure_memory()
+    _print_table(timings)
+    for kind, megabytes in memory[1].items():
+        yield BenchmarkFigure.of(f"{what}: memory, {kind}", [megabytes], "MB")
+        yield BenchmarkFigure.of("the same, times that of the small store", [megabytes / memory[0][kind]])
+    if pages := [timing.percentiles(0.95)[1] for timing in timings if timing.is_page]:
+        yield BenchmarkFigure.of(f"{what}: the slowest page, p95", [max(pages)], "ms", at_most=MOST_OF_A_PAGE)
+    for timing in timings:
+        yield from timing.list_figures(name, chosen.rounds)
+    if chosen.plans:
+        missed = {one.route: ASKED[one.route](many) for one in timings if one.missed and one.route in ASKED}
+        print_plans(urls[1], missed)
+
+
+def _print_table(timings: Sequence[Timing]) -> None:
     print("| route | p50, ms: few | many | p95, ms: few | many | p50, times | p95, times | reads | KB of the disk |")
     print(f"|{' --- |' * 9}")
-    print(*(timing.report() for timing in timings), sep="\n")
-    for kind in memory[0]:
-        print(f"{kind}: {memory[0][kind]:.0f} and {memory[1][kind]:.0f} MB, {memory[1][kind] / memory[0][kind]:.2f}")
-    print(f"load {os.getloadavg()}", flush=True)
-    if chosen.plans:
-        print_plans(
-            urls[1], {one.route: ASKED[one.route](many) for one in timings if one.missed and one.route in ASKED}
-        )
+    print(*(timing.report() for timing in timings), sep="\n", flush=True)
+
+
+def measure(chosen: argparse.Namespace) -> list[BenchmarkFigure]:
+    figures: list[BenchmarkFigure] = []
+    for name, keep, rollouts in (
+        ("SQLite", keep_sqlite, chosen.rollouts),
+        ("PostgreSQL", keep_postgres, chosen.postgres_rollouts),
+    ):
+        if rollouts:
+            with keep(rollouts) as stores:
+                figures += compare(name, stores, chosen)
+    return figures
 
 
 def main() -> None:
@@ -219,13 +268,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="routes that have this text in their names")
     parser.add_argument("--warm", action="store_true", help="ask each address once before it is measured")
     parser.add_argument("--plans", action="store_true", help="print the plans of the routes that missed")
+    parser.add_argument("--record", action="store_true", help="keep what was measured")
     chosen = parser.parse_args()
-    if chosen.rollouts:
-        with keep_sqlite(chosen.rollouts) as stores:
-            compare("SQLite", stores, chosen)
-    if chosen.postgres_rollouts:
-        with keep_postgres(chosen.postgres_rollouts) as stores:
-            compare("PostgreSQL", stores, chosen)
+    kept = ["--record"] if chosen.record and not (chosen.only or chosen.warm) else []
+    given = " ".join(word for word in sys.argv[1:] if word != "--record")
+    run("growth", partial(measure, chosen), kept, given)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """What asking a judge's server costs: through the `openai` package as judges do it, over aiohttp alone, and a whole
-judgement. Wall time as a multiple of the server's own, processor time a call. `python -m benchmarks.judge_calls`.
+judgement. Wall time as a multiple of the server's own, processor time a call.
+`python -m benchmarks.judge_calls [--record]` takes two rounds in turns: some two minutes.
 """
 
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -25,12 +25,16 @@ from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from benchmarks import slow_judge
 from benchmarks.judging import WORDS, judge_server
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 
 CALLS_OF_EACH: Final = 8
 """One after the other, by each of the callers."""
+ROUNDS: Final = 2
 WIDTHS: Final = (64, 256)
+WALL_WANTED: Final = 1.1
+"""At most, of a whole judgement with as many calls at once as a judge has by default."""
 KEY: Final = "none"
+JUDGEMENT: Final = "a whole judgement"
 _REQUEST: Final = JudgeRequest(
     rubric=Rubric(
         name="bench",
@@ -58,9 +62,20 @@ class CallCost:
     """Of this process, for each call."""
 
 
-def measure(widths: Sequence[int] = WIDTHS) -> list[CallCost]:
+def measure() -> list[BenchmarkFigure]:
+    found: list[CallCost] = []
     with judge_server() as url, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return [runner.run(_measure_client(name, url, width)) for width in widths for name in CLIENTS]
+        for _ in count_rounds("calls of a judge", ROUNDS):
+            found += [runner.run(_measure_client(name, url, width)) for width in WIDTHS for name in CLIENTS]
+    return [figure for name in CLIENTS for width in WIDTHS for figure in _list_figures(name, width, found)]
+
+
+def _list_figures(name: str, width: int, found: Sequence[CallCost]) -> Iterator[BenchmarkFigure]:
+    mine = [one for one in found if (one.client, one.at_once) == (name, width)]
+    most = WALL_WANTED if (name, width) == (JUDGEMENT, WIDTHS[0]) else None
+    wall, used = f"{width} at once, wall time over the server's", f"{width} at once, processor time of a call"
+    yield BenchmarkFigure.of(name, [one.wall_factor for one in mine], at_most=most, column=wall)
+    yield BenchmarkFigure.of(name, [one.cpu_seconds * 1e3 for one in mine], "ms", column=used)
 
 
 async def _measure_client(name: str, url: str, at_once: int) -> CallCost:
@@ -134,19 +149,9 @@ CLIENTS: Final[Mapping[str, Callable[[str], contextlib.AbstractAsyncContextManag
     "aiohttp alone": _open_aiohttp,
     "openai as judges use it": _open_connection,
     "openai over its own aiohttp transport": _open_typed,
-    "a whole judgement": _open_judge,
+    JUDGEMENT: _open_judge,
 }
 
 
-def report(costs: Sequence[CallCost]) -> Iterator[str]:
-    size = len(json.dumps(_build_body(), ensure_ascii=False))
-    yield f"{CALLS_OF_EACH} calls by each caller, a judge of {slow_judge.SECONDS:g} s, requests of {size:,} bytes"
-    for cost in costs:
-        figures = f"{cost.wall_factor:6.3f}   {cost.cpu_seconds * 1e3:6.2f} ms CPU a call"
-        yield f"  {cost.at_once:4} at once, {cost.client:<38} {figures}"
-
-
 if __name__ == "__main__":
-    read_arguments()
-    print(f"load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    print(*report(measure()), sep="\n")
+    run("judge_calls", measure)

@@ -1,5 +1,6 @@
 """500 groups of 8 before a judge that takes a second: what waiting costs beyond the judge's own time, and what of the
-processor time is ours. `python -m benchmarks.judging [GROUPS]` takes turns, 3 rounds at 64 and at 256 calls at once.
+processor time is ours. `python -m benchmarks.judging [GROUPS] [--record]` takes turns, 3 rounds at 64 and at 256 calls
+at once: some three minutes.
 
 Each round has two halves. The first scores the groups whole: gates, prompts, limits, budget, the call, the verdict,
 the rewards, and the rows that are stored before a verdict counts. The second sends the very bodies of the first through
@@ -11,7 +12,6 @@ both. A few groups go first and are not counted: they import the client and comp
 
 import asyncio
 import contextlib
-import os
 import random
 import subprocess
 import sys
@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import uvloop
@@ -46,7 +45,7 @@ from app.ports.environment import Tools
 from app.service.group_scoring import start_each
 from app.store.store import Store
 from benchmarks import slow_judge
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT
 
@@ -57,8 +56,9 @@ WIDTHS: Final = (64, 256)
 ROUNDS: Final = 3
 WARMING_GROUPS: Final = 4
 WALL_WANTED: Final[Mapping[int, float]] = {64: 1.08, 256: 1.3}
-OURS_WANTED: Final = 0.0025
-LATE_WANTED: Final = 0.05
+OURS_WANTED: Final = 2.5
+LATE_WANTED: Final = 50.0
+"""Both in milliseconds."""
 TICK_SECONDS = 0.005
 
 WORDS = (
@@ -143,7 +143,7 @@ class NotingJudge:
         return await self._judge.judge(request)
 
 
-def measure(groups: int = GROUPS, at_once: int = CONCURRENCY) -> Judged:
+def measure_round(groups: int = GROUPS, at_once: int = CONCURRENCY) -> Judged:
     with (
         tempfile.TemporaryDirectory() as folder,
         judge_server() as url,
@@ -241,35 +241,32 @@ def _judged(scores: Sequence[Sequence[Score]]) -> int:
     return sum(bool(score.judges) for group in scores for score in group)
 
 
-def report(rounds: Sequence[Judged]) -> Iterator[str]:
-    """Of rounds with the same number of calls at once."""
-    first = rounds[0]
-    yield f"{first.at_once} calls at once, a judge of {slow_judge.SECONDS:g} s, {len(rounds)} rounds: median (range)"
-    yield f"  wall time / ideal of {first.calls} calls {_describe([each.factor for each in rounds], 1, '')}" + (
-        f"   (at most {WALL_WANTED[first.at_once]:g} is wanted)" if first.at_once in WALL_WANTED else ""
-    )
-    ours = _describe([each.own_cpu_seconds for each in rounds], 1e3, " ms")
-    yield f"  CPU of a call, ours           {ours}   (at most {OURS_WANTED * 1e3:g} ms is wanted)"
-    yield f"  CPU of a call, the client     {_describe([each.client_cpu_seconds for each in rounds], 1e3, ' ms')}"
-    for share, what in ((0.99, "99 of 100 looks"), (1.0, "at most")):
-        own = _describe([each.own_lag(share) for each in rounds], 1e3, " ms")
-        late = _describe([each.lag(share) for each in rounds], 1e3, " ms")
-        wanted = f"   (at most {LATE_WANTED * 1e3:g} ms is wanted)" if share == 1.0 else ""
-        yield f"  late by its own CPU time, {what:<15} {own}{wanted}; by the clock {late}"
+def measure(groups: int = GROUPS) -> list[BenchmarkFigure]:
+    found: dict[int, list[Judged]] = {width: [] for width in WIDTHS}
+    for _ in count_rounds(f"{groups} groups of {GROUP_SIZE} before a judge of {slow_judge.SECONDS:g} s", ROUNDS):
+        for width, judged in found.items():
+            judged.append(measure_round(groups, width))
+    return [figure for width, judged in found.items() for figure in _list_figures(width, judged)]
 
 
-def _describe(values: Sequence[float], scale: float, unit: str) -> str:
-    low, middle, high = (scale * value for value in (min(values), median(values), max(values)))
-    return f"{middle:.3g}{unit} ({low:.3g} to {high:.3g})" if len(values) > 1 else f"{middle:.3g}{unit}"
+def _list_figures(width: int, found: Sequence[Judged]) -> Iterator[BenchmarkFigure]:
+    factors = [one.factor for one in found]
+    what = f"{width} calls at once: wall time over the ideal of {found[0].calls:,} calls"
+    yield BenchmarkFigure.of(what, factors, at_most=WALL_WANTED[width])
+    ours, client = ([getattr(one, name) * 1e3 for one in found] for name in ("own_cpu_seconds", "client_cpu_seconds"))
+    yield BenchmarkFigure.of(f"{width}: processor time of a call, ours", ours, "ms", at_most=OURS_WANTED)
+    yield BenchmarkFigure.of(f"{width}: processor time of a call, the client alone with the same bodies", client, "ms")
+    late = f"{width}: the event loop late by its own processor time"
+    own = [one.own_lag(0.99) * 1e3 for one in found]
+    yield BenchmarkFigure.of(f"{late}, 99 of 100 looks", own, "ms")
+    yield BenchmarkFigure.of(f"{late}, at most", [one.own_lag(1.0) * 1e3 for one in found], "ms", at_most=LATE_WANTED)
+    yield BenchmarkFigure.of(f"{width}: the same by the clock, at most", [one.lag(1.0) * 1e3 for one in found], "ms")
 
 
 def main() -> None:
-    groups = int(next(iter(read_arguments()), GROUPS))
-    print(f"{groups} groups of {GROUP_SIZE}; load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    judged = [measure(groups, width) for _ in range(ROUNDS) for width in WIDTHS]
-    for width in WIDTHS:
-        print(*report([each for each in judged if each.at_once == width]), sep="\n")
-    print(f"load after: {os.getloadavg()[0]:.1f}")
+    words = read_arguments()
+    groups = next((word for word in words if word.isdigit()), str(GROUPS))
+    run("judging", partial(measure, int(groups)), words, "" if groups == str(GROUPS) else groups)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Groups of 16 completions of 8,000 and 32,000 tokens: `python -m benchmarks.long_completions`.
+"""Groups of 16 completions of 8,000 and 32,000 tokens: `python -m benchmarks.long_completions [--record]`.
 
 In each round a group is sent to a gateway on SQLite or PostgreSQL, and the same bytes are parsed and compressed by this
 process alone, which is the limit: whoever stores such a body must do both. Meanwhile `/livez` of the gateway is asked
@@ -6,19 +6,17 @@ for, and that of a second one that gets nothing. Then the pages of the last grou
 
 Texts are words of this project's documents; ids are drawn as frequent and rare words are, and half of the logprobs are
 nearly zero, as those of a trained model. `singles` are logprobs as inference servers compute them, in single precision;
-`decimals` are rounded to six to nine digits."""
+`decimals` are rounded to six to nine digits. All of it takes some MINUTES minutes."""
 
 import json
 import random
-import statistics
-import sys
 import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from os import getloadavg
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -28,7 +26,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from app.store.database_size import measure_database
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, run, tell_progress
 from tests.support.databases import MIGRATIONS, running_postgres
 from tests.support.livez_waits import asking_livez
 from tests.support.serving import ROOT, serving
@@ -41,11 +39,17 @@ CASES: Final[tuple[tuple[int, Numbers], ...]] = (
     *((8_000, "singles"), (8_000, "decimals"), (8_000, "none")),
     *((32_000, "singles"), (32_000, "decimals"), (32_000, "none")),
 )
+LOGPROBS: Final[dict[Numbers, str]] = {
+    "singles": "single precision",
+    "decimals": "decimals",
+    "none": "text alone",
+}
 VOCABULARY: Final = 150_000
 TOKENS_PER_WORD: Final = 1.75
 WORDS: Final = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8").split()
 LEVEL: Final = 3
-MOST_SECONDS: Final = 0.2
+MOST_MILLISECONDS: Final = 200
+PAGE_TURNS: Final = 3
 
 
 def make_completion(chance: random.Random, tokens: int, numbers: Numbers) -> dict[str, JsonValue]:
@@ -80,17 +84,12 @@ class Row:
     stored: float
     """Both in bytes a group."""
     rounds: tuple[Timed, ...]
-    group_seconds: float
-    page_seconds: float
+    group_seconds: Sequence[float]
+    page_seconds: Sequence[float]
 
     @property
-    def ratios(self) -> list[float]:
-        return [one.bare / one.served for one in self.rounds]
-
-    def spread(self, choose: Callable[[Timed], float]) -> str:
-        """Megabytes a second: the median, the least and the most."""
-        found = sorted(self.sent / choose(one) / 1e6 for one in self.rounds)
-        return f"{statistics.median(found):.0f} ({found[0]:.0f} to {found[-1]:.0f})"
+    def name(self) -> str:
+        return f"{self.store}, {self.tokens:,} tokens, {LOGPROBS[self.numbers]}"
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,11 @@ def run_round(gateways: Gateways, client: httpx.Client, body: bytes) -> tuple[Ti
     return Timed(bare, served, waits.longest, idle.longest), group_id
 
 
-def time_page(client: httpx.Client, path: str) -> float:
-    return statistics.median(measure_seconds(lambda: client.get(path).raise_for_status()) for _ in range(3))
+def time_page(client: httpx.Client, path: str) -> list[float]:
+    return [measure_seconds(lambda: client.get(path).raise_for_status()) for _ in range(PAGE_TURNS)]
 
 
-def measure(gateways: Gateways, client: httpx.Client, tokens: int, numbers: Numbers, tasks: Sequence[str]) -> Row:
+def measure_case(gateways: Gateways, client: httpx.Client, tokens: int, numbers: Numbers, tasks: Sequence[str]) -> Row:
     chance = random.Random(tokens)
     completions = [make_completion(chance, tokens, numbers) for _ in range(GROUP_SIZE)]
     given = json.dumps(completions)
@@ -157,31 +156,12 @@ def measure_store(gateways: Gateways) -> Iterator[Row]:
         tasks = [task["task_id"] for task in handed]
         client.get(f"/view/tasks/{tasks[0]}")  # the first page takes templates with it
         for place, (tokens, numbers) in enumerate(CASES):
-            yield measure(gateways, client, tokens, numbers, tasks[place * ROUNDS : (place + 1) * ROUNDS])
+            tell_progress(f"{gateways.store}, {tokens:,} tokens, {LOGPROBS[numbers]}: {ROUNDS} rounds")
+            yield measure_case(gateways, client, tokens, numbers, tasks[place * ROUNDS : (place + 1) * ROUNDS])
 
 
-def print_row(row: Row) -> None:
-    waits, idle = max(one.livez for one in row.rounds), max(one.idle_livez for one in row.rounds)
-    cells = (
-        *(row.store, f"{row.tokens:,}", row.numbers, f"{row.sent / 1e6:.2f}", f"{row.stored / 1e6:.2f}"),
-        f"{row.stored / GROUP_SIZE / 1e3:.0f}",
-        *(row.spread(lambda one: one.served), row.spread(lambda one: one.bare)),
-        f"{statistics.median(row.ratios):.2f} ({min(row.ratios):.2f} to {max(row.ratios):.2f})",
-        f"{waits * 1e3:.0f}, {idle * 1e3:.0f}",
-        f"{row.group_seconds * 1e3:.0f}, {row.page_seconds * 1e3:.0f}",
-    )
-    print(f"| {' | '.join(cells)} |", flush=True)
-
-
-def main() -> int:
-    """Whether `/livez` kept others waiting."""
-    print(f"{ROUNDS} groups of {GROUP_SIZE} in each case, load {getloadavg()[0]:.1f} at the start\n")
-    print(
-        "| store | tokens | logprobs | sent, MB a group | stored, MB a group | stored, kB a completion | scored, MB/s"
-        " | read and compressed, MB/s | ratio | longest `/livez`, of an idle gateway, ms | group, page, ms |"
-    )
-    print(f"|{' --- |' * 11}")
-    longest = 0.0
+def measure() -> list[BenchmarkFigure]:
+    rows: list[Row] = []
     for store in ("SQLite", "PostgreSQL"):
         with ExitStack() as opened:
             folder, other = (Path(opened.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
@@ -189,13 +169,23 @@ def main() -> int:
             settings = {"ATROPOS_ENVS_DATABASE_URL": url}
             served = opened.enter_context(serving(folder, settings=settings, migrated=False))
             idle = opened.enter_context(serving(other))
-            for row in measure_store(Gateways(store, url, served.url, idle.url)):
-                print_row(row)
-                longest = max(longest, *(one.livez for one in row.rounds))
-    print(f"\nload {getloadavg()[0]:.1f} at the end; `/livez` was late by {longest * 1e3:.0f} ms at most")
-    return int(longest > MOST_SECONDS)
+            rows += measure_store(Gateways(store, url, served.url, idle.url))
+    return [figure for row in rows for figure in _list_figures(row)]
+
+
+def _list_figures(row: Row) -> Iterator[BenchmarkFigure]:
+    of = partial(BenchmarkFigure.of, row.name)
+    yield of([row.sent / 1e6], "MB", column="a group, sent")
+    yield of([row.stored / 1e6], "MB", column="stored")
+    yield of([row.sent / one.served / 1e6 for one in row.rounds], "MB/s", column="scored")
+    yield of([row.sent / one.bare / 1e6 for one in row.rounds], "MB/s", column="parsed and compressed alone")
+    yield of([one.bare / one.served for one in row.rounds], column="ratio")
+    waits, idle = ([getattr(one, name) * 1e3 for one in row.rounds] for name in ("livez", "idle_livez"))
+    yield of([max(waits)], "ms", at_most=MOST_MILLISECONDS, column="longest `/livez`")
+    yield of([max(idle)], "ms", column="of an idle gateway")
+    for name, seconds in (("/groups/{id}", row.group_seconds), ("/view/groups/{id}", row.page_seconds)):
+        yield of([one * 1e3 for one in seconds], "ms", column=f"`{name}`")
 
 
 if __name__ == "__main__":
-    read_arguments()
-    sys.exit(main())
+    run("long_completions", measure)

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import post, send_all
-from benchmarks.results import BenchmarkFigure, run
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
 from benchmarks.server_trees import START_SECONDS, read_processor_seconds, serving_command
 from tests.support.nemo_gym import build_response, build_row, say
@@ -88,7 +88,7 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
         echoing() as echo,
     ):
         mine, bare = Server(gateway.url, gateway.process.pid), Server(*echo)
-        rounds = [_take_turns(peer, mine, server, bare, number) for number in range(ROUNDS + 1)]
+        rounds = [_take_turns(peer, mine, server, bare, number) for number in count_rounds(peer.name, ROUNDS + 1)]
     yield from _list_figures(peer, rounds[1:])  # the first one warms all up
 
 

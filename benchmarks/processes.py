@@ -1,4 +1,5 @@
-"""What one, two and four processes of one service cost and bring on PostgreSQL: `python -m benchmarks.processes`.
+"""What one, two and four processes of one service cost and bring on PostgreSQL: `python -m benchmarks.processes`, some
+MINUTES minutes.
 
 All services run at once, each on a database of its own of one server; the rounds take turns, so that whatever else the
 machine does is shared. Processor time is that of all processes of a service, and beside it that of PostgreSQL's.
@@ -7,24 +8,27 @@ machine does is shared. Processor time is that of all processes of a service, an
 import argparse
 import contextlib
 import os
-import statistics
 import sys
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
 from benchmarks.load import Load, post, send_all
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, build_requests
 from tests.support.databases import Postgres, running_server
 from tests.support.serving import Served, serving
 
 CONNECTIONS: Final = 8
+ROUNDS: Final = 4
+COUNTS: Final = (1, 2, 4)
 TASKS_A_REQUEST: Final = 32
 WARM_UP: Final = 2
 """Rounds."""
@@ -58,6 +62,12 @@ class Round:
     """How many of the looks found a session that waits, by what for."""
     looks: int
 
+    @property
+    def share_waiting(self) -> float:
+        """Of looks, in percent: those that found a wait for another session's lock."""
+        locks = sum(seen for name, seen in self.waits.items() if name.startswith("Lock:"))
+        return 100 * min(1.0, locks / max(1, self.looks))
+
 
 def build_next_batches(_: str, count: int) -> list[bytes]:
     """All of one run, whose rows everybody wants."""
@@ -86,11 +96,11 @@ def running(counts: Sequence[int]) -> Iterator[tuple[list[Service], int]]:
         yield services, server.get_pid() or 0
 
 
-def measure(work: Work, services: Sequence[Service], server: int, rounds: int) -> dict[int, list[Round]]:
+def measure_work(work: Work, services: Sequence[Service], server: int, rounds: int) -> dict[int, list[Round]]:
     """By the number of processes. The first rounds of each are not counted: every process prepares its statements."""
     found: dict[int, list[Round]] = {service.processes: [] for service in services}
     requests = {one.processes: work.build(one.served.url, work.requests * (rounds + WARM_UP)) for one in services}
-    for number in range(rounds + WARM_UP):
+    for number in count_rounds(f"processes, {work.name}", rounds + WARM_UP):
         turn = number % len(services)
         for service in (*services[turn:], *services[:turn]):
             portion = requests[service.processes][number * work.requests : (number + 1) * work.requests]
@@ -155,37 +165,34 @@ def _processor_seconds(root: int) -> float:
     return total / TICKS
 
 
-def report(work: Work, found: dict[int, list[Round]]) -> Iterator[str]:
-    yield f"{work.name}, {CONNECTIONS} connections:"
-    for processes, rounds in found.items():
+def measure(counts: Sequence[int] = COUNTS, rounds: int = ROUNDS) -> list[BenchmarkFigure]:
+    with running(counts) as (services, server):
+        return [
+            figure
+            for work in WORKS
+            for processes, found in measure_work(work, services, server, rounds).items()
+            for figure in _list_figures(work, processes, found)
+        ]
 
-        def middle(of: Callable[[Round], float], rounds: Sequence[Round] = rounds) -> float:
-            return statistics.median(map(of, rounds))
 
-        waits = sum((one.waits for one in rounds), Counter[str]())
-        looks = sum(one.looks for one in rounds)
-        shown = ", ".join(f"{name} {seen / looks:.0%}" for name, seen in waits.most_common(4))
-        yield (
-            f"  {processes} processes: "
-            f"{middle(lambda one: one.service_seconds) / work.requests * 1e3:6.2f} ms a request, "
-            f"PostgreSQL {middle(lambda one: one.server_seconds) / work.requests * 1e3:5.2f} ms, "
-            f"{middle(lambda one: work.requests / one.load.seconds):6.1f} requests/s, "
-            f"p50 {middle(lambda one: one.load.percentile(0.5)) * 1e3:.0f}, "
-            f"p99 {middle(lambda one: one.load.percentile(0.99)) * 1e3:.0f} ms, "
-            f"{sum(one.deadlocks for one in rounds)} deadlocks; "
-            f"waits: {shown or 'none'}"
-        )
+def _list_figures(work: Work, processes: int, rounds: Sequence[Round]) -> Iterator[BenchmarkFigure]:
+    of = partial(BenchmarkFigure.of, f"{work.name}: {processes} process{'es' if processes > 1 else ''}")
+    seconds = (("processor time a request", "service_seconds"), ("PostgreSQL's", "server_seconds"))
+    for column, name in seconds:
+        yield of([getattr(one, name) / work.requests * 1e3 for one in rounds], "ms", column=column)
+    yield of([work.requests / one.load.seconds for one in rounds], column="requests a second")
+    for share in (0.5, 0.99):
+        yield of([one.load.percentile(share) * 1e3 for one in rounds], "ms", column=f"p{share * 100:.0f}")
+    yield of([sum(one.deadlocks for one in rounds)], at_most=0, column="deadlocks")
+    yield of([one.share_waiting for one in rounds], "%", column="looks that found a wait for a lock")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=8, help="of each service, for each kind of request")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
-    chosen = parser.parse_args()
-    with running(chosen.processes) as (services, server):
-        for work in WORKS:
-            print(*report(work, measure(work, services, server, chosen.rounds)), sep="\n", flush=True)
-    print("load average:", *(f"{one:.1f}" for one in os.getloadavg()))
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each service, for each kind of request")
+    parser.add_argument("--processes", type=int, nargs="+", default=COUNTS)
+    chosen, rest = parser.parse_known_args()
+    run("processes", partial(measure, chosen.processes, chosen.rounds), rest)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@ curves of what was pruned are as before.
 
 The store is grown from a small one and served. Four trainers score, with pauses; meanwhile `atropos-envs prune` runs in
 a process of its own. It is killed now and then, and goes on later, so that rounds with it and without it take turns:
-what else the machine does slows both. `python -m benchmarks.pruning [ROLLOUTS]`, a million by default, takes hours.
+what else the machine does slows both. `python -m benchmarks.pruning [ROLLOUTS] [--record]` takes a quarter
+of an hour with 100,000, as by default, and hours with a million.
 """
 
 import itertools
@@ -14,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +35,7 @@ from app.store.tables import groups
 from benchmarks.grown_stores import grow
 from benchmarks.kept_stores import SEEDED, count_copies
 from benchmarks.load import Load, post, send_all
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, read_arguments, run, tell_progress
 from benchmarks.seeded_stores import ARENA_RUN, GROUP_SIZE, LONG_RUN, seed
 from tests.support.databases import read_migrated_store
 from tests.support.forked_programs import plain_environment
@@ -44,6 +47,8 @@ GROUPS_A_REQUEST: Final = 4
 REQUESTS_A_ROUND: Final = 400
 ROUNDS_BESIDE: Final = 8
 """For each round without."""
+ROLLOUTS: Final = 100_000
+MOST_TIMES: Final = 1.5
 CURVES: Final = (
     *(f"/stats?run={LONG_RUN}", f"/stats?run={ARENA_RUN}&by=character", f"/stats?run={ARENA_RUN}&by=judge"),
     f"/runs/{LONG_RUN}",
@@ -85,7 +90,7 @@ def score_for_a_round(gateway: Served, requests: Iterator[bytes]) -> Load:
     return send_all(gateway.url, some, CONNECTIONS, PAUSE_SECONDS)
 
 
-def find_percentile(loads: list[Load], share: float) -> float:
+def find_percentile(loads: Sequence[Load], share: float) -> float:
     latencies = sorted(one for load in loads for one in load.latencies)
     return latencies[int(share * (len(latencies) - 1))]
 
@@ -114,45 +119,56 @@ def count_groups(database: Path) -> int:
     return int(count)
 
 
-def report(name: str, loads: list[Load]) -> float:
-    p50, p95, p99 = (find_percentile(loads, share) for share in (0.5, 0.95, 0.99))
-    count = sum(len(load.latencies) for load in loads)
-    print(f"{name}: {count:,} requests, p50 {p50 * 1e3:.1f}, p95 {p95 * 1e3:.1f}, p99 {p99 * 1e3:.1f} ms", flush=True)
-    return p95
+@dataclass
+class Turn:
+    """A round without, and those beside it while it is pruned."""
+
+    alone: Load
+    beside: list[Load] = field(default_factory=list)
 
 
-def measure(folder: Path, gateway: Served) -> None:
+@dataclass(frozen=True)
+class Pruned:
+    turns: Sequence[Turn]
+    seconds: float
+    groups: int
+    """That were there before; so many of them were `removed`."""
+    removed: int
+    curves_changed: int
+
+
+def measure_pruning(folder: Path, gateway: Served) -> Pruned:
     requests = list_requests(gateway.url)
     score_for_a_round(gateway, requests)  # warms up
-    curves, groups_before = read_curves(gateway), count_groups(gateway.database)
-    alone: list[Load] = []
-    beside: list[Load] = []
+    curves, before = read_curves(gateway), count_groups(gateway.database)
+    turns: list[Turn] = []
     began = time.monotonic()
     ended: int | None = None
     while ended is None:
-        alone.append(score_for_a_round(gateway, requests))
-        with pruning(folder, gateway.database) as process:
-            score_for_a_round(gateway, requests)  # while it starts, which is no pruning yet
-            for _ in range(ROUNDS_BESIDE):
-                load = score_for_a_round(gateway, requests)
-                if (ended := process.poll()) is not None:
-                    break  # the round was partly alone
-                beside.append(load)
+        turns.append(Turn(score_for_a_round(gateway, requests)))
+        ended = prune_beside(folder, gateway, requests, turns[-1])
+        left = count_groups(gateway.database)
+        tell_progress(f"{before - left:,} of {before:,} groups pruned after {time.monotonic() - began:.0f} s")
     if ended:
         raise RuntimeError(f"prune failed: {(folder / 'pruning.log').read_text()}")
-    seconds = time.monotonic() - began
-    without, during = report("without", alone), report("while pruning", beside)
-    print((folder / "pruning.log").read_text().splitlines()[-1])
-    removed, same = groups_before - count_groups(gateway.database), curves == read_curves(gateway)
-    print(
-        f"{removed:,} of {groups_before:,} groups removed in {seconds:.0f} s; p95 {during / without:.2f} times; "
-        f"curves {'as before' if same else 'NOT as before'}"
-    )
+    changed = sum(one != other for one, other in zip(curves, read_curves(gateway), strict=True))
+    return Pruned(turns, time.monotonic() - began, before, before - left, changed)
 
 
-def main() -> None:
-    wanted = int(next(iter(read_arguments()), 1_000_000))
-    copies = count_copies(wanted)
+def prune_beside(folder: Path, gateway: Served, requests: Iterator[bytes], turn: Turn) -> int | None:
+    """What it exited with, or None where it is killed before its end."""
+    with pruning(folder, gateway.database) as process:
+        score_for_a_round(gateway, requests)  # while it starts, which is no pruning yet
+        for _ in range(ROUNDS_BESIDE):
+            load = score_for_a_round(gateway, requests)
+            if (ended := process.poll()) is not None:
+                return ended  # the round was partly alone
+            turn.beside.append(load)
+    return None
+
+
+def measure(rollouts: int = ROLLOUTS) -> list[BenchmarkFigure]:
+    copies = count_copies(rollouts)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = folder / "gateway.db"
@@ -160,9 +176,33 @@ def main() -> None:
         seed(folder, f"sqlite:///{file}")
         grow(f"sqlite:///{file}", copies, lambda _: None)
         make_old(f"sqlite:///{file}", SEEDED * copies // GROUP_SIZE)
-        print(f"{SEEDED * copies:,} rollouts in {file.stat().st_size / 2**20:,.0f} MB", flush=True)
+        tell_progress(f"{SEEDED * copies:,} rollouts in {file.stat().st_size / 2**20:,.0f} MB")
         with serving(folder, python=sys.executable) as gateway:
-            measure(folder, gateway)
+            return list(_list_figures(measure_pruning(folder, gateway)))
+
+
+def _list_figures(found: Pruned) -> Iterator[BenchmarkFigure]:
+    whole = [turn for turn in found.turns if turn.beside]
+    for share in (0.5, 0.95, 0.99):
+        what, column = (
+            f"`score` of {GROUPS_A_REQUEST} groups, {CONNECTIONS} trainers with pauses",
+            f"p{share * 100:.0f}",
+        )
+        alone = [find_percentile([turn.alone], share) * 1e3 for turn in found.turns]
+        yield BenchmarkFigure.of(f"{what}, {column} without", alone, "ms")
+        if beside := [find_percentile(turn.beside, share) * 1e3 for turn in whole]:
+            yield BenchmarkFigure.of(f"the same while pruning, {column}", beside, "ms")
+    ratios = [find_percentile(turn.beside, 0.95) / find_percentile([turn.alone], 0.95) for turn in whole]
+    if ratios:
+        yield BenchmarkFigure.of("p95 while pruning over that without", ratios, at_most=MOST_TIMES)
+    yield BenchmarkFigure.of(f"time to remove {found.removed:,} of {found.groups:,} groups", [found.seconds], "s")
+    yield BenchmarkFigure.of("curves of what was pruned that changed", [found.curves_changed], at_most=0)
+
+
+def main() -> None:
+    words = read_arguments()
+    rollouts = next((word for word in words if word.isdigit()), str(ROLLOUTS))
+    run("pruning", partial(measure, int(rollouts)), words, "" if rollouts == str(ROLLOUTS) else rollouts)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A benchmark joins with a function that returns figures, `run("its_name", measure)` at its end, and a marked part
 `benchmark-its-name` in README.md. `python -m benchmarks.its_name --record` keeps what it measured;
-`python -m docs.generate` writes the table.
+`python -m docs.generate` writes the table. While it measures, it tells how far it is (`count_rounds`, `tell_progress`).
 """
 
 import inspect
@@ -11,6 +11,7 @@ import platform
 import sqlite3
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +24,8 @@ from pydantic.dataclasses import dataclass
 from docs.markdown import table
 
 RESULTS: Final = Path(__file__).with_name("results")
+MOST_ROWS: Final = 40
+"""Of a wide table on the page; of a longer one only rows that miss a bound are shown."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class BenchmarkFigure:
     unit: str = ""
     at_least: float | None = None
     at_most: float | None = None
+    column: str = ""
+    """Of a wide table, whose row is `what`."""
 
     @classmethod
     def of(
@@ -47,21 +52,34 @@ class BenchmarkFigure:
         *,
         at_least: float | None = None,
         at_most: float | None = None,
+        column: str = "",
     ) -> "BenchmarkFigure":
         """Four digits are more than any figure is worth."""
         median, least, most = (_round(one) for one in (statistics.median(values), min(values), max(values)))
-        return cls(what, median, least, most, len(values), unit, at_least, at_most)
+        return cls(what, median, least, most, len(values), unit, at_least, at_most, column)
+
+    @property
+    def name(self) -> str:
+        return f"{self.what}: {self.column}" if self.column else self.what
+
+    @property
+    def spread(self) -> str:
+        """With the median, without the unit."""
+        around = f" ({_show(self.least)} to {_show(self.most)})" if self.rounds > 1 and self.least < self.most else ""
+        return f"{_show(self.median)}{around}"
 
     @property
     def measured(self) -> str:
-        spread = f" ({_show(self.least)} to {_show(self.most)})" if self.rounds > 1 else ""
-        return f"{_show(self.median)}{spread} {self.unit}".rstrip()
+        return f"{self.spread} {self.unit}".rstrip()
+
+    @property
+    def bound(self) -> str:
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        return ", ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
     @property
     def wanted(self) -> str:
-        bounds = (("at least", self.at_least), ("at most", self.at_most))
-        told = ", ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-        return f"{told} (missed)" if self.is_missed else told
+        return f"{self.bound} (missed)" if self.is_missed else self.bound
 
     @property
     def is_missed(self) -> bool:
@@ -77,6 +95,7 @@ class BenchmarkResult:
     load: tuple[float, float]
     """Of the machine when it began and when it ended, the benchmark's own included."""
     figures: tuple[BenchmarkFigure, ...]
+    seconds: float = 0.0
 
 
 _RESULT: Final = TypeAdapter(BenchmarkResult)
@@ -92,29 +111,48 @@ def read_arguments() -> list[str]:
 
 
 def run(
-    name: str, measure: Callable[[], Sequence[BenchmarkFigure]], arguments: Sequence[str] | None = None
+    name: str,
+    measure: Callable[[], Sequence[BenchmarkFigure]],
+    arguments: Sequence[str] | None = None,
+    given: str = "",
 ) -> BenchmarkResult:
-    """Measures and prints; with `--record` among the arguments it keeps the result too."""
-    given = read_arguments() if arguments is None else arguments
-    before = os.getloadavg()[0]
+    """Measures and prints; with `--record` among the arguments it keeps the result too. `given` is told as part of the
+    command."""
+    words = read_arguments() if arguments is None else arguments
+    before, began = os.getloadavg()[0], time.monotonic()
     figures = tuple(measure())
     result = BenchmarkResult(
-        command=f"python -m benchmarks.{name}",
+        command=f"python -m benchmarks.{name} {given}".strip(),
         date=datetime.now(UTC).date().isoformat(),
         machine=describe_machine(),
         load=(round(before, 1), round(os.getloadavg()[0], 1)),
         figures=figures,
+        seconds=round(time.monotonic() - began),
     )
     print(*report(result), sep="\n", flush=True)
-    if "--record" in given:
-        find_file(name).write_bytes(_RESULT.dump_json(result, indent=1) + b"\n")
+    if "--record" in words and figures:
+        find_file(name).write_bytes(_RESULT.dump_json(result, indent=1, exclude_defaults=True) + b"\n")
     return result
 
 
 def report(result: BenchmarkResult) -> Iterator[str]:
-    yield f"{result.command}, load {result.load[0]} to {result.load[1]}"
+    yield f"{result.command}, load {result.load[0]} to {result.load[1]}, {result.seconds:.0f} s"
     for one in result.figures:
-        yield f"  {one.what:86} {one.measured:36} {one.wanted}".rstrip()
+        yield f"  {one.name:86} {one.measured:36} {one.wanted}".rstrip()
+    if missed := sum(one.is_missed for one in result.figures):
+        yield f"  missed: {missed} of {sum(bool(one.bound) for one in result.figures)} bounds"
+
+
+def tell_progress(what: str) -> None:
+    """Apart from the figures, so that these may be piped."""
+    print(f"… {what}", file=sys.stderr, flush=True)
+
+
+def count_rounds(what: str, rounds: int) -> Iterator[int]:
+    """Their numbers, from 0 on; each is told when it begins."""
+    for number in range(rounds):
+        tell_progress(f"{what}: round {number + 1} of {rounds}")
+        yield number
 
 
 def find_file(name: str) -> Path:
@@ -122,13 +160,55 @@ def find_file(name: str) -> Path:
 
 
 def render(name: str) -> str:
-    """The table of a kept result, and where it was taken."""
+    """The tables of a kept result, and where it was taken."""
     result = _RESULT.validate_json(find_file(name).read_bytes())
-    rows = [(one.what, one.measured, one.wanted) for one in result.figures]
-    taken = f"`{result.command}`, {result.date}, {result.machine}, load {result.load[0]} to {result.load[1]}"
-    return (
-        f"{taken}; medians, and in brackets how far the rounds spread.\n\n{table(('what', 'figure', 'wanted'), rows)}"
-    )
+    took = f", {result.seconds:.0f} s" if result.seconds else ""
+    taken = f"`{result.command}`{took}, {result.date}, {result.machine}, load {result.load[0]} to {result.load[1]}."
+    plain = [(one.what, one.measured, one.wanted) for one in result.figures if not one.column]
+    narrow = [table(("what", "figure", "wanted"), plain)] if plain else []
+    return "\n\n".join([taken, *narrow, *_render_wide([one for one in result.figures if one.column])])
+
+
+def _render_wide(figures: Sequence[BenchmarkFigure]) -> Iterator[str]:
+    found = {one.column: [other for other in figures if other.column == one.column] for one in figures}
+    rows = {one.what: {other.column: other for other in figures if other.what == one.what} for one in figures}
+    shown = rows
+    if len(rows) > MOST_ROWS:
+        shown = {what: cells for what, cells in rows.items() if any(one.is_missed for one in cells.values())}
+        yield f"{len(rows) - len(shown)} of {len(rows)} rows keep every bound. These do not:"
+    if shown:
+        columns = [_WideColumn.of(name, mine) for name, mine in found.items()]
+        cells = [[what, *(one.fill(row.get(one.name)) for one in columns)] for what, row in shown.items()]
+        yield table(["what", *(one.head for one in columns)], cells)
+
+
+@dataclass(frozen=True)
+class _WideColumn:
+    """`unit` and `bound` are told in the head where all of its figures have the same."""
+
+    name: str
+    unit: str
+    bound: str
+
+    @classmethod
+    def of(cls, name: str, figures: Sequence[BenchmarkFigure]) -> "_WideColumn":
+        return cls(name, _agree([one.unit for one in figures]), _agree([one.bound for one in figures]))
+
+    @property
+    def head(self) -> str:
+        return self.name + (f", {self.unit}" if self.unit else "") + (f" ({self.bound})" if self.bound else "")
+
+    def fill(self, figure: BenchmarkFigure | None) -> str:
+        if figure is None:
+            return ""
+        words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", self.bound})
+        told = f" ({': '.join(words)})" if words else ""
+        return (figure.spread if self.unit else figure.measured) + told
+
+
+def _agree(words: Sequence[str]) -> str:
+    """What all of them say, or nothing."""
+    return words[0] if len(set(words)) == 1 else ""
 
 
 def list_parts() -> dict[str, Callable[[], str]]:

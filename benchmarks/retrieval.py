@@ -1,6 +1,7 @@
 """Searching 100,000 events of a world at any moment of its history while 500 a second are told, on both databases;
 beside it what each database's own full-text search takes for a part of the same question: FTS5 with `bm25()`, and a GIN
-index of tsvectors with `ts_rank()`. `python -m benchmarks.retrieval [sqlite | postgresql] [without_peers]`
+index of tsvectors with `ts_rank()`. `python -m benchmarks.retrieval [sqlite | postgresql] [without_peers] [--record]`
+takes some MINUTES minutes.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import itertools
 import json
 import random
 import sqlite3
+import statistics
 import sys
 import tempfile
 import time
@@ -15,22 +17,27 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import httpx
 import psycopg
 
+from app.cli.serving import tune_garbage_collection
 from app.domain.search_terms import extract_terms
 from app.domain.worlds import Event, EventSearch
 from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
-from benchmarks.results import read_arguments
+from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run, tell_progress
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 from tests.support.serving import serving
 
 EVENTS = 100_000
-TOLD_OVER_HTTP = 20_000
+ROUNDS = 3
+"""Of searches, alone and beside telling; and portions of what else is measured."""
+TOLD_OVER_HTTP = 7_000
+"""Of a round."""
 BATCH = 100
 AT_ONCE = 4
 """Batches that are told at the same time."""
@@ -38,7 +45,9 @@ TOLD_A_SECOND = 500
 MEANWHILE = 30_000
 """Events that are ready to be told while it is searched: enough for a minute."""
 SEARCHES = 400
-WANTED_MILLISECONDS = 30
+MOST_MILLISECONDS = 30
+LEAST_TOLD = 5_000
+"""Events a second on SQLite."""
 
 BEGIN: Final = datetime(1300, 1, 1, tzinfo=UTC)
 DAYS: Final = 365
@@ -61,17 +70,17 @@ class Asked:
 
 @dataclass
 class Measured:
-    """Seconds of each search: `alone`, and `busy` while events are told. The peer's are without that."""
+    """A value a round, or the seconds of its searches: `alone`, and `busy` while events are told."""
 
-    told_a_second: float = 0.0
-    cpu_microseconds: float = 0.0
+    told_a_second: list[float] = field(default_factory=list)
+    cpu_microseconds: list[float] = field(default_factory=list)
     """Processor time of an event that is told, without that of a database server."""
-    over_http: float = 0.0
+    over_http: list[float] = field(default_factory=list)
     """Events a second that a service of one process takes, in a world that was empty."""
     megabytes: float = 0.0
-    alone: list[float] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)
-    told_meanwhile: float = 0.0
+    alone: list[list[float]] = field(default_factory=list)
+    busy: list[list[float]] = field(default_factory=list)
+    told_meanwhile: list[float] = field(default_factory=list)
     """Events a second while it was searched."""
 
 
@@ -80,7 +89,8 @@ class Peer:
     """A database's own full-text search for the 64 best at a moment, for somebody: of all terms of a question, and of
     those that are not common, which it is told for nothing."""
 
-    told_a_second: float = 0.0
+    name: str
+    told_a_second: list[float] = field(default_factory=list)
     all_terms: list[float] = field(default_factory=list)
     rare_terms: list[float] = field(default_factory=list)
 
@@ -131,7 +141,7 @@ class Chronicle:
         return (*people, *self._random.sample(CIRCLES, self._random.randint(0 if people else 1, 2)))
 
 
-def measure(url: str, size: Callable[[], float], settle: Callable[[], None] = lambda: None) -> Measured:
+def measure_store(url: str, size: Callable[[], float], settle: Callable[[], None] = lambda: None) -> Measured:
     """`settle` is what a database does by itself some time after much was written."""
     return asyncio.run(_measure(url, size, settle))
 
@@ -140,44 +150,50 @@ async def _measure(url: str, size: Callable[[], float], settle: Callable[[], Non
     found = Measured()
     store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
     try:
-        began = time.process_time()
-        found.told_a_second = await _fill(store)
-        found.cpu_microseconds = (time.process_time() - began) / EVENTS * 1e6
+        await _fill(store, found)
         found.megabytes = size()
         await asyncio.to_thread(settle)
         questions = Chronicle(2)
         asked = [questions.asked() for _ in range(SEARCHES)]
         await _search(store, asked[:50])
-        found.alone = await _search(store, asked)
         chronicle = Chronicle(3)
-        batches = [[chronicle.event() for _ in range(BATCH // 2)] for _ in range(MEANWHILE // (BATCH // 2))]
-        telling = asyncio.create_task(_tell_steadily(store, batches))
-        found.busy = await _search(store, asked)
-        telling.cancel()
-        found.told_meanwhile = await telling
+        batches = iter([[chronicle.event() for _ in range(BATCH // 2)] for _ in range(MEANWHILE // (BATCH // 2))])
+        for _ in count_rounds("searches", ROUNDS):
+            found.alone.append(await _search(store, asked))
+            telling = asyncio.create_task(_tell_steadily(store, batches))
+            found.busy.append(await _search(store, asked))
+            telling.cancel()
+            found.told_meanwhile.append(await telling)
     finally:
         await store.close()
     return found
 
 
-async def _fill(store: Store) -> float:
+async def _fill(store: Store, found: Measured) -> None:
     chronicle = Chronicle(1)
-    batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH)]
-    began = time.perf_counter()
-    for first in range(0, len(batches), AT_ONCE):
-        await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches[first : first + AT_ONCE]))
-    return EVENTS / (time.perf_counter() - began)
+    for _ in count_rounds(f"telling {EVENTS:,} events", ROUNDS):
+        batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH // ROUNDS)]
+        began, used = time.perf_counter(), time.process_time()
+        for first in range(0, len(batches), AT_ONCE):
+            await asyncio.gather(*(store.events.add_events("town", one) for one in batches[first : first + AT_ONCE]))
+        told = BATCH * len(batches)
+        found.cpu_microseconds.append((time.process_time() - used) / told * 1e6)
+        found.told_a_second.append(told / (time.perf_counter() - began))
 
 
-def tell_over_http(url: str, folder: Path) -> float:
+def tell_over_http(url: str, folder: Path) -> list[float]:
     """Events a second."""
     chronicle = Chronicle(4)
-    batches = [
-        [chronicle.event().model_dump(mode="json") for _ in range(BATCH)] for _ in range(TOLD_OVER_HTTP // BATCH)
-    ]
-    bodies = iter([json.dumps({"events": batch}).encode() for batch in batches])
+    found = []
     with serving(folder, python=sys.executable, settings={"ATROPOS_ENVS_DATABASE_URL": url}) as gateway:
-        return asyncio.run(_post_bodies(f"{gateway.url}/worlds/http/events", bodies))
+        for _ in count_rounds("telling over HTTP", ROUNDS):
+            batches = [
+                [chronicle.event().model_dump(mode="json") for _ in range(BATCH)]
+                for _ in range(TOLD_OVER_HTTP // BATCH)
+            ]
+            bodies = iter([json.dumps({"events": batch}).encode() for batch in batches])
+            found.append(asyncio.run(_post_bodies(f"{gateway.url}/worlds/http/events", bodies)))
+    return found
 
 
 async def _post_bodies(url: str, bodies: Iterator[bytes]) -> float:
@@ -203,7 +219,7 @@ async def _search(store: Store, asked: Sequence[Asked]) -> list[float]:
     return seconds
 
 
-async def _tell_steadily(store: Store, batches: Sequence[Sequence[Event]]) -> float:
+async def _tell_steadily(store: Store, batches: Iterator[Sequence[Event]]) -> float:
     """Until it is cancelled; events a second."""
     began, told = time.perf_counter(), 0
     try:
@@ -242,11 +258,12 @@ def scopes_of(event: Event) -> list[str]:
 
 
 def fts5(path: Path) -> Peer:
-    found = Peer()
+    tell_progress("FTS5")
+    found = Peer("FTS5")
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" + FTS5_TABLES)
     known: Counter[str] = Counter()
-    seconds = 0.0
+    seconds: list[float] = []
     for first, batch in _batches():
         rows = list(enumerate(batch, start=first))
         began = time.perf_counter()
@@ -259,9 +276,9 @@ def fts5(path: Path) -> Peer:
             "INSERT INTO words (rowid, body) VALUES (?, ?)", [(n, " ".join(each)) for n, each in words]
         )
         connection.execute("COMMIT")
-        seconds += time.perf_counter() - began
+        seconds.append(time.perf_counter() - began)
         known.update(term for _, each in words for term in set(each))
-    found.told_a_second = EVENTS / seconds
+    found.told_a_second = _count_told(seconds)
 
     def ask(one: Asked, chosen: Sequence[str]) -> None:
         match = " OR ".join(f'"{term}"' for term in chosen)
@@ -274,9 +291,10 @@ def fts5(path: Path) -> Peer:
 
 
 def tsvector(url: str) -> Peer:
-    found = Peer()
+    tell_progress("tsvector")
+    found = Peer("tsvector")
     known: Counter[str] = Counter()
-    seconds = 0.0
+    seconds: list[float] = []
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(TSVECTOR_TABLES.encode())
         for first, batch in _batches():
@@ -287,9 +305,9 @@ def tsvector(url: str) -> Peer:
             ]
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.executemany("INSERT INTO told VALUES (%s, %s, %s, array_to_tsvector(%s::text[]))", rows)
-            seconds += time.perf_counter() - began
+            seconds.append(time.perf_counter() - began)
             known.update(term for _, _, _, each in rows for term in set(each))
-        found.told_a_second = EVENTS / seconds
+        found.told_a_second = _count_told(seconds)
         connection.execute("VACUUM ANALYZE told")
 
         def ask(one: Asked, chosen: Sequence[str]) -> None:
@@ -298,6 +316,12 @@ def tsvector(url: str) -> Peer:
 
         _ask_both(found, known, ask)
     return found
+
+
+def _count_told(seconds: Sequence[float]) -> list[float]:
+    """Events a second, of portions of the batches that took so long."""
+    size = len(seconds) // ROUNDS
+    return [size * BATCH / sum(seconds[number * size : (number + 1) * size]) for number in range(ROUNDS)]
 
 
 def _batches() -> Iterator[tuple[int, list[Event]]]:
@@ -321,22 +345,27 @@ def percentile(seconds: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def main(arguments: Collection[str] = ()) -> None:
-    wanted = set(arguments) - {"without_peers"} or {"sqlite", "postgresql"}
-    peers = "without_peers" not in arguments
+def measure(chosen: Collection[str] = ()) -> list[BenchmarkFigure]:
+    tune_garbage_collection()  # as the service does it
+    wanted = set(chosen) - {"without_peers"} or {"sqlite", "postgresql"}
+    has_peers = "without_peers" not in chosen
+    figures: list[BenchmarkFigure] = []
     with tempfile.TemporaryDirectory() as folder:
         if "sqlite" in wanted:
             path = Path(folder) / "store.db"
-            found = measure(f"sqlite:///{path}", lambda: path.stat().st_size / 1e6)
+            found = measure_store(f"sqlite:///{path}", lambda: path.stat().st_size / 1e6)
             found.over_http = tell_over_http(f"sqlite:///{path}", Path(folder))
-            report("SQLite", "FTS5", found, fts5(Path(folder) / "peer.db") if peers else None)
+            figures += _list_figures("SQLite", found, LEAST_TOLD)
+            figures += _list_peer("SQLite", fts5(Path(folder) / "peer.db")) if has_peers else ()
         if "postgresql" in wanted:
             with running_postgres() as server:
                 databases = Postgres(server)
                 url = databases.migrated()
-                found = measure(url, lambda: _size(url), lambda: _vacuum(url))
+                found = measure_store(url, lambda: _size(url), lambda: _vacuum(url))
                 found.over_http = tell_over_http(url, Path(folder))
-                report("PostgreSQL", "tsvector", found, tsvector(databases.empty()) if peers else None)
+                figures += _list_figures("PostgreSQL", found)
+                figures += _list_peer("PostgreSQL", tsvector(databases.empty())) if has_peers else ()
+    return figures
 
 
 def _vacuum(url: str) -> None:
@@ -350,24 +379,38 @@ def _size(url: str) -> float:
     return float(row[0]) / 1e6 if row else 0.0
 
 
-def report(database: str, peer_name: str, found: Measured, peer: Peer | None) -> None:
-    print(f"{database}: {EVENTS} events, {found.megabytes:.0f} MB")
-    told = f"{found.told_a_second:8.0f} events/s, {found.cpu_microseconds:.0f} µs of processor time each"
-    print(
-        f"  told in batches of {BATCH}        {told}" + (f"   ({peer_name} {peer.told_a_second:.0f})" if peer else "")
-    )
-    print(f"  the same over HTTP           {found.over_http:8.0f} events/s")
-    busy = f"search while {found.told_meanwhile:.0f} are told a second"
-    rows = [("search", found.alone), (busy, found.busy)]
-    if peer:
-        rows += [(f"{peer_name}, all terms", peer.all_terms), (f"{peer_name}, rare terms", peer.rare_terms)]
-    for name, seconds in rows:
-        p50, p95, p99 = (percentile(seconds, share) * 1e3 for share in (0.5, 0.95, 0.99))
-        wanted = f"   (p95 of at most {WANTED_MILLISECONDS} ms is wanted)" if name == busy else ""
-        print(f"  {name:38} p50 / p95 / p99   {p50:.1f} / {p95:.1f} / {p99:.1f} ms{wanted}")
-    if peer:
-        print(f"  p95 / the peer's, rare terms: {percentile(found.busy, 0.95) / percentile(peer.rare_terms, 0.95):.2f}")
+def _list_figures(database: str, found: Measured, least_told: float | None = None) -> Iterator[BenchmarkFigure]:
+    told, cpu = f"{database}: events told in batches of {BATCH}", f"{database}: processor time of an event that is told"
+    yield BenchmarkFigure.of(told, found.told_a_second, "a second", at_least=least_told)
+    yield BenchmarkFigure.of("the same over HTTP", found.over_http, "a second", at_least=least_told)
+    yield BenchmarkFigure.of(cpu, found.cpu_microseconds, "µs")
+    yield BenchmarkFigure.of(f"{database}: {EVENTS:,} events on the disk", [found.megabytes], "MB")
+    meanwhile = f"while {statistics.median(found.told_meanwhile):.0f} events a second are told"
+    for what, rounds, most in (
+        ("a search", found.alone, None),
+        (f"a search {meanwhile}", found.busy, MOST_MILLISECONDS),
+    ):
+        for share in (0.5, 0.95):
+            waits = [percentile(one, share) * 1e3 for one in rounds]
+            at_most = most if share > 0.5 else None
+            yield BenchmarkFigure.of(f"{database}: {what}, p{share * 100:.0f}", waits, "ms", at_most=at_most)
+
+
+def _list_peer(database: str, peer: Peer) -> Iterator[BenchmarkFigure]:
+    name = f"{database}'s own {peer.name}"
+    yield BenchmarkFigure.of(f"{name}: events told", peer.told_a_second, "a second")
+    rounds = range(ROUNDS)
+    for what, seconds in (("all terms", peer.all_terms), ("rare terms", peer.rare_terms)):
+        for share in (0.5, 0.95):
+            waits = [percentile(seconds[number::ROUNDS], share) * 1e3 for number in rounds]
+            yield BenchmarkFigure.of(f"{name}: a search for {what}, p{share * 100:.0f}", waits, "ms")
+
+
+def main() -> None:
+    words = read_arguments()
+    chosen = [word for word in words if word != "--record"]
+    run("retrieval", partial(measure, chosen), words, " ".join(chosen))
 
 
 if __name__ == "__main__":
-    main(read_arguments())
+    main()

@@ -2,7 +2,7 @@
 
 Requests of a single group stand beside a bare FastAPI route that takes the same bodies as JSON objects and returns
 them (`benchmarks.echo_server`): no model of ours, no work, nothing kept, the same uvicorn settings.
-`python -m benchmarks.scoring [--record]`
+`python -m benchmarks.scoring [--record]` takes half a minute.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import Load, post, send_all
-from benchmarks.results import BenchmarkFigure, run
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.server_trees import read_processor_seconds
 from tests.support.serving import Served, serving
 
@@ -93,7 +93,7 @@ def measure() -> list[BenchmarkFigure]:
         _copy_without_groups(gateway, empty)
         with contextlib.closing(_open(empty)) as limit:
             rounds = []
-            for number in range(ROUNDS + 1):
+            for number in count_rounds("scoring", ROUNDS + 1):
                 load, seconds = _compare_with_limit(gateway, limit, number)
                 singles = {
                     connections: _compare_with_echo(gateway, echo, echo_pid, number, connections)

@@ -1,26 +1,27 @@
 """What the first minute takes, as ratios: commands against a Typer program of two commands, starts against importing
-the libraries that a service like this one is made of. Processor time, medians of five. And the memory of a service
-that nobody has asked anything. `python -m benchmarks.startup`.
+the libraries that a service like this one is made of. Processor time, five rounds in turns. And three times the first
+start, the memory of a service that nobody has asked anything, and the start after it.
+`python -m benchmarks.startup [--record]` takes a minute and a half.
 """
 
 import contextlib
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from benchmarks.results import BenchmarkFigure, run
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
-TIMES = 5
+ROUNDS = 5
+STARTS = 3
 IDLE_SECONDS = 10
 """From readiness on: what is prepared afterwards counts too."""
 POLL_SECONDS = 0.02
@@ -42,8 +43,14 @@ ENTRY = "import sys; sys.argv[0] = 'atropos-envs'; from app.cli.main import run;
 
 @dataclass(frozen=True)
 class StartUp:
+    """From the start of the process to the first 200 on /readyz, on an empty folder and on one served before."""
+
     first_seconds: float
     again_seconds: float
+    resident_megabytes: float
+    """Of the first, with default settings, which nobody asked anything."""
+    own_megabytes: float
+    """Without what it shares."""
 
 
 @dataclass(frozen=True)
@@ -59,74 +66,70 @@ class FirstMinute:
     readyz: float
 
 
-def measure() -> StartUp:
-    """From the start of the process to the first 200 on /readyz, on an empty folder and on one served before."""
+def measure() -> list[BenchmarkFigure]:
+    starts = [_measure_starts() for _ in count_rounds("starts on an empty folder", STARTS)]
+    return [*_list_ratios(list(measure_ratios())), *_list_starts(starts)]
+
+
+def _measure_starts() -> StartUp:
     with tempfile.TemporaryDirectory() as folder:
         with serving(Path(folder), python=sys.executable, migrated=False) as first:
-            pass
+            time.sleep(IDLE_SECONDS)
+            resident, own = _read_megabytes(first.process.pid)
         with serving(Path(folder), python=sys.executable) as again:
             pass
-    return StartUp(first.seconds_to_ready, again.seconds_to_ready)
+    return StartUp(first.seconds_to_ready, again.seconds_to_ready, resident, own)
 
 
-def measure_ratios(times: int = TIMES) -> FirstMinute:
-    """Each once without being counted, so that what Python compiles is there."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        program = folder / "two_commands.py"
-        program.write_text(TYPER_PROGRAM, encoding="utf-8")
-        livez, readyz = _starts(folder, times)
-        return FirstMinute(
-            typer_help=_median(times, lambda: _processor_seconds([str(program), "--help"], folder)),
-            help=_median(times, lambda: _processor_seconds(["-c", ENTRY, "--help"], folder)),
-            version=_median(times, lambda: _processor_seconds(["-c", ENTRY, "--version"], folder)),
-            completion=_median(times, lambda: _processor_seconds(["-c", ENTRY], folder, COMPLETION)),
-            libraries=_median(times, lambda: _processor_seconds(["-c", LIBRARIES], folder)),
-            livez=livez,
-            readyz=readyz,
-        )
-
-
-def measure_idle_megabytes() -> tuple[float, float]:
-    """Of a first start with default settings: all that is resident, and what it does not share."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder), python=sys.executable, migrated=False) as gateway,
-    ):
-        time.sleep(IDLE_SECONDS)
-        rollup = Path(f"/proc/{gateway.process.pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+def _read_megabytes(pid: int) -> tuple[float, float]:
+    """All that is resident, and what it does not share."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     kilobytes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in rollup[1:])}
     return kilobytes["Rss"] / 1024, kilobytes["Pss"] / 1024
 
 
-def list_figures() -> list[BenchmarkFigure]:
-    return [*_list_seconds(measure()), *_list_ratios(measure_ratios()), *_list_memory()]
+def measure_ratios(rounds: int = ROUNDS) -> Iterator[FirstMinute]:
+    """One round before that is not counted, so that what Python compiles is there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "two_commands.py"
+        program.write_text(TYPER_PROGRAM, encoding="utf-8")
+        for number in count_rounds("commands and starts", rounds + 1):
+            found = _measure_first_minute(program, folder)
+            if number:
+                yield found
 
 
-def _list_seconds(found: StartUp) -> Iterator[BenchmarkFigure]:
+def _measure_first_minute(program: Path, folder: Path) -> FirstMinute:
+    livez, readyz = _start(folder)
+    return FirstMinute(
+        typer_help=_processor_seconds([str(program), "--help"], folder),
+        help=_processor_seconds(["-c", ENTRY, "--help"], folder),
+        version=_processor_seconds(["-c", ENTRY, "--version"], folder),
+        completion=_processor_seconds(["-c", ENTRY], folder, COMPLETION),
+        libraries=_processor_seconds(["-c", LIBRARIES], folder),
+        livez=livez,
+        readyz=readyz,
+    )
+
+
+def _list_ratios(found: Sequence[FirstMinute]) -> Iterator[BenchmarkFigure]:
+    for name in ("help", "version", "completion"):
+        told = name if name == "completion" else f"`--{name}`"
+        what = f"{told}, processor time over that of a two-command Typer program"
+        yield BenchmarkFigure.of(what, [getattr(one, name) / one.typer_help for one in found], at_most=2)
+    for name, most in (("livez", 2.2), ("readyz", 3)):
+        what = f"start to `/{name}`, processor time over importing what such a service is made of"
+        yield BenchmarkFigure.of(what, [getattr(one, name) / one.libraries for one in found], at_most=most)
+
+
+def _list_starts(found: Sequence[StartUp]) -> Iterator[BenchmarkFigure]:
     what = "start of the process to `/readyz`"
-    yield BenchmarkFigure.of(f"{what}, first, with migration", [found.first_seconds], "s", at_most=3)
-    yield BenchmarkFigure.of(f"{what}, again", [found.again_seconds], "s")
-
-
-def _list_memory() -> Iterator[BenchmarkFigure]:
-    resident, own = measure_idle_megabytes()
-    yield BenchmarkFigure.of("memory of an idle process, resident", [resident], "MB", at_most=220)
-    yield BenchmarkFigure.of("the same without what others share", [own], "MB")
-
-
-def _list_ratios(found: FirstMinute) -> Iterator[BenchmarkFigure]:
-    for name, seconds in (("`--help`", found.help), ("`--version`", found.version), ("completion", found.completion)):
-        what = f"{name}, processor time over that of a two-command Typer program"
-        yield BenchmarkFigure.of(what, [seconds / found.typer_help], at_most=2)
-    for name, seconds, most in (("`/livez`", found.livez, 2.2), ("`/readyz`", found.readyz, 3)):
-        what = f"start to {name}, processor time over importing what such a service is made of"
-        yield BenchmarkFigure.of(what, [seconds / found.libraries], at_most=most)
-
-
-def _median(times: int, once: Callable[[], float]) -> float:
-    once()
-    return statistics.median(once() for _ in range(times))
+    yield BenchmarkFigure.of(f"{what}, first, with migration", [one.first_seconds for one in found], "s", at_most=3)
+    yield BenchmarkFigure.of(f"{what}, again", [one.again_seconds for one in found], "s")
+    resident = [one.resident_megabytes for one in found]
+    yield BenchmarkFigure.of("memory of an idle process, resident", resident, "MB", at_most=220)
+    yield BenchmarkFigure.of("the same without what others share", [one.own_megabytes for one in found], "MB")
 
 
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -145,14 +148,8 @@ def _processor_seconds(arguments: Sequence[str], folder: Path, more: Mapping[str
     return usage.ru_utime + usage.ru_stime
 
 
-def _starts(folder: Path, times: int) -> tuple[float, float]:
-    """To /livez and to /readyz, on a store that is there already."""
-    _start(folder)
-    found = [_start(folder) for _ in range(times)]
-    return statistics.median(one[0] for one in found), statistics.median(one[1] for one in found)
-
-
 def _start(folder: Path) -> tuple[float, float]:
+    """To /livez and to /readyz, on a store that is there already but for the first time."""
     port = free_port()
     given = {"ATROPOS_ENVS_PORT": str(port), "ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{folder / 'gateway.db'}"}
     with (folder / "gateway.log").open("ab") as log:
@@ -183,4 +180,4 @@ def _used_until(url: str, process: "subprocess.Popen[bytes]") -> float:
 
 
 if __name__ == "__main__":
-    run("startup", list_figures)
+    run("startup", measure)

@@ -1,5 +1,5 @@
 """Routes that take one sample a request, beside `score` with the same groups of eight, each group a request: rewards a
-second and processor time per sample, in turns. `python -m benchmarks.wires [--record]`
+second and processor time per sample, in turns. `python -m benchmarks.wires [--record]` takes half a minute.
 
 The same 64 samples are under way at once on each wire, as slime's pool sends them: eight groups, or 64 single samples.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from benchmarks.load import post, send_all
-from benchmarks.results import BenchmarkFigure, run
+from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
 from benchmarks.server_trees import read_processor_seconds
 from tests.support.serving import Served, serving
@@ -41,7 +41,7 @@ def measure() -> list[BenchmarkFigure]:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
         turns: list[dict[str, Turn]] = []
         batches = build_batches(gateway.url, (ROUNDS + 1) * len(WIRES) * GROUPS_A_ROUND, 1)
-        for _ in range(ROUNDS + 1):
+        for _ in count_rounds("wires", ROUNDS + 1):
             turns.append(
                 {wire.name: _take_turn(gateway, wire, [next(batches) for _ in range(GROUPS_A_ROUND)]) for wire in WIRES}
             )
