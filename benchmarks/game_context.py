@@ -17,8 +17,9 @@ import httpx
 
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.store.store import Store
+from benchmarks.chronicles import Chronicle
 from benchmarks.results import read_arguments
-from benchmarks.retrieval import BATCH, EVENTS, TOLD_A_SECOND, Chronicle, percentile
+from benchmarks.retrieval import BATCH, EVENTS, TOLD_A_SECOND, percentile
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 from tests.support.serving import serving
 

@@ -18,9 +18,10 @@ from typing import Final
 
 import httpx
 
+from benchmarks.chronicles import Chronicle
 from benchmarks.game_context import WORLD, build_moment, fill
 from benchmarks.results import BenchmarkFigure, read_arguments, run, tell_progress
-from benchmarks.retrieval import Chronicle, percentile
+from benchmarks.retrieval import percentile
 from tests.support.serving import serving
 
 EVENTS: Final = 10_000

@@ -5,11 +5,29 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results
-from benchmarks.results import BenchmarkFigure, render, run
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.results import MOST_ROWS, BenchmarkFigure, list_parts, render, run
+from docs.generate import ROOT
+from docs.markdown import names_in
+
+ALONE = ("growth", "peers", "code_paths", "pruning")
+"""Those that `make bench` does not run."""
 
 
-def test_what_was_measured_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are kept in a folder of the test's own."""
     monkeypatch.setattr(results, "RESULTS", tmp_path)
+
+
+def test_each_benchmark_has_a_kept_result_and_a_part_of_the_page() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    wanted = sorted(f"benchmark-{name.replace('_', '-')}" for name in (*BENCHMARKS, *ALONE))
+    assert (sorted(list_parts()), sorted(names_in(page))) == (wanted, wanted)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_what_was_measured_is_kept_and_shown() -> None:
     figures = [
         BenchmarkFigure.of("rate", [1999.7, 2345.6, 3210.0], "a second"),
         BenchmarkFigure.of("ratio", [0.25], at_least=0.33),
@@ -25,7 +43,48 @@ def test_what_was_measured_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest
     ]
 
 
-def test_nothing_is_kept_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    run("sample", lambda: [BenchmarkFigure.of("rate", [1.0])], [])
+@pytest.mark.usefixtures("_elsewhere")
+def test_figures_with_columns_are_one_wide_table() -> None:
+    """Unit and bound stand in the head of a column whose figures have the same."""
+    figures = [
+        BenchmarkFigure.of("one", [1.0, 3.0], "ms", at_most=2, column="wait"),
+        BenchmarkFigure.of("one", [5.0], "MB", at_most=4, column="size"),
+        BenchmarkFigure.of("other", [3.0], "ms", at_most=2, column="wait"),
+        BenchmarkFigure.of("other", [7.0], "%", column="size"),
+        BenchmarkFigure.of("third", [1.0], "ms", at_most=2, column="wait"),
+    ]
+    run("sample", lambda: figures, ["--record"])
+    assert render("sample").splitlines()[2:] == [
+        "| what | wait, ms (at most 2) | size |",
+        "| --- | --- | --- |",
+        "| one | 2 (1 to 3) | 5 MB (missed: at most 4) |",
+        "| other | 3 (missed) | 7 % |",
+        "| third | 1 |  |",
+    ]
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_of_a_very_long_table_only_rows_that_miss_a_bound_are_shown() -> None:
+    figures = [BenchmarkFigure.of(f"row {n}", [n], at_most=MOST_ROWS - 1, column="n") for n in range(MOST_ROWS + 1)]
+    run("sample", lambda: figures, ["--record"])
+    assert render("sample").splitlines()[2:] == [
+        "40 of 41 rows keep every bound. These do not:",
+        "",
+        "| what | n (at most 39) |",
+        "| --- | --- |",
+        "| row 40 | 40 (missed) |",
+    ]
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = [BenchmarkFigure.of("a", [1.0], at_most=0), BenchmarkFigure.of("b", [1.0], at_most=2)]
+    run("sample", lambda: figures, [])
+    assert capsys.readouterr().out.splitlines()[-1] == "  missed: 1 of 2 bounds"
+
+
+@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.parametrize(("arguments", "count"), [([], 1), (["--record"], 0)])
+def test_nothing_is_kept_unless_it_is_asked_for_and_measured(tmp_path: Path, arguments: list[str], count: int) -> None:
+    run("sample", lambda: [BenchmarkFigure.of("rate", [1.0])] * count, arguments)
     assert list(tmp_path.iterdir()) == []
