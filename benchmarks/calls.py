@@ -1,7 +1,7 @@
 """Environments that read tool calls: tasks and scores per second of one core, and how long hostile texts take.
 
-Times are the thread's own processor time, so that a busy machine changes them little. The longest of all kinds of text
-is the least of three readings. `python -m benchmarks.calls [--record]` takes a minute.
+Times are this process's own processor time, so that a busy machine changes them little. The longest of all kinds of
+text is the least of three readings. `python -m benchmarks.calls [--record]` takes MINUTES.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ HOSTILE = 2_000
 GROUP_SIZE = 8
 PIECES = 40
 LENGTH = 100_000
+LONG_TASKS = 4
+"""For which texts of that length are scored."""
 DOUBLED = 12
 """How many of the slowest texts are read again at twice the length."""
 
@@ -85,16 +87,16 @@ def _reading(text: str, form: ToolFormat | None) -> float:
 
 def _rates(environment: Environment) -> Rates:
     params = environment.Params()
-    began = time.thread_time()
+    began = time.process_time()
     tasks = [environment.task("train", index, params) for index in range(TASKS)]
-    made = time.thread_time() - began
+    made = time.process_time() - began
     right = [(task, _different(environment.gold(task))) for task in tasks]
-    began = time.thread_time()
+    began = time.process_time()
     for task, group in right:
         _score(environment, task, group)
-    scored = time.thread_time() - began
+    scored = time.process_time() - began
     took = sorted(_timed(_scoring(environment, *one)) for one in _hostile(tasks))
-    longest = max(_timed(_scoring(environment, *one)) for one in _long(environment, tasks[:DOUBLED]))
+    longest = max(_timed(_scoring(environment, *one)) for one in _long(environment, tasks[:LONG_TASKS]))
     return Rates(TASKS / made, TASKS * GROUP_SIZE / scored, took[int(0.99 * HOSTILE)], longest)
 
 
@@ -146,9 +148,9 @@ def _score(environment: Environment, task: Task, group: Sequence[Completion]) ->
 
 
 def _timed(does: Callable[[], object]) -> float:
-    began = time.thread_time()
+    began = time.process_time()
     does()
-    return time.thread_time() - began
+    return time.process_time() - began
 
 
 def _list_rates(name: str, rounds: Sequence[Rates]) -> Iterator[BenchmarkFigure]:

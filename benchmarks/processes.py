@@ -77,7 +77,7 @@ def build_next_batches(_: str, count: int) -> list[bytes]:
 WORKS: Final = (
     Work("score, 16 groups of 8", 30, lambda url, count: build_requests(url, count, 16)),
     Work("score, 1 group of 8", 200, lambda url, count: build_requests(url, count, 1)),
-    Work(f"next-batch, {TASKS_A_REQUEST} leased tasks", 80, build_next_batches),
+    Work(f"next-batch, {TASKS_A_REQUEST} leased tasks", 40, build_next_batches),
 )
 
 

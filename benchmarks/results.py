@@ -59,10 +59,6 @@ class BenchmarkFigure:
         return cls(what, median, least, most, len(values), unit, at_least, at_most, column)
 
     @property
-    def name(self) -> str:
-        return f"{self.what}: {self.column}" if self.column else self.what
-
-    @property
     def spread(self) -> str:
         """With the median, without the unit."""
         around = f" ({_show(self.least)} to {_show(self.most)})" if self.rounds > 1 and self.least < self.most else ""
@@ -138,7 +134,9 @@ def run(
 def report(result: BenchmarkResult) -> Iterator[str]:
     yield f"{result.command}, load {result.load[0]} to {result.load[1]}, {result.seconds:.0f} s"
     for one in result.figures:
-        yield f"  {one.name:86} {one.measured:36} {one.wanted}".rstrip()
+        if not one.column:
+            yield f"  {one.what:86} {one.measured:36} {one.wanted}".rstrip()
+    yield from _render_wide([one for one in result.figures if one.column])
     if missed := sum(one.is_missed for one in result.figures):
         yield f"  missed: {missed} of {sum(bool(one.bound) for one in result.figures)} bounds"
 
