@@ -250,17 +250,21 @@ def measure(groups: int = GROUPS) -> list[BenchmarkFigure]:
 
 
 def _list_figures(width: int, found: Sequence[Judged]) -> Iterator[BenchmarkFigure]:
-    factors = [one.factor for one in found]
-    what = f"{width} calls at once: wall time over the ideal of {found[0].calls:,} calls"
-    yield BenchmarkFigure.of(what, factors, at_most=WALL_WANTED[width])
+    def of(column: str, values: Sequence[float], unit: str = "", at_most: float | None = None) -> BenchmarkFigure:
+        return BenchmarkFigure.of(
+            f"{width} calls at once, {calls:,} calls", values, unit, at_most=at_most, column=column
+        )
+
+    calls = found[0].calls
+    yield of("wall time over the ideal", [one.factor for one in found], at_most=WALL_WANTED[width])
     ours, client = ([getattr(one, name) * 1e3 for one in found] for name in ("own_cpu_seconds", "client_cpu_seconds"))
-    yield BenchmarkFigure.of(f"{width}: processor time of a call, ours", ours, "ms", at_most=OURS_WANTED)
-    yield BenchmarkFigure.of(f"{width}: processor time of a call, the client alone with the same bodies", client, "ms")
-    late = f"{width}: the event loop late by its own processor time"
-    own = [one.own_lag(0.99) * 1e3 for one in found]
-    yield BenchmarkFigure.of(f"{late}, 99 of 100 looks", own, "ms")
-    yield BenchmarkFigure.of(f"{late}, at most", [one.own_lag(1.0) * 1e3 for one in found], "ms", at_most=LATE_WANTED)
-    yield BenchmarkFigure.of(f"{width}: the same by the clock, at most", [one.lag(1.0) * 1e3 for one in found], "ms")
+    yield of("processor time of a call, ours", ours, "ms", OURS_WANTED)
+    yield of("the client alone with the same bodies", client, "ms")
+    yield of(
+        "the event loop late by its own processor time, 99 of 100", [one.own_lag(0.99) * 1e3 for one in found], "ms"
+    )
+    yield of("at most", [one.own_lag(1.0) * 1e3 for one in found], "ms", LATE_WANTED)
+    yield of("by the clock, at most", [one.lag(1.0) * 1e3 for one in found], "ms")
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from tests.support.serving import ROOT, free_port, serving
 ROUNDS = 5
 ITEMS_A_ROUND = 64
 CONNECTIONS = 32
+SERVERS: Final = ("ours, durable", "theirs, in memory", "echo")
 PROGRAMS: Final = Path(__file__).with_name("peer_programs")
 
 
@@ -116,13 +117,16 @@ def _send_elsewhere(request: bytes, path: str) -> bytes:
 
 
 def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iterator[BenchmarkFigure]:
-    for place, who in enumerate((f"`{peer.route}`, durable", f"{peer.name}, kept in memory", "bare FastAPI echo")):
-        turns = [turn[place] for turn in rounds]
-        yield BenchmarkFigure.of(f"{who}", [one.items_per_second for one in turns], "a second")
-        yield BenchmarkFigure.of(f"{who}: processor time", [one.processor_ms for one in turns], "ms")
-    for place, who in ((1, peer.name), (2, "the echo")):
-        rates = [turn[0].items_per_second / turn[place].items_per_second for turn in rounds]
-        yield BenchmarkFigure.of(f"`{peer.route}` over {who}, rate", rates)
+    row = f"`{peer.route}` beside {peer.name}"
+    for place, who in enumerate(SERVERS):
+        rates = [turn[place].items_per_second for turn in rounds]
+        yield BenchmarkFigure.of(row, rates, column=f"{who}, a second")
+    for place, who in enumerate(SERVERS):
+        used = [turn[place].processor_ms for turn in rounds]
+        yield BenchmarkFigure.of(row, used, "ms", column=f"{who}, processor time")
+    for place, who in ((1, "theirs"), (2, "the echo")):
+        over = [turn[0].items_per_second / turn[place].items_per_second for turn in rounds]
+        yield BenchmarkFigure.of(row, over, column=f"rate over {who}")
 
 
 @contextlib.contextmanager

@@ -200,7 +200,7 @@ class _WideColumn:
         if figure is None:
             return ""
         words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", self.bound})
-        told = f" ({': '.join(words)})" if words else ""
+        told = f", {': '.join(words)}" if words else ""
         return (figure.spread if self.unit else figure.measured) + told
 
 

@@ -7,7 +7,6 @@ takes some MINUTES minutes.
 import asyncio
 import json
 import sqlite3
-import statistics
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ BATCH = 100
 AT_ONCE = 4
 """Batches that are told at the same time."""
 TOLD_A_SECOND = 500
+PEERS: Final = "FTS5, tsvector"
 MEANWHILE = 30_000
 """Events that are ready to be told while it is searched: enough for a minute."""
 SEARCHES = 400
@@ -72,7 +72,6 @@ class Peer:
     """A database's own full-text search for the 64 best at a moment, for somebody: of all terms of a question, and of
     those that are not common, which it is told for nothing."""
 
-    name: str
     told_a_second: list[float] = field(default_factory=list)
     all_terms: list[float] = field(default_factory=list)
     rare_terms: list[float] = field(default_factory=list)
@@ -196,7 +195,7 @@ def scopes_of(event: Event) -> list[str]:
 
 def fts5(path: Path) -> Peer:
     tell_progress("FTS5")
-    found = Peer("FTS5")
+    found = Peer()
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" + FTS5_TABLES)
     known: Counter[str] = Counter()
@@ -229,7 +228,7 @@ def fts5(path: Path) -> Peer:
 
 def tsvector(url: str) -> Peer:
     tell_progress("tsvector")
-    found = Peer("tsvector")
+    found = Peer()
     known: Counter[str] = Counter()
     seconds: list[float] = []
     with psycopg.connect(url, autocommit=True) as connection:
@@ -317,30 +316,27 @@ def _size(url: str) -> float:
 
 
 def _list_figures(database: str, found: Measured, least_told: float | None = None) -> Iterator[BenchmarkFigure]:
-    told, cpu = f"{database}: events told in batches of {BATCH}", f"{database}: processor time of an event that is told"
-    yield BenchmarkFigure.of(told, found.told_a_second, "a second", at_least=least_told)
-    yield BenchmarkFigure.of("the same over HTTP", found.over_http, "a second", at_least=least_told)
-    yield BenchmarkFigure.of(cpu, found.cpu_microseconds, "µs")
-    yield BenchmarkFigure.of(f"{database}: {EVENTS:,} events on the disk", [found.megabytes], "MB")
-    meanwhile = f"while {statistics.median(found.told_meanwhile):.0f} events a second are told"
-    for what, rounds, most in (
-        ("a search", found.alone, None),
-        (f"a search {meanwhile}", found.busy, MOST_MILLISECONDS),
-    ):
+    def of(what: str, values: Sequence[float], unit: str, **bounds: float | None) -> BenchmarkFigure:
+        return BenchmarkFigure.of(what, values, unit, column=database, **bounds)
+
+    yield of(f"told in batches of {BATCH}", found.told_a_second, "events/s", at_least=least_told)
+    yield of("the same over HTTP", found.over_http, "events/s", at_least=least_told)
+    yield of("processor time of an event that is told", found.cpu_microseconds, "µs")
+    yield of(f"{EVENTS:,} events on the disk", [found.megabytes], "MB")
+    busy = f"a search while {TOLD_A_SECOND} events a second are told"
+    for what, rounds, most in (("a search", found.alone, None), (busy, found.busy, MOST_MILLISECONDS)):
         for share in (0.5, 0.95):
             waits = [percentile(one, share) * 1e3 for one in rounds]
-            at_most = most if share > 0.5 else None
-            yield BenchmarkFigure.of(f"{database}: {what}, p{share * 100:.0f}", waits, "ms", at_most=at_most)
+            yield of(f"{what}, p{share * 100:.0f}", waits, "ms", at_most=most if share > 0.5 else None)
+    yield of("told meanwhile", found.told_meanwhile, "events/s")
 
 
 def _list_peer(database: str, peer: Peer) -> Iterator[BenchmarkFigure]:
-    name = f"{database}'s own {peer.name}"
-    yield BenchmarkFigure.of(f"{name}: events told", peer.told_a_second, "a second")
-    rounds = range(ROUNDS)
+    yield BenchmarkFigure.of(f"{PEERS}: told", peer.told_a_second, "events/s", column=database)
     for what, seconds in (("all terms", peer.all_terms), ("rare terms", peer.rare_terms)):
         for share in (0.5, 0.95):
-            waits = [percentile(seconds[number::ROUNDS], share) * 1e3 for number in rounds]
-            yield BenchmarkFigure.of(f"{name}: a search for {what}, p{share * 100:.0f}", waits, "ms")
+            waits = [percentile(seconds[number::ROUNDS], share) * 1e3 for number in range(ROUNDS)]
+            yield BenchmarkFigure.of(f"{PEERS}: {what}, p{share * 100:.0f}", waits, "ms", column=database)
 
 
 def main() -> None:

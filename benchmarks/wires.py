@@ -6,7 +6,7 @@ The same 64 samples are under way at once on each wire, as slime's pool sends th
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,21 +57,19 @@ def _take_turn(gateway: Served, wire: Wire, batches: Sequence[Batch]) -> Turn:
     return Turn(samples / load.seconds, used / samples * 1e3)
 
 
-def _list_figures(turns: Sequence[dict[str, Turn]]) -> list[BenchmarkFigure]:
+def _list_figures(turns: Sequence[dict[str, Turn]]) -> Iterator[BenchmarkFigure]:
     native = WIRES[0].name
-    found = []
     for wire in WIRES:
-        mine = [turn[wire.name] for turn in turns]
-        found.append(BenchmarkFigure.of(f"{wire.name}: rewards", [one.samples_per_second for one in mine], "a second"))
-        found.append(
-            BenchmarkFigure.of(f"{wire.name}: processor time of a sample", [one.processor_ms for one in mine], "ms")
-        )
+        mine, theirs = ([turn[name] for turn in turns] for name in (wire.name, native))
+        rates, used = [one.samples_per_second for one in mine], [one.processor_ms for one in mine]
+        yield BenchmarkFigure.of(wire.name, rates, column="rewards a second")
+        yield BenchmarkFigure.of(wire.name, used, "ms", column="processor time of a sample")
         if wire.name != native:
-            rates = [turn[wire.name].samples_per_second / turn[native].samples_per_second for turn in turns]
-            found.append(BenchmarkFigure.of(f"{wire.name}: rewards over those of `score`", rates, at_least=0.5))
-            used = [turn[native].processor_ms / turn[wire.name].processor_ms for turn in turns]
-            found.append(BenchmarkFigure.of(f"{wire.name}: the same by processor time", used))
-    return found
+            pairs = list(zip(mine, theirs, strict=True))
+            rewards = [one.samples_per_second / other.samples_per_second for one, other in pairs]
+            yield BenchmarkFigure.of(wire.name, rewards, at_least=0.5, column="rewards over those of `score`")
+            spent = [other.processor_ms / one.processor_ms for one, other in pairs]
+            yield BenchmarkFigure.of(wire.name, spent, column="by processor time")
 
 
 def _ask_natively(batch: Batch) -> list[bytes]:

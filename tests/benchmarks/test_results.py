@@ -57,8 +57,8 @@ def test_figures_with_columns_are_one_wide_table() -> None:
     assert render("sample").splitlines()[2:] == [
         "| what | wait, ms (at most 2) | size |",
         "| --- | --- | --- |",
-        "| one | 2 (1 to 3) | 5 MB (missed: at most 4) |",
-        "| other | 3 (missed) | 7 % |",
+        "| one | 2 (1 to 3) | 5 MB, missed: at most 4 |",
+        "| other | 3, missed | 7 % |",
         "| third | 1 |  |",
     ]
 
@@ -72,7 +72,7 @@ def test_of_a_very_long_table_only_rows_that_miss_a_bound_are_shown() -> None:
         "",
         "| what | n (at most 39) |",
         "| --- | --- |",
-        "| row 40 | 40 (missed) |",
+        "| row 40 | 40, missed |",
     ]
 
 
