@@ -43,6 +43,8 @@ PEERS: Final = "FTS5, tsvector"
 MEANWHILE = 30_000
 """Events that are ready to be told while it is searched: enough for a minute."""
 SEARCHES = 400
+PEER_SEARCHES = 120
+"""Each of which takes as long as ten of ours."""
 MOST_MILLISECONDS = 30
 LEAST_TOLD = 5_000
 """Events a second on SQLite."""
@@ -268,7 +270,7 @@ def _batches() -> Iterator[tuple[int, list[Event]]]:
 
 def _ask_both(found: Peer, known: Mapping[str, int], ask: Callable[[Asked, Sequence[str]], None]) -> None:
     questions = Chronicle(2)
-    for one in [questions.asked() for _ in range(SEARCHES)]:
+    for one in [questions.asked() for _ in range(PEER_SEARCHES)]:
         rare = [term for term in one.terms if known.get(term, 0) < COMMON_TERM_COUNT] or list(one.terms[:1])
         for seconds, chosen in ((found.all_terms, one.terms), (found.rare_terms, rare)):
             began = time.perf_counter()
