@@ -92,7 +92,7 @@ def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) ->
         return search.build_page()
     shown = newest[where.skip : where.skip + where.limit]
     seen = where.skip + len(shown) if shown else 0
-    return FoundRows(_load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
+    return FoundRows(load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
 
 
 def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
@@ -166,7 +166,7 @@ class _Search:
         ordered = [sequence for sequence, _ in self._sort()]
         shown = ordered[where.skip : where.skip + where.limit]
         is_cut = where.order is None and len(ordered) > where.skip + where.limit
-        rows = _load_rows(self.connection, shown)
+        rows = load_rows(self.connection, shown)
         return FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
 
     def _sort(self) -> list[tuple[int, Any]]:
@@ -180,7 +180,7 @@ class _Search:
         return valued + without
 
 
-def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
+def load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
     if not sequences:
         return []
     rows = connection.execute(select(groups).where(groups.c.sequence.in_(sequences))).mappings()
