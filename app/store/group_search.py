@@ -6,7 +6,19 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, null, or_, select, true
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+)
 
 from app.domain.groups import GroupFilter, GroupOrder
 from app.domain.runs import Policy
@@ -42,6 +54,10 @@ _SORTED_BY: Final[Mapping[GroupOrder, ColumnElement[Any]]] = {
     "outcome": groups.c.outcome,
 }
 
+Columns = Sequence[Column[Any]]
+"""Of groups that are found, the sequence among them."""
+ALL_COLUMNS: Final[Columns] = tuple(groups.c)
+
 
 @dataclass(frozen=True)
 class FoundRows:
@@ -54,16 +70,18 @@ class FoundRows:
     not_indexed: int | None = None
 
 
-def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
+def find_rows(connection: Connection, where: GroupFilter, columns: Columns = ALL_COLUMNS) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
     stretch = _open_filtered(connection, where)
-    search = _Search(connection, where, narrowings)
+    search = _Search(connection, where, narrowings, columns)
     if where.text is not None:
         candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
         search.look_at(candidates.sequences, [*stretch.match_each()], candidates.edge)
         return replace(search.build_page(), not_indexed=count_unindexed(connection))
     if where.task_ids:
         named = _name_groups_of_tasks(connection, where, stretch)
+        others = where.model_copy(update={"task_ids": ()})  # hundreds, which each look would compare again
+        search = _Search(connection, where, tuple(build_narrowings(others)), columns)
         search.look_at(named, (), named[-1] if len(named) == LOOKED_AT else None)
         return search.build_page()
     is_plain = not narrowings and where.order is None
@@ -72,7 +90,7 @@ def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
         if names is not None:
             return _find_in_runs(search, names, is_plain=is_plain)
     if is_plain:
-        return _list_rows(connection, where, stretch)
+        return _list_rows(search, stretch)
     few = _name_rare(connection, where)
     if few is None:
         search.look_along(stretch)
@@ -92,7 +110,9 @@ def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) ->
         return search.build_page()
     shown = newest[where.skip : where.skip + where.limit]
     seen = where.skip + len(shown) if shown else 0
-    return FoundRows(load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
+    return FoundRows(
+        load_rows(connection, shown, search.columns), shown[-1] if len(newest) == most else None, seen, seen
+    )
 
 
 def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
@@ -100,10 +120,11 @@ def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> T
     return TextSearch(query, stretch.after or 0, before, rising=rising, most=LOOKED_AT, seconds=SECONDS)
 
 
-def _list_rows(connection: Connection, where: GroupFilter, stretch: Stretch) -> FoundRows:
+def _list_rows(search: "_Search", stretch: Stretch) -> FoundRows:
     """Whatever an index finds is shown, so it looks no further than the page."""
-    wanted = select(groups).where(*stretch.match()).order_by(*stretch.order(rising=where.after is not None))
-    found = connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
+    where, order = search.where, stretch.order(rising=search.where.after is not None)
+    wanted = select(*search.columns).where(*stretch.match()).order_by(*order)
+    found = search.connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
     shown = found[: where.limit]
     seen = where.skip + len(shown) if shown else 0
     return FoundRows(shown, shown[-1]["sequence"] if len(found) > where.limit else None, seen, seen)
@@ -114,6 +135,7 @@ class _Search:
     connection: Connection
     where: GroupFilter
     narrowings: tuple[ColumnElement[bool], ...]
+    columns: Columns
     looked_at: int = 0
     edge: int | None = None
     """The last group that was looked at; None where all there are were."""
@@ -166,7 +188,7 @@ class _Search:
         ordered = [sequence for sequence, _ in self._sort()]
         shown = ordered[where.skip : where.skip + where.limit]
         is_cut = where.order is None and len(ordered) > where.skip + where.limit
-        rows = load_rows(self.connection, shown)
+        rows = load_rows(self.connection, shown, self.columns)
         return FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
 
     def _sort(self) -> list[tuple[int, Any]]:
@@ -180,10 +202,10 @@ class _Search:
         return valued + without
 
 
-def load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
+def load_rows(connection: Connection, sequences: Sequence[int], columns: Columns = ALL_COLUMNS) -> list[RowMapping]:
     if not sequences:
         return []
-    rows = connection.execute(select(groups).where(groups.c.sequence.in_(sequences))).mappings()
+    rows = connection.execute(select(*columns).where(groups.c.sequence.in_(sequences))).mappings()
     found = {row["sequence"]: row for row in rows}
     return [found[sequence] for sequence in sequences if sequence in found]
 

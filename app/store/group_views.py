@@ -102,8 +102,11 @@ def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
     )
 
 
+_OUTLINE: Final = (groups.c.sequence, groups.c.task_id, groups.c.scored, groups.c.created_at)
+
+
 def _find_outlines(connection: Connection, where: GroupFilter) -> FoundOutlines:
-    found = find_rows(connection, where)
+    found = find_rows(connection, where, _OUTLINE)
     outlines = (
         GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
         for row in found.rows

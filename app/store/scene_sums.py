@@ -63,7 +63,8 @@ class _Head(NamedTuple):
 
 
 def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[str]:
-    rows = find_rows(connection, where.model_copy(update={"limit": NEWEST})).rows
+    columns = (groups.c.sequence, groups.c.task_id, groups.c.purpose)
+    rows = find_rows(connection, where.model_copy(update={"limit": NEWEST}), columns).rows
     task_ids = [row["task_id"] for row in rows if row["purpose"] == "train"]
     told = select(tasks.c.task_id, tasks.c.scene).where(tasks.c.task_id.in_(set(task_ids)))
     names = {task_id: scene for task_id, scene in connection.execute(told) if scene is not None} if task_ids else {}
