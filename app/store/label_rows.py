@@ -20,6 +20,7 @@ from app.domain.labels import (
     TargetReason,
 )
 from app.domain.scores import Score
+from app.store.group_places import open_stretch
 from app.store.group_rows import load_groups
 from app.store.label_tables import labels
 from app.store.rows import decode, encode, from_micros, to_micros
@@ -89,10 +90,15 @@ def draw_sequences(
 def _draw_stretches(
     connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
 ) -> set[int]:
-    """So many groups that are drawn, each with the next ones. The first of a run has none before it: a number before
-    it begins a stretch as well, of which only the end has groups."""
-    here = select(groups.c.sequence).where(groups.c.run.is_not_distinct_from(stratum.run)).limit(1)
-    ends = [connection.execute(here.order_by(end)).scalar() for end in (groups.c.sequence, groups.c.sequence.desc())]
+    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
+    a stretch as well, of which only the end has groups."""
+    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
+    ends = [
+        connection.execute(
+            select(groups.c.sequence).where(*here.match()).order_by(*here.order(rising=rising)).limit(1)
+        ).scalar()
+        for rising in (True, False)
+    ]
     if ends[0] is None or ends[1] is None:
         return set()
     first, last = ends
@@ -100,8 +106,8 @@ def _draw_stretches(
     begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
     stretches = [
         select(groups.c.sequence)
-        .where(scored, groups.c.sequence.between(max(begin, first), begin + FARTHEST))
-        .order_by(groups.c.sequence)
+        .where(*here.narrow(after=max(begin, first) - 1, before=begin + FARTHEST).match(), scored)
+        .order_by(*here.order(rising=True))
         .limit(near - max(0, first - begin))
         .subquery()
         for begin in begins
