@@ -143,7 +143,7 @@ class _Search:
     """Sequences of what matches, with what they are sorted by."""
 
     def look_along(self, stretch: Stretch) -> None:
-        """Piece by piece, for as long as a search may take: each as large as there is time for at the pace so far."""
+        """Piece by piece, for as long as a search may take."""
         began = time.monotonic()
         rising, wanted = self.where.after is not None, AT_ONCE
         while True:
@@ -153,20 +153,22 @@ class _Search:
             taken = time.monotonic() - began
             if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS or self._has_enough():
                 return
-            wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
+            wanted = _choose_next(self.looked_at, taken)
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
 
     def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
-        """At these, in their order. `edge` is where the next search goes on after all of them."""
+        """At these, in their order, piece by piece too. `edge` is where the next search goes on after all of them."""
         self.edge = edge
-        end = time.monotonic() + SECONDS
+        began, end, wanted = time.monotonic(), 0, AT_ONCE
         newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
-        for start in range(0, len(sequences), AT_ONCE):
-            piece = sequences[start : start + AT_ONCE]
+        while end < len(sequences):
+            piece = sequences[end : end + wanted]
             self._read((groups.c.sequence.in_(piece), *conditions), [newest_first], None)
-            if start + AT_ONCE < len(sequences) and (time.monotonic() > end or self._has_enough()):
+            taken, end = time.monotonic() - began, end + len(piece)
+            if end < len(sequences) and (taken > SECONDS or self._has_enough()):
                 self.edge = piece[-1]
                 return
+            wanted = _choose_next(end, taken)
 
     def _has_enough(self) -> bool:
         where = self.where
@@ -200,6 +202,11 @@ class _Search:
             (one for one in self.found if one[1] is not None), key=itemgetter(1), reverse=self.where.descending
         )
         return valued + without
+
+
+def _choose_next(looked_at: int, taken: float) -> int:
+    """As many as there is time for at the pace so far."""
+    return max(AT_ONCE, int(looked_at * (SECONDS - taken) / max(taken, 1e-6)))
 
 
 def load_rows(connection: Connection, sequences: Sequence[int], columns: Columns = ALL_COLUMNS) -> list[RowMapping]:
