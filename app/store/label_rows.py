@@ -93,15 +93,12 @@ def _draw_stretches(
     """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
     a stretch as well, of which only the end has groups."""
     here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
-    ends = [
-        connection.execute(
-            select(groups.c.sequence).where(*here.match()).order_by(*here.order(rising=rising)).limit(1)
-        ).scalar()
-        for rising in (True, False)
-    ]
-    if ends[0] is None or ends[1] is None:
+    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
+    first, last = (
+        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
+    )
+    if first is None or last is None:
         return set()
-    first, last = ends
     numbers = range(first - near + 1, last + 1)
     begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
     stretches = [

@@ -33,8 +33,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.ports.views import FoundOutlines, GroupOutline
-from tests.support.no_scenes import NoScenes
+from tests.support.partial_views import PartialViews
 from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
@@ -339,7 +338,7 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     )
 
 
-class MemoryViews(NoScenes):
+class MemoryViews(PartialViews):
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
@@ -362,17 +361,6 @@ class MemoryViews(NoScenes):
         found = everything if where.after is None else [one for one in everything[::-1] if one.sequence > where.after]
         rest = found[where.limit - 1].sequence if len(found) > where.limit else None
         return FoundGroups(groups=(*found[: where.limit],), next_before=rest, looked_at=len(found), matched=len(found))
-
-    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
-        found = await self.find_groups(where)
-        outlines = (
-            GroupOutline(one.sequence, one.task_id, sum(reward is not None for reward in one.rewards), one.created_at)
-            for one in found.groups
-        )
-        return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
-
-    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
-        return [self._summaries[sequence - 1] for sequence in sequences]
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)

@@ -175,7 +175,7 @@ class ManyTasks(MemoryViews):
         return FoundGroups(groups=groups, next_before=None, looked_at=len(groups), matched=len(groups))
 
     async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
-        (one,) = await super().load_summaries([1])
+        (one,) = (await super().find_groups(GroupFilter())).groups
         return [one.model_copy(update={"task_id": f"task_{number}", "sequence": number}) for number in sequences]
 
 
