@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from app.domain.exact_sums import Sums
@@ -10,6 +11,7 @@ from app.domain.groups import (
     FoundGroups,
     GroupDetail,
     GroupFilter,
+    GroupSummary,
     StatisticsBreakdown,
     StatisticsRow,
     StoredScores,
@@ -26,12 +28,38 @@ class SceneSums:
     sampled: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOutline:
+    """Of a group what is known without its task and its completions, which take longest to read."""
+
+    sequence: int
+    task_id: str
+    scored: int
+    """Completions with a score."""
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class FoundOutlines:
+    """As `FoundGroups`."""
+
+    outlines: tuple[GroupOutline, ...]
+    next_before: int | None
+    looked_at: int
+
+
 class GroupViews(Protocol):
     """Read models for pages and dashboards."""
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
         """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
         groups are looked at."""
+
+    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
+        """What `find_groups` finds."""
+
+    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
+        """Of those of these groups that are stored. A few hundred at most."""
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         """Gone when it was pruned."""

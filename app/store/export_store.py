@@ -11,9 +11,9 @@ from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.domain.groups import GroupFilter
 from app.ports.views import ExportStore
 from app.store.database import Database
+from app.store.group_narrowings import build_narrowings, match_task
 from app.store.group_places import Stretch, open_stretch
 from app.store.group_rows import load_groups
-from app.store.group_search import build_narrowings, match_task
 from app.store.group_views import load_readings
 from app.store.rows import encode_json, filter_storable, to_micros
 from app.store.tables import groups, tasks

@@ -6,17 +6,26 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, literal_column, null, or_, select, true
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+)
 
 from app.domain.groups import GroupFilter, GroupOrder
-from app.domain.runs import Policy
 from app.domain.text_search import TextQuery
 from app.store.bounded_runs import list_allowed_runs, list_newest
+from app.store.group_narrowings import build_narrowings, match_task
 from app.store.group_places import LARGEST, Stretch, open_stretch
-from app.store.group_rows import GroupHead
-from app.store.judge_tables import judgements
-from app.store.rows import encode, encode_json, match_names, to_micros
-from app.store.tables import groups, rollouts, tasks
+from app.store.rows import match_names, to_micros
+from app.store.tables import groups, tasks
 from app.store.text_index_store import count_unindexed
 from app.store.text_search import TextSearch, find_texts
 
@@ -42,6 +51,10 @@ _SORTED_BY: Final[Mapping[GroupOrder, ColumnElement[Any]]] = {
     "outcome": groups.c.outcome,
 }
 
+Columns = Sequence[Column[Any]]
+"""Of groups that are found, the sequence among them."""
+ALL_COLUMNS: Final[Columns] = tuple(groups.c)
+
 
 @dataclass(frozen=True)
 class FoundRows:
@@ -54,16 +67,18 @@ class FoundRows:
     not_indexed: int | None = None
 
 
-def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
+def find_rows(connection: Connection, where: GroupFilter, columns: Columns = ALL_COLUMNS) -> FoundRows:
     narrowings = tuple(build_narrowings(where))
     stretch = _open_filtered(connection, where)
-    search = _Search(connection, where, narrowings)
+    search = _Search(connection, where, narrowings, columns)
     if where.text is not None:
         candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
         search.look_at(candidates.sequences, [*stretch.match_each()], candidates.edge)
         return replace(search.build_page(), not_indexed=count_unindexed(connection))
     if where.task_ids:
         named = _name_groups_of_tasks(connection, where, stretch)
+        others = where.model_copy(update={"task_ids": ()})  # hundreds, which each look would compare again
+        search = _Search(connection, where, tuple(build_narrowings(others)), columns)
         search.look_at(named, (), named[-1] if len(named) == LOOKED_AT else None)
         return search.build_page()
     is_plain = not narrowings and where.order is None
@@ -72,7 +87,7 @@ def find_rows(connection: Connection, where: GroupFilter) -> FoundRows:
         if names is not None:
             return _find_in_runs(search, names, is_plain=is_plain)
     if is_plain:
-        return _list_rows(connection, where, stretch)
+        return _list_rows(search, stretch)
     few = _name_rare(connection, where)
     if few is None:
         search.look_along(stretch)
@@ -92,7 +107,9 @@ def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) ->
         return search.build_page()
     shown = newest[where.skip : where.skip + where.limit]
     seen = where.skip + len(shown) if shown else 0
-    return FoundRows(_load_rows(connection, shown), shown[-1] if len(newest) == most else None, seen, seen)
+    return FoundRows(
+        load_rows(connection, shown, search.columns), shown[-1] if len(newest) == most else None, seen, seen
+    )
 
 
 def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
@@ -100,10 +117,11 @@ def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> T
     return TextSearch(query, stretch.after or 0, before, rising=rising, most=LOOKED_AT, seconds=SECONDS)
 
 
-def _list_rows(connection: Connection, where: GroupFilter, stretch: Stretch) -> FoundRows:
+def _list_rows(search: "_Search", stretch: Stretch) -> FoundRows:
     """Whatever an index finds is shown, so it looks no further than the page."""
-    wanted = select(groups).where(*stretch.match()).order_by(*stretch.order(rising=where.after is not None))
-    found = connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
+    where, order = search.where, stretch.order(rising=search.where.after is not None)
+    wanted = select(*search.columns).where(*stretch.match()).order_by(*order)
+    found = search.connection.execute(wanted.offset(where.skip).limit(where.limit + 1)).mappings().all()
     shown = found[: where.limit]
     seen = where.skip + len(shown) if shown else 0
     return FoundRows(shown, shown[-1]["sequence"] if len(found) > where.limit else None, seen, seen)
@@ -114,6 +132,7 @@ class _Search:
     connection: Connection
     where: GroupFilter
     narrowings: tuple[ColumnElement[bool], ...]
+    columns: Columns
     looked_at: int = 0
     edge: int | None = None
     """The last group that was looked at; None where all there are were."""
@@ -121,7 +140,7 @@ class _Search:
     """Sequences of what matches, with what they are sorted by."""
 
     def look_along(self, stretch: Stretch) -> None:
-        """Piece by piece, for as long as a search may take: each as large as there is time for at the pace so far."""
+        """Piece by piece, for as long as a search may take."""
         began = time.monotonic()
         rising, wanted = self.where.after is not None, AT_ONCE
         while True:
@@ -131,20 +150,22 @@ class _Search:
             taken = time.monotonic() - began
             if self.edge is None or self.looked_at >= LOOKED_AT or taken > SECONDS or self._has_enough():
                 return
-            wanted = max(AT_ONCE, int(self.looked_at * (SECONDS - taken) / max(taken, 1e-6)))
+            wanted = _choose_next(self.looked_at, taken)
             stretch = stretch.narrow(after=self.edge) if rising else stretch.narrow(before=self.edge)
 
     def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
-        """At these, in their order. `edge` is where the next search goes on after all of them."""
+        """At these, in their order, piece by piece too. `edge` is where the next search goes on after all of them."""
         self.edge = edge
-        end = time.monotonic() + SECONDS
+        began, end, wanted = time.monotonic(), 0, AT_ONCE
         newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
-        for start in range(0, len(sequences), AT_ONCE):
-            piece = sequences[start : start + AT_ONCE]
+        while end < len(sequences):
+            piece = sequences[end : end + wanted]
             self._read((groups.c.sequence.in_(piece), *conditions), [newest_first], None)
-            if start + AT_ONCE < len(sequences) and (time.monotonic() > end or self._has_enough()):
+            taken, end = time.monotonic() - began, end + len(piece)
+            if end < len(sequences) and (taken > SECONDS or self._has_enough()):
                 self.edge = piece[-1]
                 return
+            wanted = _choose_next(end, taken)
 
     def _has_enough(self) -> bool:
         where = self.where
@@ -166,7 +187,7 @@ class _Search:
         ordered = [sequence for sequence, _ in self._sort()]
         shown = ordered[where.skip : where.skip + where.limit]
         is_cut = where.order is None and len(ordered) > where.skip + where.limit
-        rows = _load_rows(self.connection, shown)
+        rows = load_rows(self.connection, shown, self.columns)
         return FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
 
     def _sort(self) -> list[tuple[int, Any]]:
@@ -180,10 +201,15 @@ class _Search:
         return valued + without
 
 
-def _load_rows(connection: Connection, sequences: Sequence[int]) -> list[RowMapping]:
+def _choose_next(looked_at: int, taken: float) -> int:
+    """As many as there is time for at the pace so far."""
+    return max(AT_ONCE, int(looked_at * (SECONDS - taken) / max(taken, 1e-6)))
+
+
+def load_rows(connection: Connection, sequences: Sequence[int], columns: Columns = ALL_COLUMNS) -> list[RowMapping]:
     if not sequences:
         return []
-    rows = connection.execute(select(groups).where(groups.c.sequence.in_(sequences))).mappings()
+    rows = connection.execute(select(*columns).where(groups.c.sequence.in_(sequences))).mappings()
     found = {row["sequence"]: row for row in rows}
     return [found[sequence] for sequence in sequences if sequence in found]
 
@@ -247,66 +273,3 @@ def _match_times(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
         yield hidden >= to_micros(where.since)
     if where.until is not None:
         yield hidden < to_micros(where.until)
-
-
-def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    """What is looked for group by group."""
-    if where.task_ids:
-        yield groups.c.task_id.in_(where.task_ids)
-    if where.outcome == "scored":
-        yield groups.c.outcome == "scored"
-    if where.purpose == "train":
-        yield groups.c.purpose == "train"
-    yield from _match_ranges(where)
-    if where.label is not None or where.scene is not None:
-        yield _is_any(tasks.c.task_id == groups.c.task_id, *match_task(where.label, where.scene))
-    if where.model is not None:
-        yield _has_model(where.model)
-    if where.judge is not None:
-        own = and_(judgements.c.scoring_sequence.is_(None), judgements.c.purpose.is_(None))
-        yield _is_any(judgements.c.group_sequence == groups.c.sequence, judgements.c.judge == where.judge, own)
-    of_group = rollouts.c.group_sequence == groups.c.sequence
-    if where.reason is not None:
-        yield _is_any(of_group, rollouts.c.reason == where.reason)
-    if where.flag is not None:
-        yield or_(_lists(groups.c.head, where.flag), _is_any(of_group, _lists(rollouts.c.score, where.flag)))
-
-
-def match_task(label: str | None, scene: str | None) -> Iterator[ColumnElement[bool]]:
-    """Tasks with these, by the index of scenes where one is named: a scene has fewer than a label."""
-    if label is not None:
-        column: ColumnElement[Any] = tasks.c.label if scene is None else func.coalesce(tasks.c.label, null())
-        yield column == encode_json(label)
-    if scene is not None:
-        yield tasks.c.scene == encode_json(scene)
-
-
-def _is_any(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether there is such a row. Not EXISTS, for which PostgreSQL may read the other table whole."""
-    return select(literal_column("1")).where(*conditions).correlate(groups).limit(1).scalar_subquery().is_not(None)
-
-
-def _match_ranges(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
-    for column, least, most in (
-        (groups.c.step, where.min_step, where.max_step),
-        (groups.c.mean, where.min_mean, where.max_mean),
-        (groups.c.std, where.min_std, where.max_std),
-    ):
-        if least is not None:
-            yield column >= least
-        if most is not None:
-            yield column <= most
-
-
-def _has_model(model: str) -> ColumnElement[bool]:
-    """The model is what heads begin with."""
-    begun = encode(GroupHead(policy=Policy(model=model))).removesuffix("}}")
-    return func.substr(groups.c.head, 1, len(begun)) == begun
-
-
-def _lists(column: ColumnElement[str], word: str) -> ColumnElement[bool]:
-    """Whether a list of the JSON object holds the word, and no name or value beside: quotes in texts are escaped."""
-    told = encode_json(word)
-    return or_(
-        *(column.contains(f"{begin}{told}{end}", autoescape=True) for begin in "[," for end in ",]"),
-    )

@@ -23,10 +23,10 @@ from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
 from app.domain.rollups import Rollup, RollupFilter, Series
 from app.domain.scores import Score
-from app.ports.views import GroupViews, SceneSums
+from app.ports.views import FoundOutlines, GroupOutline, GroupViews, SceneSums
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
-from app.store.group_search import find_rows
+from app.store.group_search import find_rows, load_rows
 from app.store.group_writes import require_unpruned
 from app.store.judge_tables import judgements
 from app.store.packing import unpack_text
@@ -44,6 +44,12 @@ class SqlGroupViews(GroupViews):
 
     async def find_groups(self, where: GroupFilter) -> FoundGroups:
         return await self._database.read(lambda connection: _find_groups(connection, where))
+
+    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
+        return await self._database.read(lambda connection: _find_outlines(connection, where))
+
+    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
+        return await self._database.read(lambda connection: _summarise(connection, load_rows(connection, sequences)))
 
     async def get_group(self, group_id: str) -> GroupDetail | None:
         if not is_storable(group_id):
@@ -94,6 +100,18 @@ def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
         matched=found.matched,
         not_indexed=found.not_indexed,
     )
+
+
+_OUTLINE: Final = (groups.c.sequence, groups.c.task_id, groups.c.scored, groups.c.created_at)
+
+
+def _find_outlines(connection: Connection, where: GroupFilter) -> FoundOutlines:
+    found = find_rows(connection, where, _OUTLINE)
+    outlines = (
+        GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
+        for row in found.rows
+    )
+    return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
 
 
 def _summarise(connection: Connection, rows: Sequence[RowMapping]) -> list[GroupSummary]:

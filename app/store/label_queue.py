@@ -47,8 +47,9 @@ class SqlLabelQueue(LabelQueue):
     async def draw_candidates(self, stratum: QueueStratum, labeller: str, most: int) -> list[ItemCandidate]:
         def load(connection: Connection) -> list[ItemCandidate]:
             taken = _select_taken(labeller, self._database.read_lease_clock(connection))
-            wanted = and_(*_match_stratum(stratum), groups.c.group_id.not_in(select(taken.c.group_id)))
-            return load_candidates(connection, draw_sequences(connection, stratum, wanted, most))
+            scored = and_(*_match_stratum(stratum))
+            wanted = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
+            return load_candidates(connection, draw_sequences(connection, stratum, scored, wanted, most))
 
         return await self._database.read(load)
 

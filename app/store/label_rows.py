@@ -7,7 +7,7 @@ from random import SystemRandom
 from typing import Final, cast
 
 from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, select, union_all
 
 from app.domain.groups import Group
 from app.domain.labels import (
@@ -20,6 +20,7 @@ from app.domain.labels import (
     TargetReason,
 )
 from app.domain.scores import Score
+from app.store.group_places import open_stretch
 from app.store.group_rows import load_groups
 from app.store.label_tables import labels
 from app.store.rows import decode, encode, from_micros, to_micros
@@ -33,6 +34,10 @@ SORTED_UP_TO: Final = 4096
 MOST_PROBES: Final = 1_000
 """Numbers that are drawn at once, at most."""
 PROBE_ROUNDS: Final = 32
+NEAR: Final = 16
+"""Groups of a stretch: few stretches are read quickly, many show more of a run."""
+FARTHEST: Final = 10_000
+"""Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
 SPARE: Final = 1.3
 """How many more numbers are drawn than would do on average."""
 _FLAGS: Final[Mapping[str, TargetReason]] = {
@@ -68,35 +73,61 @@ def parse_lease(row: RowMapping) -> LabelLease:
     return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
 
 
-def draw_sequences(connection: Connection, stratum: QueueStratum, wanted: ColumnElement[bool], most: int) -> list[int]:
-    """At most so many of the wanted groups of a stratum, each with the same chance. In a large one numbers are drawn,
-    and those that are wanted groups kept: to sort all its groups at random takes long."""
-    if stratum.population > SORTED_UP_TO and (found := _probe_sequences(connection, stratum, wanted, most)):
-        return found
+def draw_sequences(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], wanted: ColumnElement[bool], most: int
+) -> list[int]:
+    """At most so many of the wanted groups among the scored ones of a stratum, each with the same chance. In a large
+    stratum some are drawn with those that follow, which lie beside them: to read as many from all over a large store
+    takes long, and so does to sort all its groups at random."""
+    if stratum.population > SORTED_UP_TO:
+        drawn = _draw_stretches(connection, stratum, scored, -(-most // NEAR), min(NEAR, most))
+        found = connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
+        if listed := sorted(found):
+            return SystemRandom().sample(listed, min(most, len(listed)))
     return [*connection.execute(select(groups.c.sequence).where(wanted).order_by(func.random()).limit(most)).scalars()]
 
 
-def _probe_sequences(
-    connection: Connection, stratum: QueueStratum, wanted: ColumnElement[bool], most: int
+def _draw_stretches(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
+) -> set[int]:
+    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
+    a stretch as well, of which only the end has groups."""
+    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
+    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
+    first, last = (
+        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
+    )
+    if first is None or last is None:
+        return set()
+    numbers = range(first - near + 1, last + 1)
+    begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
+    stretches = [
+        select(groups.c.sequence)
+        .where(*here.narrow(after=max(begin, first) - 1, before=begin + FARTHEST).match(), scored)
+        .order_by(*here.order(rising=True))
+        .limit(near - max(0, first - begin))
+        .subquery()
+        for begin in begins
+    ]
+    return set(connection.execute(union_all(*map(select, stretches))).scalars()) if stretches else set()
+
+
+def _draw_begins(
+    connection: Connection, scored: ColumnElement[bool], numbers: range, first: int, share: float, count: int
 ) -> list[int]:
-    here = select(groups.c.sequence).where(groups.c.run.is_not_distinct_from(stratum.run)).limit(1)
-    ends = [connection.execute(here.order_by(end)).scalar() for end in (groups.c.sequence, groups.c.sequence.desc())]
-    if ends[0] is None or ends[1] is None:
-        return []
-    numbers = range(ends[0], ends[1] + 1)
-    chance, found, probes, drawn_in_all = SystemRandom(), set[int](), most, 0
+    """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
+    kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
     for _ in range(PROBE_ROUNDS):
-        drawn = chance.sample(numbers, min(probes, len(numbers)))
-        found.update(
-            connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
-        )
-        drawn_in_all += len(drawn)
-        if len(found) >= most:
-            break
-        share = len(found) / drawn_in_all
         # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
-        probes = min(MOST_PROBES, max(most, round(SPARE * (most - len(found)) / share) if share else MOST_PROBES))
-    return chance.sample(sorted(found), min(most, len(found)))
+        probes = min(MOST_PROBES, len(numbers), max(count, round(SPARE * (count - len(kept)) / share)))
+        drawn = chance.sample(numbers, probes)
+        stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
+        kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
+        if len(kept) >= count:
+            break
+        drawn_in_all += probes
+        share = max(1, len(kept)) / drawn_in_all
+    return chance.sample(sorted(kept), min(count, len(kept)))
 
 
 def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:

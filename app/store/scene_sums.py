@@ -8,9 +8,9 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
+from sqlalchemy import Connection, Select, bindparam, case, func, literal_column, select
 
 from app.domain.exact_sums import NO_VALUES, Sums, build_sums
 from app.domain.groups import GroupFilter
@@ -32,6 +32,8 @@ NEWEST: Final = 500
 """Groups of a run by which its scenes are told."""
 LOOKED_UP: Final = 2
 """So many times as many groups as are read, and tasks: some are of other runs."""
+SPARE: Final = 1.1
+"""So many times as many groups as are read are drawn at first."""
 _AT_ONCE: Final = 120
 _MOST_TASKS: Final = 2_000
 """Tasks of a character whose sums are read, for each run."""
@@ -39,14 +41,30 @@ _PRIME: Final = 1_009
 _SPREAD: Final = 7_919
 """Remainders of a sequence times a prime draw a part of all groups, whatever their rhythm."""
 
-_HEAD: Final = (
-    *("sequence", "task_id", "environment", "step", "size", "scored", "unscored", "std"),
-    *("reward_sum", "absolute_sum", "absolute_count", "low_signal", "lag"),
-)
+_T = TypeVar("_T")
+
+
+class _Head(NamedTuple):
+    """Columns of a group."""
+
+    sequence: int
+    task_id: str
+    environment: str
+    step: int | None
+    size: int
+    scored: int
+    unscored: int
+    std: float | None
+    reward_sum: float
+    absolute_sum: float
+    absolute_count: int
+    low_signal: int
+    lag: int | None
 
 
 def find_scenes(connection: Connection, where: GroupFilter, most: int) -> list[str]:
-    rows = find_rows(connection, where.model_copy(update={"limit": NEWEST})).rows
+    columns = (groups.c.sequence, groups.c.task_id, groups.c.purpose)
+    rows = find_rows(connection, where.model_copy(update={"limit": NEWEST}), columns).rows
     task_ids = [row["task_id"] for row in rows if row["purpose"] == "train"]
     told = select(tasks.c.task_id, tasks.c.scene).where(tasks.c.task_id.in_(set(task_ids)))
     names = {task_id: scene for task_id, scene in connection.execute(told) if scene is not None} if task_ids else {}
@@ -60,19 +78,18 @@ def sum_scenes(connection: Connection, where: GroupFilter, scenes: Sequence[str]
     looked_up = LOOKED_UP * most
     named = _name_tasks(connection, scenes, where.label, looked_up)
     first, last = (connection.execute(end, {"run": run}).scalar() or 0 for end in _ENDS)
-    chosen: list[list[RowMapping]] = []
+    chosen: list[list[_Head]] = []
     sampled: list[str] = []
     for scene, task_ids in named.items():
-        drawn, is_whole = _draw_groups(connection, run, task_ids, (first, last), looked_up)
-        kept = [row for row in drawn if where.environment in {None, row["environment"]}]
-        chosen.append(_thin(kept, most))
-        if not is_whole or len(chosen[-1]) < len(kept) or len(task_ids) == looked_up:
+        drawn, is_whole = _draw_groups(connection, where, task_ids, (first, last), most)
+        chosen.append(_thin(drawn, most))
+        if not is_whole or len(chosen[-1]) < len(drawn) or len(task_ids) == looked_up:
             sampled.append(scene)
     scene_of = {task_id: scene for scene, task_ids in named.items() for task_id in task_ids}
     read, is_all = _measure_groups(connection, chosen)
     parts: defaultdict[RollupKey, list[MeasureMap]] = defaultdict(list)
-    for row, measures in read:
-        key = RollupKey("step", row["environment"], run, "train", row["step"], scene_of[row["task_id"]])
+    for head, measures in read:
+        key = RollupKey("step", head.environment, run, "train", head.step, scene_of[head.task_id])
         parts[key].append(measures)
     rollups = [Rollup(key, merge_measures(parts[key])) for key in sorted(parts, key=lambda key: key.place)]
     return SceneSums(tuple(rollups), tuple(sampled) if is_all else tuple(named))
@@ -126,7 +143,7 @@ _DRAW: Final = PreparedStatement(
 )
 _SELECT_HEADS: Final = PreparedStatement(
     lambda postgres: (
-        select(*(groups.c[name] for name in _HEAD))
+        select(*(groups.c[name] for name in _Head._fields))
         .where(is_among(groups.c.sequence, "given", postgres))
         .where(func.coalesce(groups.c.run, literal_column("''")) == bindparam("run"), groups.c.purpose == "train")
         .order_by(groups.c.sequence)
@@ -135,17 +152,28 @@ _SELECT_HEADS: Final = PreparedStatement(
 
 
 def _draw_groups(
-    connection: Connection, run: str, task_ids: list[str], span: tuple[int, int], most: int
-) -> tuple[Sequence[RowMapping], bool]:
-    """Groups of these tasks in the run, and whether they are all there are."""
+    connection: Connection, where: GroupFilter, task_ids: list[str], span: tuple[int, int], most: int
+) -> tuple[list[_Head], bool]:
+    """Groups of these tasks that match, and whether they are all there are. Mostly all of these tasks are of the run
+    alone, so no more of what is drawn is read at first than would do then."""
     place: Mapping[str, Any] = {"given": task_ids, "first": span[0], "last": span[1]}
-    total = _COUNT.run(connection, **place).scalar_one()
-    share = -(-_PRIME * most // total) if total > most else _PRIME
-    drawn = list(_DRAW.run(connection, **place, share=share).scalars().all())
-    return _SELECT_HEADS.run(connection, given=drawn, run=run).mappings().all(), total <= most
+    ((total,),) = _COUNT.fetch(connection, **place)
+    share = -(-_PRIME * LOOKED_UP * most // total) if total > LOOKED_UP * most else _PRIME
+    drawn = sorted(sequence for (sequence,) in _DRAW.fetch(connection, **place, share=share))
+    read = _thin(drawn, round(SPARE * most))
+    heads = _load_heads(connection, where, read)
+    if len(heads) < most and len(read) < len(drawn):
+        heads = sorted([*heads, *_load_heads(connection, where, sorted({*drawn} - {*read}))])
+        read = drawn
+    return heads, total <= LOOKED_UP * most and len(read) == len(drawn)
 
 
-def _thin(rows: Sequence[RowMapping], most: int) -> list[RowMapping]:
+def _load_heads(connection: Connection, where: GroupFilter, sequences: list[int]) -> list[_Head]:
+    rows = _SELECT_HEADS.fetch(connection, given=sequences, run=where.run or "")
+    return [head for head in map(_Head._make, rows) if where.environment in {None, head.environment}]
+
+
+def _thin(rows: Sequence[_T], most: int) -> list[_T]:
     """So many of them, evenly."""
     step = max(1.0, len(rows) / most)
     return [rows[int(place * step)] for place in range(min(most, len(rows)))]
@@ -177,40 +205,40 @@ _SELECT_CRITERIA: Final = PreparedStatement(_select_criteria)
 
 
 def _measure_groups(
-    connection: Connection, chosen: Iterable[Sequence[RowMapping]]
-) -> tuple[list[tuple[RowMapping, MeasureMap]], bool]:
+    connection: Connection, chosen: Iterable[Sequence[_Head]]
+) -> tuple[list[tuple[_Head, MeasureMap]], bool]:
     """In strides, so that what there is time for is an even sample; and whether that was all."""
-    everything = sorted((row for rows in chosen for row in rows), key=lambda row: row["sequence"])
+    everything = sorted(head for heads in chosen for head in heads)
     strides = -(-len(everything) // _AT_ONCE)
-    found: list[tuple[RowMapping, MeasureMap]] = []
+    found: list[tuple[_Head, MeasureMap]] = []
     end = time.monotonic() + SECONDS
     for first in range(strides):
         some = everything[first::strides]
-        beside = _load_members(connection, [row["sequence"] for row in some])
-        found += [(row, _measure_head(row) | beside.get(row["sequence"], {})) for row in some]
+        beside = _load_members(connection, [head.sequence for head in some])
+        found += [(head, _measure_head(head) | beside.get(head.sequence, {})) for head in some]
         if time.monotonic() > end:
             break
     return found, len(found) == len(everything)
 
 
-def _measure_head(row: RowMapping) -> MeasureMap:
-    measures: MeasureMap = {"groups": 1, "rollouts": row["size"]}
-    measures |= {name: row[name] for name in ("scored", "unscored", "low_signal") if row[name]}
-    sums = (("reward", row["scored"], row["reward_sum"]), ("absolute", row["absolute_count"], row["absolute_sum"]))
+def _measure_head(head: _Head) -> MeasureMap:
+    measures: MeasureMap = {"groups": 1, "rollouts": head.size}
+    counts = (("scored", head.scored), ("unscored", head.unscored), ("low_signal", head.low_signal))
+    measures |= {name: count for name, count in counts if count}
+    sums = (("reward", head.scored, head.reward_sum), ("absolute", head.absolute_count, head.absolute_sum))
     measures |= {name: build_sums(count, total) for name, count, total in sums if count}
-    beside = (("spread", row["std"]), ("lag", row["lag"]))
+    beside = (("spread", head.std), ("lag", head.lag))
     return measures | {name: build_sums(1, value) for name, value in beside if value is not None and value >= 0}
 
 
 def _load_members(connection: Connection, sequences: list[int]) -> dict[int, MeasureMap]:
     found: defaultdict[int, MeasureMap] = defaultdict(dict)
-    for row in _SELECT_MEMBERS.run(connection, given=sequences).all():
-        if row.gated:
-            found[row.group_sequence]["gated"] = int(row.gated)
-        if row.known:
-            found[row.group_sequence]["calibrated"] = build_sums(row.known, row.total)
-    for row in _SELECT_CRITERIA.run(connection, given=sequences).all():
-        if row.known:
-            name = f"criterion:{row.ordinal}:{row.name[:LONGEST_NAME]}"
-            found[row.group_sequence][name] = build_sums(row.known, row.total)
+    for sequence, gated, known, total in _SELECT_MEMBERS.fetch(connection, given=sequences):
+        if gated:
+            found[sequence]["gated"] = int(gated)
+        if known:
+            found[sequence]["calibrated"] = build_sums(known, total)
+    for sequence, ordinal, name, known, total in _SELECT_CRITERIA.fetch(connection, given=sequences):
+        if known:
+            found[sequence][f"criterion:{ordinal}:{name[:LONGEST_NAME]}"] = build_sums(known, total)
     return found

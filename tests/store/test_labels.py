@@ -203,6 +203,24 @@ def test_candidates_are_any_of_those_that_are_left(
     ]
 
 
+def test_candidates_of_a_large_run_lie_beside_one_another(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two stretches of three groups of the run, others between them. Of a stretch before the first group there is
+    only the end, and of one after the last only the begin."""
+    monkeypatch.setattr(label_rows, "SORTED_UP_TO", 0)
+    monkeypatch.setattr(label_rows, "NEAR", 3)
+
+    async def scenario(store: Store) -> set[tuple[int, ...]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(f"g{n}", run=("a", "b")[n % 2]) for n in range(80)])
+        stratum, _ = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
+        drawn = [await store.label_queue.draw_candidates(stratum, "ada", 6) for _ in range(40)]
+        return {tuple(sorted(int(one.group_id[1:]) // 2 for one in some)) for some in drawn}
+
+    for places in using(store_url, scenario):
+        begun = [place for place in places if place - 1 not in places]
+        assert (len(begun) <= 2, len(places) <= 6) == (True, True), places
+
+
 def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
     """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
     said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}

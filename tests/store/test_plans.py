@@ -12,12 +12,14 @@ from app.domain.digests import digest
 from app.domain.exports import ExportFilter
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
+from app.domain.labels import QueueStratum
 from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
 from app.store.judge_tables import judgements
+from app.store.label_rows import SORTED_UP_TO
 from app.store.lease_tables import leases, streams
 from app.store.rows import insert_tuples
 from app.store.store import Store
@@ -189,6 +191,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             connection.execute(text("ANALYZE"))
     engine.dispose()
     of_run = stream("r1").model_copy(update={"environment": "e1"})
+    large = QueueStratum(environment="e1", run="r1", population=SORTED_UP_TO + 1, left=SORTED_UP_TO + 1)
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     calls: dict[str, Awaitable[object]] = {
         "newest": store.views.find_groups(GroupFilter()),
@@ -242,6 +245,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "add": store.groups.add(answer, IdempotencyKey("key", "body")),
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),
         "strata to label": store.label_queue.list_strata(["e1"], None, "ada"),
+        "candidates to label": store.label_queue.draw_candidates(large, "ada", 64),
         "detail": store.views.get_group("g1"),
     }
     return await statements_made(calls)
@@ -320,6 +324,9 @@ def test_hot_queries_use_their_indexes(store_url: str) -> None:
     made = using(store_url, lambda store: statements_of(store, store_url))
     found = indexes_of(store_url, made)
     strata = found.pop("strata to label")
+    drawn = {one for one in found.pop("candidates to label") if "groups" in one or "rollouts" in one}
+    drawn.discard("ix_groups_run")  # which PostgreSQL may take for a list of numbers
+    assert drawn == {"ix_groups_run_environment", "pk_groups", "pk_rollouts"}
     found["unfinished"].discard("SCAN pk_parts")  # which is empty here: `test_part_plans` has many
     assert found == EXPECTED
     of_groups = {re.sub("(ix_groups_open).*", r"\1", one) for one in strata if "groups" in one}  # any index of the few

@@ -8,6 +8,7 @@ from app.domain.groups import CriterionMean, GroupFilter, GroupSummary, Statisti
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
+from app.ports.views import GroupOutline
 from app.store import group_search
 from app.store.store import Store
 from tests.support.store_cases import START, group, record, using
@@ -56,6 +57,37 @@ def test_a_listing_says_what_a_group_is(store_url: str) -> None:
             created_at=START,
         ),
     )
+
+
+def test_outlines_are_of_the_groups_of_a_listing(store_url: str) -> None:
+    """However they are found: along an index, group by group, by their tasks, or in some runs."""
+    wheres = [
+        GroupFilter(run="run", limit=2),
+        GroupFilter(run="run", outcome="scored", before=4),
+        GroupFilter(run="run", task_ids=("task_0", "task_1"), outcome="scored"),
+        GroupFilter(runs=("run",), limit=3),
+    ]
+
+    async def scenario(store: Store) -> list[bool]:
+        await store.tasks.put([record(number) for number in range(3)])
+        for number in range(6):
+            scores = [Score.exact(True), UNSCORED] if number % 2 else [Score.exact(True), Score.exact(False)]
+            await store.groups.add([group(f"g{number}", scores, task_id=f"task_{number % 3}")])
+        told: list[bool] = []
+        for where in wheres:
+            listed, found = await store.views.find_groups(where), await store.views.find_outlines(where)
+            outlines = [
+                GroupOutline(one.sequence, one.task_id, sum(value is not None for value in one.rewards), one.created_at)
+                for one in listed.groups
+            ]
+            told.append(
+                (outlines, listed.next_before, listed.looked_at)
+                == ([*found.outlines], found.next_before, found.looked_at)
+            )
+            assert listed.groups == (*await store.views.load_summaries([one.sequence for one in found.outlines]),)
+        return told
+
+    assert using(store_url, scenario) == [True] * 4
 
 
 def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:

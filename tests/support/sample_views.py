@@ -33,7 +33,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from tests.support.no_scenes import NoScenes
+from tests.support.partial_views import PartialViews
 from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
@@ -338,7 +338,7 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     )
 
 
-class MemoryViews(NoScenes):
+class MemoryViews(PartialViews):
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:

@@ -12,7 +12,7 @@ from app.domain.runs import StepRange
 from app.domain.scores import Score
 from app.evaluation.attempts import Attempt, Evaluation, EvaluationSetup
 from app.http.viewer.cards import OFFLINE_JUDGE
-from app.ports.views import GroupViews
+from app.ports.views import GroupOutline, GroupViews
 
 WINDOW: Final = 1_250
 """Groups that one search looks at, and the page of it that is read."""
@@ -49,11 +49,22 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class _Scanned:
+    """What was found of a checkpoint: the sequences of groups."""
+
+    by_task: Mapping[str, tuple[int, ...]]
+    """The newest group of a task first, and tasks in the order of their newest groups."""
+    groups: int
+    looked_at: int
+    is_whole: bool
+
+
+@dataclass(frozen=True)
 class CheckpointGroups:
     """What was found of a checkpoint. `is_whole`: nothing older was left to look at."""
 
     by_task: Mapping[str, tuple[GroupSummary, ...]]
-    """The newest group of a task first, and tasks in the order of their newest groups."""
+    """Of the tasks that both have; the newest group of a task first."""
     groups: int
     looked_at: int
     is_whole: bool
@@ -88,13 +99,13 @@ async def find_shared_tasks(
     shared."""
     one = await _scan(views, first.narrow(where))
     wanted = list(one.by_task)
-    parts = list[CheckpointGroups]()
+    parts = list[_Scanned]()
     for begin in range(0, len(wanted), ASKED_AT_ONCE):
         asked = tuple(wanted[begin : begin + ASKED_AT_ONCE])
         parts.append(await _scan(views, second.narrow(where).model_copy(update={"task_ids": asked})))
         if sum(len(part.by_task) for part in parts) >= MOST_TASKS:
             break
-    other = CheckpointGroups(
+    other = _Scanned(
         by_task={task: groups for part in parts for task, groups in part.by_task.items()},
         groups=sum(part.groups for part in parts),
         looked_at=sum(part.looked_at for part in parts),
@@ -102,23 +113,35 @@ async def find_shared_tasks(
     )
     shared = [task for task in wanted if task in other.by_task][:MOST_TASKS]
     left_out = len(wanted) - wanted.index(shared[-1]) - 1 if len(shared) == MOST_TASKS else 0
-    return SharedTasks(one, other, tuple(shared), left_out)
+    sides = [await _load_groups(views, side, shared) for side in (one, other)]
+    tasks = [task for task in shared if all(task in side.by_task for side in sides)]
+    return SharedTasks(sides[0], sides[1], tuple(tasks), left_out)
 
 
-async def _scan(views: GroupViews, where: GroupFilter) -> CheckpointGroups:
-    found: list[GroupSummary] = []
+async def _scan(views: GroupViews, where: GroupFilter) -> _Scanned:
+    found: list[GroupOutline] = []
     looked_at, before = 0, where.before
     for _ in range(MOST_WINDOWS):
-        page = await views.find_groups(where.model_copy(update={"before": before, "limit": WINDOW}))
-        found += (group for group in page.groups if any(reward is not None for reward in group.rewards))
+        page = await views.find_outlines(where.model_copy(update={"before": before, "limit": WINDOW}))
+        found += (group for group in page.outlines if group.scored)
         looked_at, before = looked_at + page.looked_at, page.next_before
         if before is None:
             break
-    by_task: dict[str, list[GroupSummary]] = {}
+    by_task: dict[str, list[int]] = {}
     for group in found:
-        by_task.setdefault(group.task_id, []).append(group)
+        by_task.setdefault(group.task_id, []).append(group.sequence)
     kept = {task: tuple(groups[:MOST_GROUPS]) for task, groups in by_task.items()}
-    return CheckpointGroups(kept, len(found), looked_at, before is None)
+    return _Scanned(kept, len(found), looked_at, before is None)
+
+
+async def _load_groups(views: GroupViews, scanned: _Scanned, tasks: Sequence[str]) -> CheckpointGroups:
+    """Of these tasks alone: most groups that are looked at are of others. What was pruned meanwhile is left out."""
+    wanted = [sequence for task in tasks for sequence in scanned.by_task[task]]
+    by_task: dict[str, tuple[GroupSummary, ...]] = {}
+    for begin in range(0, len(wanted), ASKED_AT_ONCE):
+        for group in await views.load_summaries(wanted[begin : begin + ASKED_AT_ONCE]):
+            by_task[group.task_id] = (*by_task.get(group.task_id, ()), group)
+    return CheckpointGroups(by_task, scanned.groups, scanned.looked_at, scanned.is_whole)
 
 
 async def load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, StoredScores]:

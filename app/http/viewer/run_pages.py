@@ -242,7 +242,7 @@ async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | No
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
     where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=ARRIVALS)
-    arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_groups(where)).groups]
+    arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
     return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
 

@@ -26,7 +26,7 @@ _SERIES: Final[Mapping[Breakdown | None, Series]] = {
 BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
 MOST_SCENES: Final = 50
 """That are offered to choose from."""
-GROUPS_READ: Final = 480
+GROUPS_READ: Final = 400
 """For all curves by scene together."""
 _FILTERED: Final = frozenset(("environment", "label", "scene", "judge"))
 """By what lists of groups are filtered too."""

@@ -1,14 +1,14 @@
 """Two checkpoints on the same tasks, over the whole service: figures, judges, bounds, and what a model wrote."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
 from app.domain.access import KeyBounds
-from app.domain.groups import FoundGroups, GroupFilter
+from app.domain.groups import FoundGroups, GroupFilter, GroupSummary
 from app.domain.runs import StepRange
 from app.http.viewer.checkpoints import Checkpoint, find_shared_tasks
 from app.http.viewer.compare_pages import CompareQuestion, CompareWords, parse_checkpoints, warn_of_offline_judges
@@ -169,8 +169,14 @@ class ManyTasks(MemoryViews):
         self.asked.append(len(where.task_ids))
         (one,) = (await super().find_groups(GroupFilter())).groups
         tasks = where.task_ids or [f"task_{number}" for number in range(1000)]
-        groups = tuple(one.model_copy(update={"task_id": task}) for task in tasks)
+        groups = tuple(
+            one.model_copy(update={"task_id": task, "sequence": int(task.removeprefix("task_"))}) for task in tasks
+        )
         return FoundGroups(groups=groups, next_before=None, looked_at=len(groups), matched=len(groups))
+
+    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
+        (one,) = (await super().find_groups(GroupFilter())).groups
+        return [one.model_copy(update={"task_id": f"task_{number}", "sequence": number}) for number in sequences]
 
 
 def test_no_more_is_asked_than_is_compared() -> None:
