@@ -134,9 +134,6 @@ class Dispatcher:
         ready = await asyncio.to_thread(memoise_slots, locate, front.position, request.batch_size + 1)
         return replace(source, locate=ready)
 
-    async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
-        return (await self.deal_mixed_batch(request)).to_task_batch()
-
     async def deal_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> DealtBatch:
         _refuse_contradictions(request)
         members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]

@@ -299,7 +299,8 @@ def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
 
 
 def test_what_is_built_without_validation_is_what_validation_makes_of_it_and_is_written_as_it_would_be() -> None:
-    right, wrong = Score.exact(True, rationale='read 3, "mean":'), Score.exact(False).with_digest("d" * 32)
+    right = Score.exact(True, rationale='read 3, "mean":')
+    wrong = Score.exact(False).model_copy(update={"scoring_digest": "d" * 32})
     completions = [Completion(text="3"), Completion(text="4", finish_reason="stop"), Completion(text="")]
     given = Group(
         group_id="group_1",
