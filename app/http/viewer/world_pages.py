@@ -19,11 +19,11 @@ from app.domain.values import Name
 from app.domain.worlds import GameTime, World
 from app.http.viewer.cards import MessageLine, build_lines
 from app.http.viewer.events import build_tree, find_family, group_by_day
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.recall import Recall, build_recall
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
 from app.http.web.event_cursors import build_cursor, parse_cursor
-from app.http.web.lazy_routes import LazyRoute
 from app.service.key_bounds import list_worlds_within
 from app.service.world_requests import ConversationTurn, Moment, RetrievalQuestion
 from app.service.world_service import WorldService
@@ -91,7 +91,7 @@ class LorebookView:
 
 def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
     )
     desk, characters = pages.desk, pages.characters
 
@@ -139,7 +139,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         found = await _find_world(desk, world)
         if found is None:
             return await render_missing(request, world, bounds)
-        asked = RecallForm(escape_invisible(character.strip()), escape_invisible(as_of.strip()), escape_invisible(q))
+        asked = RecallForm(character.strip(), as_of.strip(), q)
         answer = await _answer_form(desk, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
         data = {"world": found, "asked": asked, "answer": answer}
