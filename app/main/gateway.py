@@ -1,6 +1,6 @@
 """The gateway, put together from what stands behind the ports."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
@@ -54,9 +54,11 @@ def build_gateway(
     rules: PartRules | None = None,
     shadow_judges: Mapping[str, str] | None = None,
     alarm_sink: AlarmSink | None = None,
+    named: Collection[str] = (),
 ) -> Gateway:
+    """`named`: the environments that the settings name."""
     programs = programs or NoPrograms()
-    catalogue = Catalogue(classes)
+    catalogue = Catalogue(classes, named)
     editions = SheetVersions(catalogue, store.sheets)
     runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
     shelf = TaskCache(store.tasks)
