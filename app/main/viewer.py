@@ -67,7 +67,7 @@ def create_viewer(parts: ViewerParts) -> APIRouter:
             partial(create_export_page_router, exports),
             partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
             partial(create_world_pages_router, worlds),
-            partial(create_world_author_router, worlds.desk),
+            partial(create_world_author_router, worlds.world_service),
             partial(create_author_pages_router, parts.authors),
             partial(create_character_pages_router, parts.served.build_pages()),
             partial(create_run_pages_router, runs),

@@ -73,12 +73,12 @@ class SampleReply:
 
 class SampleService:
     def __init__(
-        self, acceptance: ScoreValidator, gathering: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+        self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
     ) -> None:
         self._scoring = scoring
         self._runs = runs
-        self._acceptance = acceptance
-        self._gathering = gathering
+        self._validator = validator
+        self._assembler = assembler
 
     @asynccontextmanager
     async def score_sample(
@@ -93,26 +93,26 @@ class SampleService:
         cohort, record = await self._validate_sample(sample)
         ahead = await self._score_ahead(sample, cohort, record)
         wanted = (cohort, sample.completion, gather_seconds, sample.name)
-        seat = await self._gathering.assign_slot(*wanted, ahead)
+        seat = await self._assembler.assign_slot(*wanted, ahead)
         answered = False
         try:
-            group = await self._gathering.wait_for_scores(seat, due)
+            group = await self._assembler.wait_for_scores(seat, due)
             pause = FIRST_RETRY_SECONDS
             while _may_come_back(group, seat, sample) and asyncio.get_running_loop().time() + pause < due:
-                await self._gathering.release_slot(seat, answered=False)
+                await self._assembler.release_slot(seat, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(*wanted, None)  # what was scored ahead has been stored
-                group = await self._gathering.wait_for_scores(seat, due)
+                seat = await self._assembler.assign_slot(*wanted, None)  # what was scored ahead has been stored
+                group = await self._assembler.wait_for_scores(seat, due)
             if sample.masks_group and group.outcome == "unscored":
-                group = await self._gathering.mask(seat)
+                group = await self._assembler.mask(seat)
             reply = _reply(group, seat)
             if not _is_answered(reply, sample):  # by now, since who is told so may be back at once
-                await self._gathering.release_slot(seat, answered=False)
+                await self._assembler.release_slot(seat, answered=False)
             yield reply
             answered = True
         finally:
-            await self._gathering.release_slot(seat, answered=answered)
+            await self._assembler.release_slot(seat, answered=answered)
 
     async def _score_ahead(self, sample: SampleToScore, cohort: PendingGroup, record: TaskRecord) -> ScoredAhead | None:
         """A completion that is judged alone and at once is stored with its score, not before it."""
@@ -128,7 +128,7 @@ class SampleService:
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
         request = _request(sample)
-        (accepted,) = await self._acceptance.validate(request, sample.environment)
+        (accepted,) = await self._validator.validate(request, sample.environment)
         if isinstance(accepted, GroupProblem):
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)

@@ -210,8 +210,8 @@ async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> Compar
     if measured is None:
         return empty
     compared, changes = measured
-    shelf = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
-    loaded = [await shelf.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
+    reader = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
+    loaded = [await reader.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
     return replace(compared, pairs=tuple(loaded), next_skip=skip + SHOWN if skip + SHOWN < len(changes) else None)
 
 

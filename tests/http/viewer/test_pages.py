@@ -100,7 +100,7 @@ def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[i
 )
 def test_a_filter_that_nobody_changed_is_sent_as_it_came(client: TestClient, path: str) -> None:
     once = client.get(path)
-    again = client.get(path.partition("?")[0], params=httpx.QueryParams(page(once).inputs))
+    again = client.get(path.partition("?")[0], params=httpx.QueryParams(tuple(page(once).inputs)))
     assert ("was." in str(again.url), again.text) == (True, once.text)
 
 
