@@ -84,7 +84,7 @@ def build_gateway(
         parts=store.parts,
         groups=store.groups,
         scoring=group_scoring,
-        shelf=task_cache,
+        task_cache=task_cache,
         observer=observer,
         rules=rules or PartRules(),
     )
