@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.domain.anchors import AnchorReading, Leniency, follow_anchors
-from app.domain.change_detection import Cell
+from app.domain.change_detection import WINDOW_BUCKETS, Cell
 from app.domain.health_records import HealthTokens
 from app.domain.run_health import (
     GROUPS_PER_BUCKET,
@@ -22,7 +22,6 @@ from app.domain.run_health import (
     HealthOptions,
     Noticed,
     TrendName,
-    count_window,
     describe_trend_change,
     find_trend_changes,
     is_alarm,
@@ -84,7 +83,7 @@ class Watch:
     """The largest statistic of each series whose effect would have been large enough."""
 
     def look(self, bucket: int) -> None:
-        first = count_window(bucket)
+        first = bucket - WINDOW_BUCKETS + 1
         recent = {name: [cell for cell in cells[-1500:] if cell.bucket >= first] for name, cells in self.cells.items()}
         for rule, change in find_trend_changes(recent, self.since, self.judge_since):
             if change is not None and abs(change.effect) >= rule.least:

@@ -17,6 +17,7 @@ from app.domain.suggestions import suggest
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 2000
+"""Of a folder, and of an archive."""
 SCENES, LOREBOOKS, WORLDS = "scenes", "lorebooks", "worlds"
 """What a folder of sheets may bring along, as folders in it."""
 NOTHING_WRITTEN: Final[Mapping[str, str]] = MappingProxyType({})

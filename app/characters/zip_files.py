@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Final
 
+from app.characters.loading import MAX_FILES
 from app.domain.errors import InvalidRequest, TooLarge
 
-MAX_MEMBERS: Final = 2000
 MAX_DIRECTORY: Final = 1024 * 1024
 _END: Final = b"PK\x05\x06"
 
@@ -39,8 +39,8 @@ class ZipReader:
         return content
 
     def _refuse_members(self, most_unpacked: int) -> None:
-        if len(self.members) > MAX_MEMBERS:
-            raise TooLarge(f"{self._name}: more than {MAX_MEMBERS} members")
+        if len(self.members) > MAX_FILES:
+            raise TooLarge(f"{self._name}: more than {MAX_FILES} members")
         for member in self.members:
             shown = f"{self._name}: the member {member.orig_filename[:100]!r}"
             parts = member.orig_filename.replace("\\", "/").split("/")
@@ -60,8 +60,8 @@ def _refuse_large_directory(content: bytes, name: str) -> None:
     if at < 0 or at + 22 > len(content):
         raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")
     count, size = struct.unpack_from("<HI", content, at + 10)
-    if count > MAX_MEMBERS or size > MAX_DIRECTORY or content[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
-        raise TooLarge(f"{name}: more than {MAX_MEMBERS} members")
+    if count > MAX_FILES or size > MAX_DIRECTORY or content[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
+        raise TooLarge(f"{name}: more than {MAX_FILES} members")
 
 
 @contextlib.contextmanager

@@ -23,8 +23,11 @@ def find_gateway_url() -> str:
 
 def build_local_url(host: str, port: int) -> str:
     """Where what listens on this address can be opened on this machine."""
-    near = _NEAR.get(host, host)
-    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+    return f"http://{join_address(_NEAR.get(host, host), port)}"
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def describe_url(url: str) -> str:

@@ -162,7 +162,7 @@ def usage(as_json: AsJson = False) -> None:
     if as_json:
         print_json(AllUsage(keys=found))
         return
-    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "put aside", "quotas")
+    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "reserved", "quotas")
     for one in found:
         spent = one.usage
         table.add_row(

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 import uvicorn
 
-from app.cli.address import build_local_url
+from app.cli.address import build_local_url, join_address
 from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
@@ -74,7 +74,7 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
         try:
             opened.append(socket.create_server((settings.host, port), family=family))
         except OSError as error:
-            stop(f"cannot listen on {settings.host}:{port}: {_explain(error)}")
+            stop(f"cannot listen on {join_address(settings.host, port)}: {_explain(error)}")
     return opened
 
 

@@ -77,17 +77,16 @@ def _database(found: Settings) -> Tried:
 
 
 def _environments(found: Settings) -> list[Tried]:
-    catalogue = Catalogue(discover_environments())
+    catalogue = Catalogue(discover_environments(), list_named_environments(found))
     folders = {"character_sheets": found.character_sheets}
     catalogue.open(ConfiguredDatasets(found.datasets, folders=folders, hub_cache=found.cache_dir))
     catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)  # not what is tried here
-    named = {name for _, name in list_named_environments(found)}
-    return [_try_environment(catalogue, name, wanted=name in named) for name in catalogue.classes]
+    return [_try_environment(catalogue, name) for name in catalogue.classes]
 
 
-def _try_environment(catalogue: Catalogue, name: str, *, wanted: bool) -> Tried:
+def _try_environment(catalogue: Catalogue, name: str) -> Tried:
     reason = catalogue.explain_unavailability(name)
-    if catalogue.lacks_package(name) and not wanted:
+    if catalogue.is_left_out(name):
         return Tried(kind="environment", name=name, problem=None, not_installed=reason)
     return Tried(kind="environment", name=name, problem=reason)
 

@@ -51,10 +51,6 @@ class HealthState(Frozen):
     def find_bucket(self, at_group: int) -> int:
         return self.first_bucket + bisect_right([mark.groups for mark in self.marks], at_group) - 1
 
-    def get_first_store_bucket(self) -> int:
-        """From which of the store's buckets on a look needs cells."""
-        return self.marks[0].first
-
     def place_bucket(self, store_bucket: int) -> int:
         return self.first_bucket + bisect_right([mark.first for mark in self.marks], store_bucket) - 1
 

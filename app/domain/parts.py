@@ -31,12 +31,12 @@ class GroupPart(Frozen):
 class Member(Frozen):
     place: int
     completion: Completion
-    known_as: str = ""
-    """The digest of what it said, where the completion is reduced."""
+    fingerprint: str = ""
+    """Stands for the completion's own digest: from the trainer, or because the completion is reduced."""
 
     @property
-    def said(self) -> str:
-        return self.known_as or self.completion.identity_digest
+    def digest(self) -> str:
+        return self.fingerprint or self.completion.identity_digest
 
 
 class PendingGroup(Frozen):

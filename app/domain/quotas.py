@@ -68,7 +68,7 @@ class QuotaUse(Frozen):
         return self.quota == "leases" or (self.held > 0 and self.used + self.wanted <= self.limit)
 
     def describe(self) -> str:
-        held = f", {_show(self.held)} put aside for tasks that are handed out" if self.held else ""
+        held = f", {_show(self.held)} reserved for tasks that are handed out" if self.held else ""
         wanted = f", {_show(self.wanted)} asked for" if self.wanted else ""
         until = f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
         return f"{self.quota} is {_show(self.limit)}: {_show(self.used)} used{held}{wanted}, until {until}"

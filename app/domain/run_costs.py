@@ -66,7 +66,7 @@ class BudgetForecast(Frozen):
     left_usd: FiniteNumber
     """Calls without an answer count as what they may cost at most."""
     held_usd: FiniteNumber
-    """Of what is left: put aside for groups that are being judged."""
+    """Of what is left: reserved for groups that are being judged."""
     groups: FiniteNumber | None
     """How many more groups it is enough for, by the mean of those so far; null without one."""
     hours: FiniteNumber | None

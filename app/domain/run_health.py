@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from app.domain.change_detection import WINDOW_BUCKETS, Cell, Change, find_change, find_pace
+from app.domain.change_detection import Cell, Change, find_change, find_pace
 from app.domain.intervals import Z_95
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 
@@ -246,8 +246,3 @@ def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float
     spread = math.fsum((total - count * mean) ** 2 for count, total in buckets.values()) / (len(buckets) - 1)
     error = math.sqrt(max(floor / groups, len(buckets) * spread / groups**2))
     return mean - Z_95 * error, mean + Z_95 * error
-
-
-def count_window(newest: int) -> int:
-    """The first bucket that a look at bucket `newest` needs."""
-    return max(0, newest - WINDOW_BUCKETS + 1)

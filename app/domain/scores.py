@@ -114,10 +114,6 @@ class Score(Frozen):
     def pending() -> "Score":
         return Score(outcome="pending")
 
-    def with_digest(self, scoring_digest: str) -> Self:
-        """The same score with this `scoring_digest`."""
-        return self.model_copy(update={"scoring_digest": scoring_digest})
-
 
 @lru_cache(maxsize=4096)
 def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
@@ -142,8 +138,3 @@ class GroupStatistics(Frozen):
     advantages: tuple[FiniteNumber | None, ...]
     low_signal: bool
     """The rewards hardly differ, or the judges disagree: the group has little training signal."""
-
-    @property
-    def teaches_nothing(self) -> bool:
-        """Whether the group has at least two rewards and a low signal. These groups are counted in statistics."""
-        return self.std is not None and self.low_signal

@@ -39,8 +39,6 @@ class RewardQuestion:
 @dataclass(frozen=True)
 class RewardRoute:
     path: str
-    takes_messages: bool
-    """The server can apply the chat template."""
     build_body: Callable[[RewardQuestion], dict[str, JsonValue]]
     find_reward: Callable[[object], object]
     """Where the number is in the answer. KeyError, IndexError or TypeError for another form."""
@@ -127,12 +125,10 @@ def _build_openrlhf_body(question: RewardQuestion) -> dict[str, JsonValue]:
 
 ROUTES: Final[Mapping[RewardRouteName, RewardRoute]] = {
     "vllm_classify": RewardRoute(
-        "/classify", True, _build_classify_body, lambda value: _get(_require_one(_get(value, "data")), "probs")
+        "/classify", _build_classify_body, lambda value: _get(_require_one(_get(value, "data")), "probs")
     ),
-    "vllm_pooling": RewardRoute("/pooling", True, _build_vllm_body, _find_pooled),
-    "sglang_classify": RewardRoute("/classify", False, lambda question: {"text": question.text}, _find_embedding),
-    "tei_predict": RewardRoute(
-        "/predict", False, lambda question: {"inputs": question.text, "raw_scores": True}, _find_score
-    ),
-    "openrlhf": RewardRoute("/get_reward", False, _build_openrlhf_body, lambda value: _get(value, "rewards")),
+    "vllm_pooling": RewardRoute("/pooling", _build_vllm_body, _find_pooled),
+    "sglang_classify": RewardRoute("/classify", lambda question: {"text": question.text}, _find_embedding),
+    "tei_predict": RewardRoute("/predict", lambda question: {"inputs": question.text, "raw_scores": True}, _find_score),
+    "openrlhf": RewardRoute("/get_reward", _build_openrlhf_body, lambda value: _get(value, "rewards")),
 }

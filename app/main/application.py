@@ -66,7 +66,7 @@ from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.policies import build_play
 from app.main.served_characters import ServedCharacters
-from app.main.settings_check import require_known_names
+from app.main.settings_check import list_named_environments, require_known_names
 from app.main.viewer import ViewerParts, create_viewer
 from app.ports.environment import Environment
 from app.ports.judges import Panels
@@ -163,6 +163,7 @@ def create_app(
         rules,
         find_shadow_judges(settings, panels),
         build_alarm_sink(settings),
+        list_named_environments(settings),
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)

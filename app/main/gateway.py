@@ -1,6 +1,6 @@
 """The gateway, put together from what stands behind the ports."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
@@ -54,19 +54,21 @@ def build_gateway(
     rules: PartRules | None = None,
     shadow_judges: Mapping[str, str] | None = None,
     alarm_sink: AlarmSink | None = None,
+    named: Collection[str] = (),
 ) -> Gateway:
+    """`named`: the environments that the settings name."""
     programs = programs or NoPrograms()
-    catalogue = Catalogue(classes)
-    editions = SheetVersions(catalogue, store.sheets)
+    catalogue = Catalogue(classes, named)
+    sheet_versions = SheetVersions(catalogue, store.sheets)
     runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
-    shelf = TaskCache(store.tasks)
+    task_cache = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
     quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
-    acceptance = ScoreValidator(
-        editions=editions,
+    validator = ScoreValidator(
+        editions=sheet_versions,
         tasks=store.tasks,
-        shelf=shelf,
+        shelf=task_cache,
         groups=store.groups,
         runs=runs,
         panels=panels,
@@ -74,26 +76,26 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(editions, panels, shelf, workers, programs, runs, store.references)
+    scorer = Scorer(sheet_versions, panels, task_cache, workers, programs, runs, store.references)
     group_scoring = GroupScoring(
-        acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
+        acceptance=validator, scorer=scorer, groups=store.groups, shelf=task_cache, observer=observer
     )
     assembler = GroupAssembler(
         parts=store.parts,
         groups=store.groups,
         scoring=group_scoring,
-        shelf=shelf,
+        task_cache=task_cache,
         observer=observer,
         rules=rules or PartRules(),
     )
     return Gateway(
-        rubrics=RubricFinder(editions, panels, shelf, store.runs, workers, programs),
+        rubrics=RubricFinder(sheet_versions, panels, task_cache, store.runs, workers, programs),
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,
-            editions=editions,
+            sheet_versions=sheet_versions,
             tasks=store.tasks,
-            shelf=shelf,
+            task_cache=task_cache,
             runs=runs,
             retrieval=retrieval,
             panels=panels,
@@ -101,21 +103,21 @@ def build_gateway(
             quotas=quotas,
             observer=observer,
         ),
-        stepper=EpisodeStepper(editions, shelf),
+        stepper=EpisodeStepper(sheet_versions, task_cache),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,
-            acceptance=acceptance,
+            validator=validator,
             scoring=group_scoring,
             assembler=assembler,
             groups=store.groups,
         ),
         group_scoring=group_scoring,
         assembler=assembler,
-        samples=SampleService(acceptance, assembler, group_scoring, runs),
+        samples=SampleService(validator, assembler, group_scoring, runs),
         rescorer=Rescorer(
-            editions=editions,
-            shelf=shelf,
+            sheet_versions=sheet_versions,
+            task_cache=task_cache,
             groups=store.groups,
             scorings=store.scorings,
             runs=runs,
@@ -131,7 +133,7 @@ def build_gateway(
             queue=store.label_queue,
             labels=store.labels,
             groups=store.groups,
-            shelf=shelf,
+            task_cache=task_cache,
             runs=runs,
             panels=panels,
             clock=clock,
@@ -146,7 +148,7 @@ def build_gateway(
         ),
         runs=runs,
         quotas=quotas,
-        task_cache=shelf,
+        task_cache=task_cache,
         worlds=WorldService(
             environment=NpcArena.name,
             catalogue=catalogue,
@@ -161,12 +163,14 @@ def build_gateway(
         views=store.views,
         exports=store.exports,
         health=store.health,
-        bounds=BoundsCheck(shelf, store.tasks, store.groups, store.label_queue, store.labels),
+        bounds=BoundsCheck(task_cache, store.tasks, store.groups, store.label_queue, store.labels),
         run_health=RunHealthService(
             health=store.run_health,
             runs=runs,
             panels=panels,
-            reader=HealthReader(store.run_health, runs, panels, editions, shelf, workers, programs, observer),
+            reader=HealthReader(
+                store.run_health, runs, panels, sheet_versions, task_cache, workers, programs, observer
+            ),
             observer=observer,
             clock=clock,
             shadow_judges=shadow_judges,

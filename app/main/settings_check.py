@@ -25,7 +25,11 @@ def require_known_names(settings: Settings, environments: Mapping[str, type[Envi
         raise SettingsError("\n".join(wrong))
 
 
-def list_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+def list_named_environments(settings: Settings) -> frozenset[str]:
+    return frozenset(name for _, name in _find_named_environments(settings))
+
+
+def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
     """The environments that the settings name, each with where."""
     return [
         *((("environments", name), name) for name in settings.environments),
@@ -38,7 +42,7 @@ def list_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], s
 def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
     return [
         f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
-        for key, name in list_named_environments(settings)
+        for key, name in _find_named_environments(settings)
         if name not in environments
     ]
 

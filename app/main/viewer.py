@@ -23,7 +23,6 @@ from app.http.viewer.world_author_pages import create_world_author_router
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
 from app.judges.offline import NAME as OFFLINE
 from app.main.served_characters import ServedCharacters
-from app.main.settings_check import list_named_environments
 from app.ports.runtime import Clock
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judge_models, list_judges
@@ -47,8 +46,7 @@ class ViewerParts:
 def create_viewer(parts: ViewerParts) -> APIRouter:
     gateway, clock = parts.gateway, parts.clock
     roster = partial(list_judges, gateway.catalogue, gateway.panels)
-    named = {name for _, name in list_named_environments(parts.served.settings)}
-    environments = partial(list_environments, gateway.catalogue, gateway.panels, named)
+    environments = partial(list_environments, gateway.catalogue, gateway.panels)
     runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock, partial(list_judge_models, gateway.panels))
 
     def get_isolation() -> Isolation | None:
@@ -69,7 +67,7 @@ def create_viewer(parts: ViewerParts) -> APIRouter:
             partial(create_export_page_router, exports),
             partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
             partial(create_world_pages_router, worlds),
-            partial(create_world_author_router, worlds.desk),
+            partial(create_world_author_router, worlds.world_service),
             partial(create_author_pages_router, parts.authors),
             partial(create_character_pages_router, parts.served.build_pages()),
             partial(create_run_pages_router, runs),

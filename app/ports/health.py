@@ -50,7 +50,7 @@ class RunHealthStore(Protocol):
         """Anchor readings after this sequence, oldest first: the first of each anchor, and the newest."""
 
     async def add_reading(self, reading: HealthReading, judgements: Sequence[Judgement], hold: str) -> HealthReading:
-        """Also adds its cost to the run's, and frees what was put aside under `hold`."""
+        """Also adds its cost to the run's, and frees what was reserved under `hold`."""
 
     async def get_tokens(self, run: str) -> HealthTokens: ...
 

@@ -60,7 +60,7 @@ class HandOut:
 
 @dataclass(frozen=True)
 class HandOutGrant:
-    """`exceeded` is the quota that does not allow the batch: nothing is put aside then."""
+    """`exceeded` is the quota that does not allow the batch: nothing is reserved then."""
 
     exceeded: QuotaUse | None
     uses: tuple[QuotaUse, ...]
@@ -73,11 +73,11 @@ class QuotaStore(Protocol):
     """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
     async def reserve(self, asked: HandOut) -> HandOutGrant:
-        """Counts the request where requests are limited. If all quotas allow it, puts aside what the batch may take and
+        """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
 
     async def confirm(self, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
-        """What was put aside for the batch is put aside for each of its leases instead."""
+        """What was reserved for the batch is reserved for each of its leases instead."""
 
     async def admit_runs(self, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
         """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota

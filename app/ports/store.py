@@ -277,17 +277,17 @@ class RunStore(Protocol):
         """NotFound when there is no such run."""
 
     async def get_ledger(self, name: str) -> RunLedger:
-        """What judging the run has cost so far, and what is put aside."""
+        """What judging the run has cost so far, and what is reserved."""
 
     async def reserve_cost(
         self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
     ) -> BudgetAnswer:
-        """Atomically puts aside what judging this group is expected to cost, if the run's budget allows: the mean of
+        """Atomically reserves what judging this group is expected to cost, if the run's budget allows: the mean of
         the run's groups in this environment, at first the estimate. It is free again once judgements of the group are
         stored, or after `seconds`. Durable on return."""
 
     async def settle_cost(self, group_id: str, usd: float) -> None:
-        """What is put aside for the group is what it cost, until its judgements are stored."""
+        """What is reserved for the group is what it cost, until its judgements are stored."""
 
 
 class EpisodeStore(Protocol):

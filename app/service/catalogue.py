@@ -78,10 +78,12 @@ def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest:
 
 
 class Catalogue:
-    """Environment classes by name. `open` loads each one, or records why it cannot serve."""
+    """Environment classes by name. `open` loads each one, or records why it cannot serve. `named`: those that the
+    settings name."""
 
-    def __init__(self, classes: Mapping[str, type[Environment]]) -> None:
+    def __init__(self, classes: Mapping[str, type[Environment]], named: Collection[str] = ()) -> None:
         self.classes = dict(sorted(classes.items()))
+        self._named = frozenset(named)
         self._hosted: dict[str, ServedEnvironment] = {}
         self._former: dict[str, deque[ServedEnvironment]] = defaultdict(lambda: deque(maxlen=KEPT_VERSIONS))
         self._reasons = dict.fromkeys(self.classes, STILL_READING)
@@ -116,7 +118,7 @@ class Catalogue:
         level = logging.ERROR
         if isinstance(error, PackageMissing):
             self._without_package.add(name)
-            level = logging.WARNING
+            level = logging.WARNING if name in self._named else logging.INFO
         log.log(level, "environment unavailable: %s: %s", name, self._reasons[name])
 
     def set_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
@@ -189,9 +191,9 @@ class Catalogue:
             return self._reasons.get(name) == STILL_READING
         return self.classes[name].runs_programs and self.isolation is None
 
-    def lacks_package(self, name: str) -> bool:
-        """Whether it cannot serve because an optional package is not installed."""
-        return name not in self._hosted and name in self._without_package
+    def is_left_out(self, name: str) -> bool:
+        """Whether an optional package is not installed for it, and nobody has asked for it."""
+        return name not in self._hosted and name in self._without_package - self._named
 
     def explain_unavailability(self, name: str) -> str | None:
         """Why the environment cannot serve; None if it can."""

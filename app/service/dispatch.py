@@ -41,9 +41,9 @@ class Dispatcher:
         self,
         *,
         catalogue: Catalogue,
-        editions: SheetVersions,
+        sheet_versions: SheetVersions,
         tasks: TaskStore,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         runs: RunRegistry,
         retrieval: RetrievalService,
         panels: Panels,
@@ -54,9 +54,9 @@ class Dispatcher:
         self._quotas = quotas
         self._catalogue = catalogue
         self._difficulty = difficulty
-        self._editions = editions
+        self._sheet_versions = sheet_versions
         self._tasks = tasks
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._runs = runs
         self._retrieval = retrieval
         self._panels = panels
@@ -97,7 +97,9 @@ class Dispatcher:
         return DealtBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
-        naming = partial(self._shelf.name_tasks, source.hosted, source.stream.split, source.params.model_dump_json())
+        naming = partial(
+            self._task_cache.name_tasks, source.hosted, source.stream.split, source.params.model_dump_json()
+        )
         return await self._tasks.lease(
             source.stream, count, request.lease_seconds, source.locate, request.policy_step, naming
         )
@@ -133,9 +135,6 @@ class Dispatcher:
         # Whoever leases holds the store's writer: nothing that takes time is left for then.
         ready = await asyncio.to_thread(memoise_slots, locate, front.position, request.batch_size + 1)
         return replace(source, locate=ready)
-
-    async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
-        return (await self.deal_mixed_batch(request)).to_task_batch()
 
     async def deal_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> DealtBatch:
         _refuse_contradictions(request)
@@ -232,31 +231,31 @@ class Dispatcher:
         self, source: TaskSource, dealt: Sequence[DealtSlot], stored: Collection[str] = ()
     ) -> tuple[DealtTask, ...]:
         stream, params = source.stream, source.params
-        by_epoch = await self._editions.get_epoch_versions(
+        by_epoch = await self._sheet_versions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
         )
         dumped = params.model_dump_json()
         places = [(by_epoch[one.slot.epoch], stream.split, dumped, one.slot.index) for one in dealt]
-        made = self._shelf.find_made(places)
+        made = self._task_cache.find_made(places)
         missing = [(place, one.slot) for place, one, task in zip(places, dealt, made, strict=True) if task is None]
         fresh = iter(await self._make_tasks(source, missing) if missing else ())
         ready = [next(fresh) if task is None else task for task in made]
-        await self._shelf.put(ready, stored)
+        await self._task_cache.put(ready, stored)
         self._observer.record_hand_out(source.hosted.name, len(ready))
         return tuple((task, one.lease) for task, one in zip(ready, dealt, strict=True))
 
     async def _make_tasks(self, source: TaskSource, wanted: Sequence[tuple[TaskPlace, Slot]]) -> list[MadeTask]:
-        editions = [place[0] for place, _ in wanted]
+        versions = [place[0] for place, _ in wanted]
         slots = [slot for _, slot in wanted]
-        indexes = [(hosted.environment, slot.index) for hosted, slot in zip(editions, slots, strict=True)]
+        indexes = [(hosted.environment, slot.index) for hosted, slot in zip(versions, slots, strict=True)]
         bare = await self._ahead.build(indexes, source.stream.split, source.params)
         contexts = await self._retrieve_contexts(source, slots, bare)
         made: list[MadeTask] = []
-        for (place, slot), hosted, plain, context in zip(wanted, editions, bare, contexts, strict=True):
+        for (place, slot), hosted, plain, context in zip(wanted, versions, bare, contexts, strict=True):
             task = place_context(hosted.environment, plain, context)
             made.append(MadeTask(build_record(hosted, source.stream, slot.index, task, context), task))
             if context is None:
-                self._shelf.keep_made(place, made[-1])
+                self._task_cache.keep_made(place, made[-1])
         return made
 
     async def _retrieve_contexts(

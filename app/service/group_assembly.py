@@ -47,14 +47,14 @@ class GroupAssembler:
         parts: PendingGroupStore,
         groups: GroupStore,
         scoring: GroupScoring,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         observer: Observer,
         rules: PartRules,
     ) -> None:
         self._parts = parts
         self._groups = groups
         self._scoring = scoring
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._observer = observer
         self._rules = rules
         self._watched: dict[str, _GroupWatch] = {}
@@ -69,12 +69,12 @@ class GroupAssembler:
     ) -> GroupReply | GroupProblem:
         """What there is to say of a piece when its group is scored, or when the wait is over."""
         due = _compute_due_time(wait_seconds)
-        seat = await self._through(self._arrive(piece, part))
-        if isinstance(seat, Mismatch):
+        slot = await self._run_to_end(self._arrive(piece, part))
+        if isinstance(slot, Mismatch):
             return GroupProblem(
-                task_id=piece.group.task_id, code=InvalidRequest.code, detail=seat.detail, field=seat.field
+                task_id=piece.group.task_id, code=InvalidRequest.code, detail=slot.detail, field=slot.field
             )
-        return build_piece_reply(await self.wait_for_scores(seat, due), seat)
+        return build_piece_reply(await self.wait_for_scores(slot, due), slot)
 
     async def assign_slot(
         self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
@@ -85,37 +85,37 @@ class GroupAssembler:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            self._keep_behind(self._leave(taking))
+            self._run_in_background(self._leave(taking))
             raise
 
-    async def release_slot(self, seat: GroupSlot, *, answered: bool) -> None:
+    async def release_slot(self, slot: GroupSlot, *, answered: bool) -> None:
         """Also when whoever releases it is cancelled, and when the store is away for a moment."""
-        if seat in self._held:
-            self._held.discard(seat)
-            await self._through(self._settle(seat, answered))
+        if slot in self._held:
+            self._held.discard(slot)
+            await self._run_to_end(self._settle(slot, answered))
 
-    async def wait_for_scores(self, seat: GroupSlot, due: float | None) -> Group:
-        """The group of a seat with its scores, or as it stands when the loop's time is `due`."""
-        begun = next((group for group in seat.begun if group.group_id == seat.group_id), None)
+    async def wait_for_scores(self, slot: GroupSlot, due: float | None) -> Group:
+        """The group of a slot with its scores, or as it stands when the loop's time is `due`."""
+        begun = next((group for group in slot.begun if group.group_id == slot.group_id), None)
         if begun is not None and begun.outcome != "pending":
             return begun
-        if not seat.open and begun is None:
-            known = await self._tried_again(seat.group_id)
+        if not slot.open and begun is None:
+            known = await self._retry_unscored(slot.group_id)
             if known.outcome != "pending":
                 return known
         while (left := _compute_time_left(due)) is None or left > 0:
-            flights = self._scoring.find_running([seat.group_id])
+            flights = self._scoring.find_running([slot.group_id])
             if flights:
                 done, _ = await asyncio.wait(set(flights.values()), timeout=left)
-                group = next(iter(done)).result()[seat.group_id] if done else None
+                group = next(iter(done)).result()[slot.group_id] if done else None
             else:
-                await self._watch(seat.group_id, left)
-                if self._scoring.find_running([seat.group_id]):
+                await self._watch(slot.group_id, left)
+                if self._scoring.find_running([slot.group_id]):
                     continue
-                group = (await self._groups.find([seat.group_id])).get(seat.group_id)
+                group = (await self._groups.find([slot.group_id])).get(slot.group_id)
             if group is not None and group.outcome != "pending":
                 return group
-        return (await self.find_groups([seat.group_id]))[seat.group_id]
+        return (await self.find_groups([slot.group_id]))[slot.group_id]
 
     async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
         """Groups by id as they are stored, or as far as they have come."""
@@ -150,7 +150,7 @@ class GroupAssembler:
             except Exception:
                 log.exception("looking after groups that come in pieces failed")
             self._woken.clear()
-            await _first(self._woken.wait(), POLL_SECONDS if self._watched else IDLE_SECONDS)
+            await _wait_for(self._woken.wait(), POLL_SECONDS if self._watched else IDLE_SECONDS)
             if self._watched:
                 await asyncio.sleep(POLL_SECONDS / 4)
 
@@ -174,42 +174,42 @@ class GroupAssembler:
             for place, rollout in enumerate(group.rollouts, part.index)
         ]
         seconds = self._rules.deadline_seconds
-        seat = await self._shelf.write_with_tasks(
+        slot = await self._task_cache.write_with_tasks(
             [group.task_id], lambda: self._parts.add_members(cohort, group.group_id, members, seconds)
         )
-        if isinstance(seat, GroupSlot):
-            await self._begin(seat.begun)
-        return seat
+        if isinstance(slot, GroupSlot):
+            await self._begin(slot.begun)
+        return slot
 
-    async def mask(self, seat: GroupSlot) -> Group:
-        """The group of a seat, which stays as it is from now on if it is unscored."""
-        return await self._groups.mask(seat.group_id)
+    async def mask(self, slot: GroupSlot) -> Group:
+        """The group of a slot, which stays as it is from now on if it is unscored."""
+        return await self._groups.mask(slot.group_id)
 
     async def _take(
         self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
         scored = None if ahead is None else ahead.judged.group
-        seat = await self._shelf.write_with_tasks(
+        slot = await self._task_cache.write_with_tasks(
             [cohort.task_id],
             lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
         )
-        self._held.add(seat)
-        if ahead is not None and seat.group_id == ahead.judged.group.group_id:  # it is new
+        self._held.add(slot)
+        if ahead is not None and slot.group_id == ahead.judged.group.group_id:  # it is new
             self._scoring.record_ahead(ahead)
-        await self._begin(seat.begun)
-        return seat
+        await self._begin(slot.begun)
+        return slot
 
     async def _leave(self, taking: "asyncio.Future[GroupSlot]") -> None:
-        seat = await taking
-        await self.release_slot(seat, answered=False)
+        slot = await taking
+        await self.release_slot(slot, answered=False)
 
-    async def _settle(self, seat: GroupSlot, answered: bool) -> None:
+    async def _settle(self, slot: GroupSlot, answered: bool) -> None:
         for pause in (*STORE_RETRY_SECONDS, None):
             try:
-                return await self._parts.release_slot(seat, answered=answered)
+                return await self._parts.release_slot(slot, answered=answered)
             except StoreUnavailable:
                 if pause is None or self._closing:
-                    return log.error("who held a place has left, and that could not be written: %s", seat.group_id)
+                    return log.error("who held a place has left, and that could not be written: %s", slot.group_id)
                 await asyncio.sleep(pause)
 
     async def _begin(self, groups: Sequence[Group]) -> None:
@@ -233,7 +233,7 @@ class GroupAssembler:
     def _forget_scoring(self, name: str, _: object) -> None:
         self._started.discard(name)
 
-    async def _tried_again(self, group_id: str) -> Group:
+    async def _retry_unscored(self, group_id: str) -> Group:
         """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
         group = (await self._groups.find([group_id]))[group_id]
         if group.outcome == "unscored" and not group.is_final and not self._scoring.find_running([group_id]):
@@ -254,7 +254,7 @@ class GroupAssembler:
         watched.waiting += 1
         self._woken.set()
         try:
-            await _first(watched.told.wait(), seconds)
+            await _wait_for(watched.told.wait(), seconds)
         finally:
             watched.waiting -= 1
             if not watched.waiting and self._watched.get(group_id) is watched:
@@ -265,21 +265,21 @@ class GroupAssembler:
             if (watched := self._watched.pop(group_id, None)) is not None:
                 watched.told.set()
 
-    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """To its end, also when whoever waits for it has left."""
-        return await asyncio.shield(self._keep_behind(work))
+        return await asyncio.shield(self._run_in_background(work))
 
-    def _keep_behind(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+    def _run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         task = asyncio.ensure_future(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
         return task
 
 
-def build_piece_reply(group: Group, seat: GroupSlot) -> GroupReply:
+def build_piece_reply(group: Group, slot: GroupSlot) -> GroupReply:
     """The group's reply, with the rewards of these places alone."""
     whole = build_reply(group)
-    mine = find_positions(group, seat)
+    mine = find_positions(group, slot)
     return whole.model_copy(
         update={
             name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
@@ -287,10 +287,10 @@ def build_piece_reply(group: Group, seat: GroupSlot) -> GroupReply:
     )
 
 
-def find_positions(group: Group, seat: GroupSlot) -> list[int]:
+def find_positions(group: Group, slot: GroupSlot) -> list[int]:
     """Where the completions of these places are in the group."""
     at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
-    return [at[place] for place in seat.places]
+    return [at[place] for place in slot.places]
 
 
 def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
@@ -318,7 +318,7 @@ def _compute_time_left(due: float | None) -> float | None:
     return None if due is None else due - asyncio.get_running_loop().time()
 
 
-async def _first(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
+async def _wait_for(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
     """Until the work is done or the time is over."""
     try:
         async with asyncio.timeout(seconds):

@@ -25,8 +25,8 @@ class HealthReader:
     health: RunHealthStore
     runs: RunRegistry
     panels: Panels
-    editions: SheetVersions
-    shelf: TaskCache
+    sheet_versions: SheetVersions
+    task_cache: TaskCache
     workers: Workers
     programs: Programs
     observer: Observer
@@ -44,7 +44,7 @@ class HealthReader:
         reading_id = f"health_{uuid4().hex}"
         changed = {"judges": judges, "readings": 1, "votes": 1, "calibration_share": 0.0, "on_truncated": "score"}
         options = run.options.model_copy(update=changed)
-        record = (await self.shelf.get([group.task_id]))[group.task_id]
+        record = (await self.task_cache.get([group.task_id]))[group.task_id]
         judged, names = await self._score(group, record, options, reading_id)
         values = tuple(_get_value(score) for score in judged.scores)
         reading = HealthReading(
@@ -67,7 +67,7 @@ class HealthReader:
     async def _score(
         self, group: Group, record: TaskRecord, options: ScoringOptions, reading_id: str
     ) -> tuple[JudgedCompletions, tuple[str, ...]]:
-        hosted = await self.editions.get_version(group.environment, record.key.data_digest)
+        hosted = await self.sheet_versions.get_version(group.environment, record.key.data_digest)
         if (hosted.environment.version, hosted.data_digest) != (record.key.version, record.key.data_digest):
             gone = Score.unscored("version_changed", "the anchor's task was made by another version")
             return JudgedCompletions((gone,) * len(group.rollouts)), ()
@@ -76,7 +76,7 @@ class HealthReader:
         budget = await self.runs.find_budget(group.model_copy(update={"group_id": reading_id}), options)
         judged = await score_completions(
             hosted.environment,
-            self.shelf.get_task(hosted, record),
+            self.task_cache.get_task(hosted, record),
             [rollout.completion for rollout in group.rollouts],
             options,
             panel,

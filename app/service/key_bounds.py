@@ -25,9 +25,9 @@ class BoundsCheck:
     refused with the bounds that they are beyond: Forbidden."""
 
     def __init__(
-        self, shelf: TaskCache, tasks: TaskStore, groups: GroupStore, queue: LabelQueue, labels: LabelStore
+        self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore, queue: LabelQueue, labels: LabelStore
     ) -> None:
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._tasks = tasks
         self._groups = groups
         self._queue = queue
@@ -54,7 +54,7 @@ class BoundsCheck:
         """NotFound naming `field`, where `{}` is the place, for a task of others. One that is not there passes."""
         if bounds.is_open:
             return
-        records = await self._shelf.get(list(dict.fromkeys(task_ids)))
+        records = await self._task_cache.get(list(dict.fromkeys(task_ids)))
         for place, task_id in enumerate(task_ids):
             record = records.get(task_id)
             if record is not None and not allows_task(bounds, record):

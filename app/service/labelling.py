@@ -64,7 +64,7 @@ class LabelService:
         queue: LabelQueue,
         labels: LabelStore,
         groups: GroupStore,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         runs: RunRegistry,
         panels: Panels,
         clock: Clock,
@@ -74,7 +74,7 @@ class LabelService:
         self._queue = queue
         self._labels = labels
         self._groups = groups
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._runs = runs
         self._panels = panels
         self._clock = clock
@@ -220,7 +220,7 @@ class LabelService:
         return await self._build_item(await self._require_group(lease.group_id), lease.lease_id, lease.expires_at)
 
     async def _build_item(self, group: Group, lease_id: str, expires_at: datetime) -> LabelItem:
-        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        record = (await self._task_cache.get([group.task_id]))[group.task_id]
         rubric = await self._find_rubric(group)
         replies = sorted(group.rollouts, key=lambda one: digest([lease_id, one.rollout_id]))
         return LabelItem(
@@ -266,7 +266,7 @@ class LabelService:
         if request.rubric_version is not None and (shown is None or shown.version != request.rubric_version):
             now = "none" if shown is None else shown.version
             raise Conflict(f"the rubric of this group is {now} now; ask for the item again", field="rubric_version")
-        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        record = (await self._task_cache.get([group.task_id]))[group.task_id]
         label = Label(
             label_id=f"label_{uuid4().hex}",
             kind="own_pick",

@@ -1,6 +1,6 @@
 """What an operator sees first: which environments serve, and what needs somebody's attention."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -54,26 +54,23 @@ class ServiceState:
     free_bytes: float | None = None
 
 
-def list_environments(
-    catalogue: Catalogue, panels: Panels, wanted: Collection[str] = ()
-) -> tuple[EnvironmentEntry, ...]:
-    """`wanted`: those that the settings name."""
-    return tuple(_describe(catalogue, panels, name, wanted) for name in catalogue.classes)
+def list_environments(catalogue: Catalogue, panels: Panels) -> tuple[EnvironmentEntry, ...]:
+    return tuple(_describe(catalogue, panels, name) for name in catalogue.classes)
 
 
-def _describe(catalogue: Catalogue, panels: Panels, name: str, wanted: Collection[str]) -> EnvironmentEntry:
+def _describe(catalogue: Catalogue, panels: Panels, name: str) -> EnvironmentEntry:
     kind = catalogue.classes[name]
     reason = catalogue.explain_unavailability(name)
     judges = () if kind.rubric is None else panels.resolve_options(name, ScoringOptions()).judges
-    return EnvironmentEntry(name, kind.version, _find_state(catalogue, name, wanted), reason or "", judges)
+    return EnvironmentEntry(name, kind.version, _find_state(catalogue, name), reason or "", judges)
 
 
-def _find_state(catalogue: Catalogue, name: str, wanted: Collection[str]) -> EnvironmentState:
+def _find_state(catalogue: Catalogue, name: str) -> EnvironmentState:
     if catalogue.explain_unavailability(name) is None:
         return "serving"
     if catalogue.is_starting(name):
         return "starting"
-    return "not_installed" if catalogue.lacks_package(name) and name not in wanted else "unavailable"
+    return "not_installed" if catalogue.is_left_out(name) else "unavailable"
 
 
 def list_warnings(state: ServiceState) -> Iterator[ServiceWarning]:

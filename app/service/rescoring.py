@@ -117,8 +117,8 @@ class Rescorer:
     def __init__(
         self,
         *,
-        editions: SheetVersions,
-        shelf: TaskCache,
+        sheet_versions: SheetVersions,
+        task_cache: TaskCache,
         groups: GroupStore,
         scorings: ScoringStore,
         runs: RunRegistry,
@@ -129,8 +129,8 @@ class Rescorer:
         observer: Observer,
         clock: Clock,
     ) -> None:
-        self._editions = editions
-        self._shelf = shelf
+        self._sheet_versions = sheet_versions
+        self._task_cache = task_cache
         self._groups = groups
         self._scorings = scorings
         self._runs = runs
@@ -187,7 +187,7 @@ class Rescorer:
 
     async def _find_task(self, planned: RescorePlan) -> Task | None:
         if not planned.changed:
-            return self._shelf.get_task(planned.hosted, planned.record)
+            return self._task_cache.get_task(planned.hosted, planned.record)
         return await self._remaker.find_task(planned.hosted, planned.record)
 
     async def _require_group(self, group_id: str) -> Group:
@@ -201,7 +201,7 @@ class Rescorer:
         await self._flights.close()
 
     async def _plan(self, group: Group, request: RescoreRequest) -> RescorePlan:
-        hosted = self._editions.get_current(group.environment)
+        hosted = self._sheet_versions.get_current(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
         if request.rubric is not None:
@@ -225,7 +225,7 @@ class Rescorer:
             scores=(Score.pending(),) * len(group.rollouts),
             created_at=self._clock(),
         )
-        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        record = (await self._task_cache.get([group.task_id]))[group.task_id]
         return RescorePlan(group, record, hosted, blank)
 
     async def _run_plan(self, planned: RescorePlan) -> RescoreResult:

@@ -37,16 +37,16 @@ class CaseProbe:
 class RubricFinder:
     def __init__(
         self,
-        editions: SheetVersions,
+        sheet_versions: SheetVersions,
         panels: Panels,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         runs: RunStore,
         workers: Workers,
         programs: Programs,
     ) -> None:
-        self._editions = editions
+        self._sheet_versions = sheet_versions
         self._panels = panels
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._runs = runs
         self._tools = Tools(CaseProbe(), workers, programs)
 
@@ -69,13 +69,13 @@ class RubricFinder:
 
     async def _find(self, detail: GroupDetail, options: ScoringOptions) -> Rubric | None:
         key, group = detail.task.key, detail.group
-        hosted = await self._editions.get_version(key.environment, key.data_digest)
+        hosted = await self._sheet_versions.get_version(key.environment, key.data_digest)
         environment = hosted.environment
         if environment.rubric is None or (environment.version, hosted.data_digest) != (key.version, key.data_digest):
             return None
         given = self._panels.resolve_options(hosted.name, select_options(environment, options)).rubric
         if given is not None or group.lacks_text:
             return given
-        task = self._shelf.get_task(hosted, detail.task)
+        task = self._task_cache.get_task(hosted, detail.task)
         await environment.score(task, [rollout.completion for rollout in group.rollouts], self._tools)
         return None

@@ -1,4 +1,4 @@
-"""Budgets of runs: what judging a group is expected to cost is put aside before a judge is asked."""
+"""Budgets of runs: what judging a group is expected to cost is reserved before a judge is asked."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class BudgetSpent(ScoringFailed):
 
 @dataclass(frozen=True)
 class GroupBudget:
-    """Puts aside what one group of a run with a budget is expected to cost."""
+    """Reserves what one group of a run with a budget is expected to cost."""
 
     runs: RunStore
     panels: Panels
@@ -67,7 +67,7 @@ class GroupBudget:
         return answer == "now"
 
     async def reserve_further(self, case: Case) -> bool:
-        """Puts aside what one more reading of the group may cost, and says whether the budget allows it. Nobody waits
+        """Reserves what one more reading of the group may cost, and says whether the budget allows it. Nobody waits
         for that."""
         estimate = estimate_group_cost(case, self.options.model_copy(update={"readings": 1}), self.panels)
         try:
@@ -84,7 +84,7 @@ class GroupBudget:
 
     async def settle(self, made: Sequence[Judgement], *, further: bool = False) -> None:
         """What the group cost is known, though it is not stored: other groups of its request may be waiting for it.
-        With `further` nothing is put aside for one more reading any longer: `made` has it."""
+        With `further` nothing is reserved for one more reading any longer: `made` has it."""
         total = Spending()
         for judgement in made:
             total = total.add_judgement(judgement)

@@ -238,10 +238,10 @@ class RunHealthService:
         return await self._health.list_versions(judges)
 
     async def release(self, name: str) -> Run:
-        """Tasks are handed out again, and what stood is released."""
+        """Tasks are handed out again, and open alarms are released."""
         return self._runs.remember(await self._health.release((await self._runs.require(name)).name))
 
-    async def list_standing(self, name: str) -> tuple[Alarm, ...]:
+    async def list_open_alarms(self, name: str) -> tuple[Alarm, ...]:
         alarms = await self._health.list_alarms(name, ALARMS_SHOWN)
         return tuple(alarm for alarm in alarms if alarm.released_at is None)
 

@@ -73,12 +73,12 @@ class SampleReply:
 
 class SampleService:
     def __init__(
-        self, acceptance: ScoreValidator, gathering: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+        self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
     ) -> None:
         self._scoring = scoring
         self._runs = runs
-        self._acceptance = acceptance
-        self._gathering = gathering
+        self._validator = validator
+        self._assembler = assembler
 
     @asynccontextmanager
     async def score_sample(
@@ -93,26 +93,26 @@ class SampleService:
         cohort, record = await self._validate_sample(sample)
         ahead = await self._score_ahead(sample, cohort, record)
         wanted = (cohort, sample.completion, gather_seconds, sample.name)
-        seat = await self._gathering.assign_slot(*wanted, ahead)
+        slot = await self._assembler.assign_slot(*wanted, ahead)
         answered = False
         try:
-            group = await self._gathering.wait_for_scores(seat, due)
+            group = await self._assembler.wait_for_scores(slot, due)
             pause = FIRST_RETRY_SECONDS
-            while _may_come_back(group, seat, sample) and asyncio.get_running_loop().time() + pause < due:
-                await self._gathering.release_slot(seat, answered=False)
+            while _may_come_back(group, slot, sample) and asyncio.get_running_loop().time() + pause < due:
+                await self._assembler.release_slot(slot, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                seat = await self._gathering.assign_slot(*wanted, None)  # what was scored ahead has been stored
-                group = await self._gathering.wait_for_scores(seat, due)
+                slot = await self._assembler.assign_slot(*wanted, None)  # what was scored ahead has been stored
+                group = await self._assembler.wait_for_scores(slot, due)
             if sample.masks_group and group.outcome == "unscored":
-                group = await self._gathering.mask(seat)
-            reply = _reply(group, seat)
+                group = await self._assembler.mask(slot)
+            reply = _reply(group, slot)
             if not _is_answered(reply, sample):  # by now, since who is told so may be back at once
-                await self._gathering.release_slot(seat, answered=False)
+                await self._assembler.release_slot(slot, answered=False)
             yield reply
             answered = True
         finally:
-            await self._gathering.release_slot(seat, answered=answered)
+            await self._assembler.release_slot(slot, answered=answered)
 
     async def _score_ahead(self, sample: SampleToScore, cohort: PendingGroup, record: TaskRecord) -> ScoredAhead | None:
         """A completion that is judged alone and at once is stored with its score, not before it."""
@@ -128,7 +128,7 @@ class SampleService:
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
         request = _request(sample)
-        (accepted,) = await self._acceptance.validate(request, sample.environment)
+        (accepted,) = await self._validator.validate(request, sample.environment)
         if isinstance(accepted, GroupProblem):
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
@@ -143,8 +143,8 @@ class SampleService:
         return build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
 
 
-def _reply(group: Group, seat: GroupSlot) -> SampleReply:
-    (position,) = find_positions(group, seat)
+def _reply(group: Group, slot: GroupSlot) -> SampleReply:
+    (position,) = find_positions(group, slot)
     advantages = compute_statistics(group.scores).advantages
     score = group.rollouts[position].score
     return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
@@ -154,10 +154,10 @@ def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
     return reply.is_masked or (reply.outcome if sample.masks_group else reply.score.outcome) == "scored"
 
 
-def _may_come_back(group: Group, seat: GroupSlot, sample: SampleToScore) -> bool:
+def _may_come_back(group: Group, slot: GroupSlot, sample: SampleToScore) -> bool:
     if group.outcome == "scored" or group.is_masked:
         return False
-    scores = group.scores if sample.masks_group else [group.scores[place] for place in find_positions(group, seat)]
+    scores = group.scores if sample.masks_group else [group.scores[place] for place in find_positions(group, slot)]
     return any(score.reason in MAY_COME_BACK for score in scores)
 
 

@@ -25,14 +25,14 @@ class ScoringService:
         *,
         catalogue: Catalogue,
         runs: RunRegistry,
-        acceptance: ScoreValidator,
+        validator: ScoreValidator,
         scoring: GroupScoring,
         assembler: GroupAssembler,
         groups: GroupStore,
     ) -> None:
         self._catalogue = catalogue
         self._runs = runs
-        self._acceptance = acceptance
+        self._validator = validator
         self._scoring = scoring
         self._assembler = assembler
         self._groups = groups
@@ -46,7 +46,7 @@ class ScoringService:
             self._catalogue.get_environment_or_current(environment)
         if key is not None:
             await self._groups.check_key(key)
-        accepted = await self._acceptance.validate(request, environment)
+        accepted = await self._validator.validate(request, environment)
         if request.run is not None:
             await self._runs.ensure(request.run)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]

@@ -10,30 +10,30 @@ from app.service.task_cache import TaskCache
 
 
 class EpisodeStepper:
-    def __init__(self, editions: SheetVersions, shelf: TaskCache) -> None:
-        self._editions = editions
-        self._shelf = shelf
+    def __init__(self, sheet_versions: SheetVersions, task_cache: TaskCache) -> None:
+        self._sheet_versions = sheet_versions
+        self._task_cache = task_cache
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
-        if not self._editions.get_current(environment).environment.multi_turn:
+        if not self._sheet_versions.get_current(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._load_record(environment, request.task_id)
-        hosted = await self._editions.get_version(environment, record.key.data_digest)
+        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
         if not _is_current(hosted, record):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
-        return hosted.environment.step(self._shelf.get_task(hosted, record), request.messages)
+        return hosted.environment.step(self._task_cache.get_task(hosted, record), request.messages)
 
     async def is_single_reply(self, environment: str, task_id: str) -> bool:
         """Whether the task takes a single reply. NotFound if it was not handed out."""
-        if not self._editions.get_current(environment).environment.multi_turn:
+        if not self._sheet_versions.get_current(environment).environment.multi_turn:
             return True
         record = await self._load_record(environment, task_id)
-        hosted = await self._editions.get_version(environment, record.key.data_digest)
-        return not _is_current(hosted, record) or self._shelf.get_task(hosted, record).max_turns == 1
+        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
+        return not _is_current(hosted, record) or self._task_cache.get_task(hosted, record).max_turns == 1
 
     async def _load_record(self, environment: str, task_id: str) -> TaskRecord:
-        record = (await self._shelf.get([task_id])).get(task_id)
+        record = (await self._task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != environment:
             raise NotFound(f"task {task_id} was not handed out by {environment}", field="task_id")
         return record

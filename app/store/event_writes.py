@@ -15,7 +15,7 @@ from app.store.event_tables import events, successions, withdrawals, worlds
 from app.store.posting_keys import PostedEvent, index_event
 from app.store.rows import Row, encode, insert_rows, to_micros
 from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
-from app.store.world_revisions import Writing, keep_revision, keep_withdrawn
+from app.store.world_revisions import Writing, copy_to_branches, keep_revision, keep_withdrawn
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def correct_event(
     inherited = former.world != mine.number
     sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
     correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
-    _keep_in_branches(connection, database, correction)
     keep_revision(connection, database, build_event_place(mine.number, event.id), former.body, former.written)
+    _keep_in_branches(connection, database, correction)
     _replace_event(connection, database, correction)
     return revision + 1
 
@@ -144,20 +144,28 @@ def _delete_event(connection: Connection, former: KnownEvent) -> None:
 
 
 def _keep_in_branches(connection: Connection, database: Database, correction: _Correction) -> None:
-    """Branches keep what they branched from: the former revision, as an event of their own, or no such event."""
-    former = correction.former
+    """Branches keep what they branched from: the former revision, as an event of their own, or no such event. Of one
+    that they lost with their parent they keep what it was."""
+    former, place = correction.former, build_event_place(correction.world, correction.event.id)
     own = exists().where(events.c.world == worlds.c.number, events.c.event_id == correction.event.id)
     gone = exists().where(withdrawals.c.world == worlds.c.number, withdrawals.c.sequence == former.sequence)
     columns = (worlds.c.number, worlds.c.branched_at, worlds.c.events, own.label("own"), gone.label("gone"))
     branches = connection.execute(select(*columns).where(worlds.c.parent == correction.world)).all()
     kept = _EventRows()
     copies: dict[int, int] = {}
+    lost: list[int] = []
     for number, branched_at, told, has_own, withdrew in branches:
-        if correction.standing and former.time <= branched_at and not has_own and not withdrew:
+        if former.time > branched_at or has_own or withdrew:
+            continue
+        if correction.standing:
             copies[number] = compute_sequence(number, told)
             kept.add(number, copies[number], decode_event(former.body), former.written)
             add_to_event_count(connection, number, 1)
+        else:
+            lost.append(number)
     kept.insert(connection)
+    if lost:
+        copy_to_branches(connection, place, former.written.revision, lost)
     withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
     time = to_micros(correction.event.time)
     unseen: list[Row] = [

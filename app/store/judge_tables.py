@@ -127,7 +127,7 @@ class RunCostTable(TableRecord, table=True):
 
 
 class RunHoldTable(TableRecord, table=True):
-    """What is put aside from a run's budget for a group that is being judged, or what it cost once that is `settled`,
+    """What is reserved from a run's budget for a group that is being judged, or what it cost once that is `settled`,
     until its judgements are stored. An expired one counts no more."""
 
     __tablename__ = "run_holds"

@@ -49,7 +49,7 @@ class PartMemberTable(TableRecord, table=True):
     place: int = Field(primary_key=True)
     scope: str
     said: str
-    """Digest of the completion's content."""
+    """Digest of the completion's content. A replica of another release may still use the column, so its name stays."""
     completion: str | None = Field(sa_type=Text)
     """Null once it is in a stored group."""
     own_group: str | None

@@ -159,7 +159,7 @@ def _find_mismatch(
     """What keeps these members out of the group."""
     if row["size"] != cohort.size:
         return Mismatch("part.size", f"the group under this key has {row['size']} completions")
-    if any(known[one.place]["said"] != one.said for one in members if one.place in known):
+    if any(known[one.place]["said"] != one.digest for one in members if one.place in known):
         return Mismatch("part.index", "another completion has this place in the group")
     return None
 

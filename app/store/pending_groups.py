@@ -144,7 +144,7 @@ def build_member_row(
         "group_id": row["group_id"],
         "place": member.place,
         "scope": row["scope"],
-        "said": member.said,
+        "said": member.digest,
         "completion": None if own_group else encode_completion(member.completion),
         "own_group": own_group,
         "state": state,
@@ -254,7 +254,7 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
         Member(
             place=rollout.place,
             completion=rollout.completion,
-            known_as="" if rollout.reduced is None else rollout.reduced.identity,
+            fingerprint="" if rollout.reduced is None else rollout.reduced.identity,
         )
         for rollout in group.rollouts
     ]

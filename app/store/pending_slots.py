@@ -177,7 +177,7 @@ class _Assignments:
         return opened
 
     def _take_place(self, number: int, arrival: SampleArrival, group: _NewestGroup, place: int) -> GroupSlot:
-        member = Member(place=place, completion=arrival.completion, known_as=arrival.name.fingerprint)
+        member = Member(place=place, completion=arrival.completion, fingerprint=arrival.name.fingerprint)
         own = None if group.is_open else _create_group_id()
         holder = secrets.token_hex(8)
         row = build_member_row(group.row, member, "held", holder, self.held_until, own)
@@ -270,7 +270,7 @@ def _load_known_members(
     if unnamed:
         asked = {
             "of": sorted({scope for scope, _ in unnamed}),
-            "said": sorted({said for _, said in unnamed}),
+            "digests": sorted({digest for _, digest in unnamed}),
             "now": now,
         }
         for row in connection.execute(_select_abandoned(database.postgres), asked).mappings():
@@ -288,7 +288,7 @@ def _select_abandoned(postgres: bool) -> Executable:
         .join(parts, parts.c.group_id == part_members.c.group_id)
         .where(
             part_members.c.scope.in_(bindparam("of", expanding=True)),
-            part_members.c.said.in_(bindparam("said", expanding=True)),
+            part_members.c.said.in_(bindparam("digests", expanding=True)),
             part_members.c.state != literal_column("'answered'"),
             gone,
         )

@@ -66,7 +66,7 @@ def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement]
 
 
 def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
-    """Nothing is put aside any longer for the leases that these groups answer, but for those still to be judged."""
+    """Nothing is reserved any longer for the leases that these groups answer, but for those still to be judged."""
     answered = [group.lease_id for group in groups if group.sender and group.lease_id and group.outcome != "pending"]
     if answered:
         connection.execute(delete(key_holds).where(key_holds.c.hold.in_(answered)))

@@ -32,7 +32,7 @@ _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def record_costs(connection: Connection, database: Database, made: Sequence[tuple[int, Judgement]], stamp: int) -> None:
-    """Call before the judgements of these groups, by sequence, are inserted. What was put aside for the groups is free
+    """Call before the judgements of these groups, by sequence, are inserted. What was reserved for the groups is free
     again."""
     found = select(
         groups.c.sequence,
@@ -60,7 +60,7 @@ def record_costs(connection: Connection, database: Database, made: Sequence[tupl
 def record_health_costs(
     connection: Connection, database: Database, run: str, environment: str, made: Sequence[Judgement], hold: str
 ) -> None:
-    """The cost of readings that belong to no group's scores. What was put aside under `hold` is free again."""
+    """The cost of readings that belong to no group's scores. What was reserved under `hold` is free again."""
     if made:
         stamp = database.read_clock()
         values = {"run": run, "environment": environment, "hour": stamp // MICROSECONDS_PER_HOUR}
@@ -160,7 +160,7 @@ def reserve_cost(
     estimate_usd: float,
     seconds: float,
 ) -> BudgetAnswer:
-    """Puts aside what the group is expected to cost, if the run's budget allows."""
+    """Reserves what the group is expected to cost, if the run's budget allows."""
     if database.postgres:  # SQLite has one writer at a time as it is
         connection.execute(select(func.pg_advisory_xact_lock(literal(_ADVISORY_LOCK_KEY) + func.hashtext(run))))
     budget = connection.execute(select(runs.c.budget_usd).where(runs.c.name == run)).scalar()
@@ -189,7 +189,7 @@ def reserve_cost(
 
 
 def _release_holds_of_the_dead(connection: Connection, run: str) -> bool:
-    """Whether anything was put aside for groups that nobody judges any longer. What judged groups cost stays."""
+    """Whether anything was reserved for groups that nobody judges any longer. What judged groups cost stays."""
     is_open = (run_holds.c.run == run, run_holds.c.settled.is_(False))
     holders = connection.execute(select(run_holds.c.holder).where(*is_open, run_holds.c.holder.is_not(None)).distinct())
     gone = [holder for holder in holders.scalars() if is_gone(holder)]

@@ -273,7 +273,7 @@ class KeyUsageTable(TableRecord, table=True):
 
 
 class KeyHoldTable(TableRecord, table=True):
-    """What is put aside for a leased task until its group is scored. `hold` is the lease, or stands for a batch until
+    """What is reserved for a leased task until its group is scored. `hold` is the lease, or stands for a batch until
     `until`, while its tasks are made."""
 
     __tablename__ = "key_holds"

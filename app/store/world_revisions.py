@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select
 
 from app.domain.worlds import ListedWriting
 from app.store.database import Database
-from app.store.event_tables import world_revisions
-from app.store.rows import from_micros
+from app.store.event_tables import world_revisions, worlds
+from app.store.rows import from_micros, insert_rows
 
 KEPT_REVISIONS: Final = 200
 """Of one event or lorebook: a game may correct the same event for years."""
@@ -61,6 +61,16 @@ def keep_withdrawn(
     """The first withdrawal of a revision counts."""
     by: dict[str, str | int | None] = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
     _insert(connection, database, place, {"body": body, **_build_columns(written), **by})
+
+
+def copy_to_branches(connection: Connection, place: WrittenPlace, revision: int, to: Collection[int]) -> None:
+    """A kept revision, as one of those branches that keep none."""
+    columns = world_revisions.c
+    row = connection.execute(select(world_revisions).where(*place.here, columns.revision == revision)).one()
+    branches = select(worlds.c.number).where(worlds.c.parent == place.world)
+    have = select(columns.world).where(columns.kind == place.kind, columns.name == place.name)
+    having = set(connection.execute(have.where(columns.world.in_(branches))).scalars())
+    insert_rows(connection, world_revisions, [{**row._mapping, "world": one} for one in to if one not in having])
 
 
 def _build_columns(written: Writing) -> dict[str, str | int | None]:

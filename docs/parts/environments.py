@@ -14,7 +14,6 @@ from app.domain.tasks import Message, Task, ToolSpec
 from app.http.api.catalogue_routes import SPLITS, describe_environment
 from app.main.discovery import discover
 from app.ports.environment import Environment
-from app.toolkit.conformance.strategies import find_worst_share
 from app.toolkit.procedural import LEVELS, LevelParams
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
@@ -135,8 +134,13 @@ def _pages(environment: str) -> Iterator[str]:
         yield f"More: {', '.join(f'[{name}]({name}.md)' for name in names)}"
 
 
+def find_worst_share(environment: Environment) -> tuple[float, str]:
+    """The highest stated share, and its strategy; `chance` is that of another task's answer."""
+    shares = {stated.strategy: stated.share or 0.0 for stated in environment.free_rewards}
+    return max((share, strategy) for strategy, share in {"foreign_answer": environment.chance, **shares}.items())
+
+
 def _worst(environment: Environment) -> str:
-    """The highest stated share, and the strategy that it is of."""
     share, strategy = find_worst_share(environment)
     return "" if environment.rubric is not None else f"{share:.1%}, {code(strategy)}" if share else "none found"
 

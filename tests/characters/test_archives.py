@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from app.characters.archives import read_archive, write_archive
-from app.characters.zip_files import MAX_MEMBERS
+from app.characters.loading import MAX_FILES
 from app.domain.errors import RequestRefused
 from tests.support.cards import archive
 
@@ -42,7 +42,7 @@ def place_far(content: bytes) -> bytes:
         (archive([HOB], zipfile.ZIP_LZMA), "hob.yaml uses an unsupported compression method"),
         (archive([HOB], zipfile.ZIP_BZIP2), "hob.yaml uses an unsupported compression method"),
         (place_far(archive([HOB])), "not a readable ZIP archive"),
-        (archive([(f"{number}", b"") for number in range(MAX_MEMBERS + 1)]), f"more than {MAX_MEMBERS} members"),
+        (archive([(f"{number}", b"") for number in range(MAX_FILES + 1)]), f"more than {MAX_FILES} members"),
         (archive([("readme.txt", b"hi")]), "has no sheet and no scenes"),
     ],
 )

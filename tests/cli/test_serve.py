@@ -10,9 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
 from app.cli.address import find_gateway_url
-from app.cli.serve import wait_until_ready
+from app.cli.serve import serve, wait_until_ready
 from tests.support.serving import free_port, serving
 
 
@@ -72,6 +73,12 @@ def test_the_address_is_told_once_the_service_is_ready(statuses: list[int], read
 def test_the_address_can_be_opened_on_this_machine(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
     monkeypatch.setenv("ATROPOS_ENVS_HOST", host)
     assert find_gateway_url() == url
+
+
+def test_an_address_that_nobody_can_listen_on_is_named_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        serve(host="2001:db8::7", port=8000)
+    assert capsys.readouterr().err.startswith("cannot listen on [2001:db8::7]:8000: ")
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,15 @@ import yaml
 from pydantic import BaseModel
 
 from app.domain.scores import Reason
+from app.envs.letter_counting.environment import LetterCounting
 from app.main.discovery import discover
+from app.ports.environment import FreeReward
 from app.settings import PREFIX, Settings, read_settings
 from app.store.tables import metadata
 from docs.generate import FILES, PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands
-from docs.parts.environments import environments
+from docs.parts.environments import environments, find_worst_share
 from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
 from docs.parts.http import METHODS, openapi
 from docs.parts.metrics import metrics_table
@@ -204,6 +206,25 @@ def test_every_operation_has_a_summary_and_a_problem_for_every_refusal() -> None
 
 def test_the_gallery_shows_every_environment_of_ours() -> None:
     assert list(environments()) == sorted(name for name, found in discover().items() if "app.envs" in found.__module__)
+
+
+@pytest.mark.parametrize(
+    ("chance", "shares", "worst"),
+    [
+        (0.0, {}, (0.0, "foreign_answer")),
+        (0.5, {"constant": 0.4}, (0.5, "foreign_answer")),
+        (0.5, {"foreign_answer": 0.6, "prompt_features": 0.6}, (0.6, "prompt_features")),
+        (0.0, {"hedge": None}, (0.0, "hedge")),
+    ],
+)
+def test_the_gallery_names_the_worst_statement(
+    chance: float, shares: dict[str, float | None], worst: tuple[float, str]
+) -> None:
+    class Stated(LetterCounting):
+        free_rewards = tuple(FreeReward(strategy=name, share=share, because="") for name, share in shares.items())
+
+    Stated.chance = chance
+    assert find_worst_share(Stated()) == worst
 
 
 def test_the_first_steps_show_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

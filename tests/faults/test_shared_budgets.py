@@ -29,7 +29,7 @@ async def put_aside(store: Store, name: str) -> str:
 
 
 async def hold(database: str) -> None:
-    """Puts aside what some groups may cost, and judges none of them."""
+    """Reserves what some groups may cost, and judges none of them."""
     async with opened(database) as store:
         tell(" ".join([await put_aside(store, f"held {number}") for number in range(HELD)]))
         await asyncio.Event().wait()

@@ -70,7 +70,7 @@ class WritingPanel:
 
 @dataclass
 class Costs:
-    """What a run puts aside and settles. The store is away for one settlement in a row of `failures`."""
+    """What a run reserves and settles. The store is away for one settlement in a row of `failures`."""
 
     failures: list[bool]
     settled: list[tuple[str, float]] = field(default_factory=list)

@@ -87,8 +87,8 @@ class NoDatasets:
         return {}
 
 
-def opened(*classes: type[Environment]) -> Catalogue:
-    catalogue = Catalogue({environment.name: environment for environment in classes})
+def opened(*classes: type[Environment], named: tuple[str, ...] = ()) -> Catalogue:
+    catalogue = Catalogue({environment.name: environment for environment in classes}, named)
     catalogue.open(NoDatasets())
     return catalogue
 
@@ -105,12 +105,14 @@ def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
         catalogue.get_environment_or_current("broken")
 
 
-def test_data_that_cannot_be_read_is_an_error_and_a_package_that_nobody_asked_for_a_warning(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(("named", "level"), [((), "INFO"), (("bare",), "WARNING")])
+def test_a_missing_package_is_worth_a_warning_where_somebody_asked_for_the_environment(
+    caplog: pytest.LogCaptureFixture, named: tuple[str, ...], level: str
 ) -> None:
-    opened(Toy, Broken, Bare)
+    caplog.set_level("INFO")
+    opened(Toy, Broken, Bare, named=named)
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
-        ("WARNING", "environment unavailable: bare: pip install it"),
+        (level, "environment unavailable: bare: pip install it"),
         ("ERROR", "environment unavailable: broken: the folder is empty"),
     ]
 

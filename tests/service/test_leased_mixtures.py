@@ -88,7 +88,7 @@ def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrat
         gateway.catalogue.open(ConfiguredDatasets({}))
         asked, given = [], []
         for _ in range(12):
-            batch = await gateway.dispatcher.next_mixed_batch(NextMixedBatch(batch_size=1, run="a", mix=mix))
+            batch = await gateway.dispatcher.deal_mixed_batch(NextMixedBatch(batch_size=1, run="a", mix=mix))
             asked.append(list(tasks.asked))
             given.append(len(batch.tasks))
             tasks.asked.clear()

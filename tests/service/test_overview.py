@@ -60,9 +60,11 @@ def test_what_needs_attention_is_told(state: ServiceState, told: list[tuple[str,
 
 
 def test_a_package_that_nobody_asked_for_may_be_missing() -> None:
-    catalogue = opened(Toy, Bare, Broken)
     panels = ConfiguredPanels({}, {})
-    listed = [{one.name: one.state for one in list_environments(catalogue, panels, named)} for named in ((), ("bare",))]
+    listed = [
+        {one.name: one.state for one in list_environments(opened(Toy, Bare, Broken, named=named), panels)}
+        for named in ((), ("bare",))
+    ]
     assert listed == [
         {"bare": "not_installed", "broken": "unavailable", "toy": "serving"},
         {"bare": "unavailable", "broken": "unavailable", "toy": "serving"},

@@ -21,7 +21,7 @@ def ask(count: int, *, quotas: KeyQuotas = DAY, leased: bool = True, run: str | 
 
 
 async def hand_out(store: Store, count: int, seconds: float = 60.0) -> list[str]:
-    """Leases of tasks for which something is put aside."""
+    """Leases of tasks for which something is reserved."""
     grant = await store.quotas.reserve(ask(count))
     leased = await store.tasks.lease(stream(), count, seconds, cycle(100))
     names = [lease.lease_id for lease in leased.leases]

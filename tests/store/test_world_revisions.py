@@ -125,6 +125,42 @@ def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: in
     )
 
 
+@pytest.mark.parametrize("hour", [0, 20])
+def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: str, hour: int) -> None:
+    """Also where the parent brings it back past the time of the branch, and then at its time again."""
+
+    async def scenario(store: Store) -> object:
+        events = store.events
+        await events.add_events("town", [event("a")], "game")
+        await events.branch("save", "town", event("a", 9).time)
+        await events.branch("inner", "save", event("a", 9).time)
+        await events.withdraw("town", "a", "eve")
+        await events.branch("without", "town", event("a", 9).time)
+        await events.correct("town", event("a", hour, NEW), author="ada")
+        await events.branch("later", "town", event("a", 20).time)
+        await events.withdraw("town", "a", "eve")
+        await events.correct("town", event("a", text="It leans."), author="ada")
+        branches = ("save", "inner", "without", "later")
+        seen = {world: await events.find_event(world, "a") for world in branches}
+        listed = {world: tell(await events.list_revisions(world, "a", 9)) for world in branches}
+        newest = await events.get_revision("save", "a", 3)
+        back = await events.correct("save", event("a", text="It sways."), based_on=1, author="dan")
+        return (
+            {world: one and (one.event.text, one.revision, one.is_withdrawn) for world, one in seen.items()},
+            listed,
+            newest,
+            (back, tell(await events.list_revisions("save", "a", 9))),
+        )
+
+    lost, again = [(1, "game", "eve")], [(2, "ada", "eve"), (1, "game", "eve")]
+    assert using(store_url, scenario) == (
+        {**dict.fromkeys(("save", "inner", "without"), (OLD, 1, True)), "later": (NEW, 2, True)},
+        {**dict.fromkeys(("save", "inner", "without"), lost), "later": again},
+        None,
+        (2, [(2, "dan", None), *lost]),
+    )
+
+
 def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         books = store.lorebooks

@@ -21,6 +21,8 @@ class Outline(HTMLParser):
         """Elements with the names of their attributes."""
         self.kept: list[str] = []
         """What forms send back as it came: texts that are edited, and values that nobody sees."""
+        self.inputs: list[tuple[str, str]] = []
+        """Names and values of all input elements."""
         self.feed(html)
         self.close()
 
@@ -32,6 +34,8 @@ class Outline(HTMLParser):
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag == "input":
+            self.inputs.append((dict(attrs).get("name") or "", dict(attrs).get("value") or ""))
         self.shapes[(tag, *sorted(name for name, _ in attrs))] += 1
         if tag == "option" or ("type", "hidden") in attrs or ("type", "radio") in attrs:
             self.kept += [value or "" for name, value in attrs if name in {"name", "value"}]

@@ -32,7 +32,7 @@ class ReplyMissing(Exception):
 
 
 @dataclass
-class ReplyShelf:
+class ReplyCache:
     """Reads stored groups, each once while duels of its task are judged."""
 
     gateway: GatewayClient
@@ -79,24 +79,24 @@ class DuelRunner:
         """Returns when there is nothing left to do, or after a stop. InvalidRequest when no duel gets an outcome,
         Unavailable when the gateway stays unreachable."""
         places = iter(self.journal.ledger.list_open())
-        shelf = ReplyShelf(self.gateway, self.patience)
+        replies = ReplyCache(self.gateway, self.patience)
 
         async def work() -> None:
             for place in places:
                 if self.stopped:
                     return
-                duel = await self._judge(self.plan[place], shelf)
+                duel = await self._judge(self.plan[place], replies)
                 await self.journal.add(DuelJudged(place=place, duel=duel))
                 self.on_judged(duel)
                 self._require_outcomes(duel)
                 near = self.plan[place : place + 4 * self.concurrency]
-                shelf.forget([reply.group_id for planned in near for reply in planned.replies])
+                replies.forget([reply.group_id for planned in near for reply in planned.replies])
 
         await gather_or_cancel([work() for _ in range(self.concurrency)])
 
-    async def _judge(self, planned: PlannedDuel, shelf: ReplyShelf) -> Duel:
+    async def _judge(self, planned: PlannedDuel, replies: ReplyCache) -> Duel:
         try:
-            completions = [await shelf.load(reply) for reply in planned.replies]
+            completions = [await replies.load(reply) for reply in planned.replies]
         except ReplyMissing as missing:
             return planned.build_duel(reason=f"not kept: {missing}"[:300])
         if completions[0].identity_digest == completions[1].identity_digest:

@@ -104,10 +104,6 @@ def list_fields(family: str) -> list[str]:
     return [field.name for field in dataclasses.fields(DATASETS[family][1]) if field.name not in _OURS]
 
 
-def has_level(family: str, level: str) -> bool:
-    return level == "default" or family in CURRICULA
-
-
 def digest_question(question: str) -> str:
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -39,15 +39,6 @@ from app.service.label_models import (
 )
 from app.service.request_models import GroupId
 
-LABEL_ROUTES: Final = (
-    ("POST", "/labels/next"),
-    ("POST", "/labels/skip"),
-    ("DELETE", "/labels/{label_id}"),
-    ("POST", "/groups/{group_id}/labels"),
-    ("POST", "/rollouts/{rollout_id}/labels"),
-)
-"""All that somebody who may label only can reach. None shows a score of an item that waits for a label."""
-
 RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
 _ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
 _LEASE: Final = f"item_{'0' * 31}1"

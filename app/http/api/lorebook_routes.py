@@ -82,15 +82,15 @@ def create_lorebooks_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
-    desk = gateway.worlds
+    world_service = gateway.worlds
 
     @router.get("", summary="A world's lorebooks", responses=looks)
     async def lorebooks(world: WorldName) -> LorebookList:
-        return LorebookList(lorebooks=await desk.list_lorebooks(world))
+        return LorebookList(lorebooks=await world_service.list_lorebooks(world))
 
     @router.get("/{book}", summary="One lorebook", responses=looks)
     async def lorebook(world: WorldName, book: BookName) -> Lorebook:
-        books = await desk.list_lorebooks(world)
+        books = await world_service.list_lorebooks(world)
         if book not in books:
             raise NotFound(f"{world!r} has no lorebook {book!r}")
         return books[book]
@@ -103,23 +103,23 @@ def create_lorebooks_router(gateway: Gateway) -> APIRouter:
         author: CallerName,
     ) -> StoredLorebook:
         read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
-        await desk.put_lorebook(world, book, read, author=author)
+        await world_service.put_lorebook(world, book, read, author=author)
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
     @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
     async def remove(world: WorldName, book: BookName, author: CallerName) -> RemovedLorebook:
-        await desk.remove_lorebook(world, book, author)
+        await world_service.remove_lorebook(world, book, author)
         return RemovedLorebook(removed=book)
 
     @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
     async def revisions(
         world: WorldName, book: BookName, limit: RevisionLimit = 50, before: RevisionBefore = None
     ) -> WritingPage:
-        return build_writing_page(await desk.list_lorebook_revisions(world, book, limit, before), limit)
+        return build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
 
     @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
     async def revision(world: WorldName, book: BookName, revision: RevisionNumber) -> WrittenLorebook:
-        return await desk.get_lorebook_revision(world, book, revision)
+        return await world_service.get_lorebook_revision(world, book, revision)
 
     return router
 

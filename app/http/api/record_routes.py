@@ -133,7 +133,7 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
     async def one_run(run: RunName) -> RunReport:
         uncounted = await gateway.views.count_uncounted()  # before the counts, which so have at least what it says
         report = await gateway.runs.get_report(run)
-        alarms = await gateway.run_health.list_standing(run)
+        alarms = await gateway.run_health.list_open_alarms(run)
         return report.model_copy(update={"alarms": alarms, "uncounted": uncounted})
 
     @router.get("/{run}/health", summary="An audit of a run: figures, limits, alarms", responses=refusals)

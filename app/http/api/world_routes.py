@@ -135,18 +135,18 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
-    desk = gateway.worlds
+    world_service = gateway.worlds
 
     @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
     async def worlds(
         bounds: CallerBounds, after: Name | None = None, limit: Limit = 100, closed: ListClosed = False
     ) -> WorldPage:
-        page = await list_worlds_within(desk, bounds, limit, after, closed=closed)
+        page = await list_worlds_within(world_service, bounds, limit, after, closed=closed)
         return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{world}", summary="One world", responses=looks)
     async def one_world(world: WorldName) -> World:
-        return await desk.get_world(world)
+        return await world_service.get_world(world)
 
     @router.put(
         "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
@@ -157,7 +157,7 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
         bounds: CallerBounds,
     ) -> World:
         bounds.require_world(branching.parent, "parent")
-        return await desk.branch(world, branching)
+        return await world_service.branch(world, branching)
 
     @router.delete(
         "/{world}",
@@ -165,7 +165,7 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
         responses=looks,
     )
     async def close(world: WorldName) -> World:
-        return await desk.close(world)
+        return await world_service.close(world)
 
     @router.post(
         "/{world}/context",
@@ -175,7 +175,7 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
     async def context(
         world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT_EXAMPLES)]
     ) -> GameContext:
-        return await desk.build_context(world, moment)
+        return await world_service.build_context(world, moment)
 
     return router
 
@@ -184,13 +184,13 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 409, 422, 503)
-    desk = gateway.worlds
+    world_service = gateway.worlds
 
     @router.post("", summary="Add events", responses=refusals)
     async def tell(
         world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)], author: CallerName
     ) -> EventsAdded:
-        return await desk.add_events(world, told, author)
+        return await world_service.add_events(world, told, author)
 
     @router.get(
         "",
@@ -203,7 +203,7 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
         if looking.before is not None:
             raise InvalidRequest("cannot be combined with q or character", field="query.before")
         try:
-            return await desk.explain(world, build_question(looking))
+            return await world_service.explain(world, build_question(looking))
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
 
@@ -218,29 +218,31 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
         corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)],
         author: CallerName,
     ) -> CorrectedEvent:
-        return CorrectedEvent(corrected=event, revision=await desk.correct(world, event, corrected, author=author))
+        return CorrectedEvent(
+            corrected=event, revision=await world_service.correct(world, event, corrected, author=author)
+        )
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
     async def withdraw(world: WorldName, event: EventName, author: CallerName) -> WithdrawnEvent:
-        await desk.withdraw(world, event, author)
+        await world_service.withdraw(world, event, author)
         return WithdrawnEvent(withdrawn=event)
 
-    _add_revision_routes(router, desk)
+    _add_revision_routes(router, world_service)
     return router
 
 
-def _add_revision_routes(router: APIRouter, desk: WorldService) -> None:
+def _add_revision_routes(router: APIRouter, world_service: WorldService) -> None:
     looks = document_problems(401, 404, 422, 503)
 
     @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
     async def revisions(
         world: WorldName, event: EventName, limit: RevisionLimit = 50, before: RevisionBefore = None
     ) -> WritingPage:
-        return build_writing_page(await desk.list_event_revisions(world, event, limit, before), limit)
+        return build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
 
     @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
     async def revision(world: WorldName, event: EventName, revision: RevisionNumber) -> WrittenEvent:
-        return await desk.get_event_revision(world, event, revision)
+        return await world_service.get_event_revision(world, event, revision)
 
 
 def build_question(looking: EventsQuery) -> RetrievalQuestion:

@@ -97,16 +97,18 @@ def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, floa
     }
 
 
-def create_openrlhf_router(desk: RewardService) -> APIRouter:
+def create_openrlhf_router(reward_service: RewardService) -> APIRouter:
     """`POST /compat/openrlhf/{env}` and `POST /compat/openrlhf/{env}/get_reward`, the path of OpenRLHF's own server."""
     router = APIRouter(prefix="/compat/openrlhf", tags=["openrlhf"], route_class=RefusingRoute)
 
     async def get_reward(
         env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
     ) -> Response:
-        desk.require_environment(env)
-        words = _OpenRlhfFormat(await desk.list_criteria(env, options.run), single=isinstance(queries.query, str))
-        return await desk.answer(request, _build_samples(env, queries, options), options, words)
+        reward_service.require_environment(env)
+        words = _OpenRlhfFormat(
+            await reward_service.list_criteria(env, options.run), single=isinstance(queries.query, str)
+        )
+        return await reward_service.answer(request, _build_samples(env, queries, options), options, words)
 
     responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **document_refusals()}
     for path, shown in (("/{env}/get_reward", True), ("/{env}", False)):

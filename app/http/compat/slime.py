@@ -89,7 +89,7 @@ def _explain_reward(reward: SampleReward) -> ExplainedReward:
     )
 
 
-def create_slime_router(desk: RewardService) -> APIRouter:
+def create_slime_router(reward_service: RewardService) -> APIRouter:
     """`POST /compat/slime/{env}`."""
     router = APIRouter(prefix="/compat/slime", tags=["slime"], route_class=RefusingRoute)
 
@@ -102,12 +102,14 @@ def create_slime_router(desk: RewardService) -> APIRouter:
     async def reward(
         env: str, request: Request, sample: SlimeSample, options: Annotated[SlimeOptions, Query()]
     ) -> Response:
-        desk.require_environment(env)
+        reward_service.require_environment(env)
         if sample.label is None or sample.label == "":
             raise InvalidRequest("missing label: set --label-key to the column with the task", field="label")
         prompt = sample.prompt if isinstance(sample.prompt, str) else ""
         completion = build_completion(sample.response, prompt, options.eos)
         held = options.build_sample(env, read_label(sample.label, "label"), completion)
-        return await desk.answer(request, [LabelledSample(held, "label")], options, _SlimeFormat(options.reply))
+        return await reward_service.answer(
+            request, [LabelledSample(held, "label")], options, _SlimeFormat(options.reply)
+        )
 
     return router

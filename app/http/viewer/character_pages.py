@@ -20,10 +20,10 @@ from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import Rollup, RollupFilter, merge_measures
 from app.domain.suggestions import suggest
 from app.http.viewer.cards import CompletionCard, build_cards
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.toolkit.charts import TONES
 from app.toolkit.display import Excerpt, cut_excerpt
@@ -115,7 +115,7 @@ class SceneFigures:
 
 def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix="/view/characters", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix="/view/characters", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
     )
 
     @router.get("")

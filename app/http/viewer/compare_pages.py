@@ -29,11 +29,11 @@ from app.http.viewer.checkpoints import (
     load_scores,
 )
 from app.http.viewer.compared_replies import BestReply, ReplyReader, TaskPair
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.group_filters import ModelWord, Word, clean_word
 from app.http.viewer.rendering import Renderer, build_link
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.toolkit.bar_charts import build_difference_histogram
 from app.toolkit.charts import Scale
 from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible
@@ -128,7 +128,7 @@ Models = Mapping[str, str]
 
 
 def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get(PATH)
     async def compare(
@@ -210,8 +210,8 @@ async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> Compar
     if measured is None:
         return empty
     compared, changes = measured
-    shelf = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
-    loaded = [await shelf.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
+    reader = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
+    loaded = [await reader.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
     return replace(compared, pairs=tuple(loaded), next_skip=skip + SHOWN if skip + SHOWN < len(changes) else None)
 
 

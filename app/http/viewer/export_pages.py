@@ -11,10 +11,10 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.exports import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.domain.groups import FoundGroups, GroupFilter
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.group_filters import FilterQuery, Word, build_filter, list_unread
 from app.http.viewer.rendering import Renderer, build_link
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.http.web.problems import describe_faults
 from app.ports.views import ExportStore, GroupViews
 from app.service.exports.label_rows import LabelRows
@@ -63,7 +63,7 @@ class ExportPages:
 
 
 def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRouter:
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get("/view/export")
     async def export(

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.group_filters import (
     ORDERS,
     OUTCOMES,
@@ -19,7 +20,6 @@ from app.http.viewer.group_filters import (
 )
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.toolkit.bar_charts import build_bar_chart
 
@@ -50,7 +50,7 @@ class ColumnHead:
 
 def create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
     """`environments` are choices; without them it is a text field."""
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get("/view/groups")
     async def find(

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from fastapi import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.viewer.rendering import build_link
+from app.http.web.lazy_routes import LazyRoute
 from app.toolkit.display import escape_invisible
 
 MOST_FIELDS: Final = 2_000
@@ -28,7 +30,21 @@ async def read_fields(request: Request, most_bytes: int) -> FormFields:
         fields = parse_qs(body.decode(), max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
         raise InvalidRequest("the form cannot be read") from None
-    sent = {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+    return _restore_fields({name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()})
+
+
+class FilterRoute(LazyRoute):
+    """A page whose form sends its fields in the address. They are restored as those of a body are."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope["query_string"]
+        if FORMER.encode() in query:
+            fields = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+            scope["query_string"] = urlencode(_restore_fields(fields), doseq=True).encode()
+        await super().handle(scope, receive, send)
+
+
+def _restore_fields(sent: FormFields) -> FormFields:
     return {
         name: [_restore(value, sent.get(FORMER + name, ())) for value in values]
         for name, values in sent.items()

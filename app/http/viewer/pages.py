@@ -13,12 +13,12 @@ from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.assets import load_assets
 from app.http.viewer.cards import OFFLINE_JUDGE
 from app.http.viewer.finding_pages import create_finding_router
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.group_filters import FilterWords, Word, build_filter
 from app.http.viewer.group_pages import FindRubric, ListLabels, create_group_page_router, find_no_rubric, list_no_labels
 from app.http.viewer.home_pages import HomePages, create_home_router
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.ports.views import GroupViews
 from app.service.judge_listing import JudgeEntry, show_judges
 
@@ -48,7 +48,7 @@ def create_viewer_router(
     `judges` lists the current judges, `queues` the Atropos queues. `find_cost` says what judging a run has cost,
     `find_rubric` finds what a group was judged by, `list_labels` what people said of it, `home` is what the first page
     shows, `sections` add pages."""
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)

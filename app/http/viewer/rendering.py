@@ -51,6 +51,7 @@ class Renderer:
             signed=format_signed,
             heat=scale_heat,
             as_sent=escape,
+            spelled_out=escape_invisible,
         )
         self._environment.globals.update(query=_build_query, link=build_link)
         self._assets = f"/view/assets/{assets_version}"

@@ -20,6 +20,7 @@ from app.domain.run_costs import BudgetForecast
 from app.domain.run_progress import RunProgress, tell_progress
 from app.domain.runs import Run
 from app.domain.values import Frozen, Name, utc_now
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.group_filters import Word
 from app.http.viewer.rendering import Renderer
 from app.http.viewer.run_curves import (
@@ -42,7 +43,6 @@ from app.http.viewer.run_series import (
     split_series,
 )
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
 from app.ports.runtime import Clock
 from app.ports.views import GroupViews
 from app.service.key_bounds import list_within
@@ -137,7 +137,7 @@ class RunCurves:
 
 def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix="/view/runs", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix="/view/runs", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
     )
 
     @router.get("")

@@ -49,7 +49,7 @@ class TalkPages:
 
 
 @dataclass(frozen=True)
-class TalkDesk:
+class TalkActions:
     """Answers the page's requests."""
 
     pages: TalkPages
@@ -172,10 +172,10 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
         prefix=PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
-    desk = TalkDesk(pages, renderer)
-    players: dict[str, Act] = {"say": desk.say, "better": desk.mark_better, "remove": desk.remove}
-    authors: dict[str, Act] = {"keep": desk.keep, "judge": desk.judge}
-    router.add_api_route("", desk.begin, methods=["GET"])
+    actions = TalkActions(pages, renderer)
+    players: dict[str, Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
+    authors: dict[str, Act] = {"keep": actions.keep, "judge": actions.judge}
+    router.add_api_route("", actions.begin, methods=["GET"])
 
     @router.post("/{act}")
     async def play(request: Request, bounds: CallerBounds, act: str) -> Response:

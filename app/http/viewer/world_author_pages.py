@@ -96,11 +96,11 @@ class EventTexts(WorldTexts):
     folder = "events"
     name = _EVENT
 
-    def __init__(self, desk: WorldService) -> None:
-        self._desk = desk
+    def __init__(self, world_service: WorldService) -> None:
+        self._world_service = world_service
 
     async def read(self, world: str, name: str) -> WrittenPart:
-        found = await self._desk.find_event(world, name)
+        found = await self._world_service.find_event(world, name)
         if found is None:
             return WrittenPart(STARTER_EVENT.replace("{id}", name), NEW, "Nothing yet")
         text = _dump(found.event)
@@ -122,15 +122,15 @@ class EventTexts(WorldTexts):
         if isinstance(parsed, list):
             raise InvalidRequest(parsed[0].message)
         if form.stamp == NEW:
-            await self._desk.add_events(world, EventsToAdd(events=(parsed[1],)), author)
+            await self._world_service.add_events(world, EventsToAdd(events=(parsed[1],)), author)
         else:
-            await self._desk.correct(world, name, parsed[1], _read_number(form.stamp), author)
+            await self._world_service.correct(world, name, parsed[1], _read_number(form.stamp), author)
 
     async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        return await self._desk.list_event_revisions(world, name, limit, before)
+        return await self._world_service.list_event_revisions(world, name, limit, before)
 
     async def read_written(self, world: str, name: str, revision: int) -> str:
-        return _dump((await self._desk.get_event_revision(world, name, revision)).event)
+        return _dump((await self._world_service.get_event_revision(world, name, revision)).event)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         return None
@@ -141,12 +141,12 @@ class BookTexts(WorldTexts):
     folder = "lorebooks"
     name = _NAME
 
-    def __init__(self, desk: WorldService) -> None:
-        self._desk = desk
+    def __init__(self, world_service: WorldService) -> None:
+        self._world_service = world_service
 
     async def read(self, world: str, name: str) -> WrittenPart:
         try:
-            found = (await self._desk.list_lorebooks(world)).get(name)
+            found = (await self._world_service.list_lorebooks(world)).get(name)
         except NotFound:
             found = None
         if found is None:
@@ -169,13 +169,13 @@ class BookTexts(WorldTexts):
         book = self._parse(name, form.text)
         if book is None:
             raise InvalidRequest("the text is no lorebook")
-        await self._desk.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp, author)
+        await self._world_service.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp, author)
 
     async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        return await self._desk.list_lorebook_revisions(world, name, limit, before)
+        return await self._world_service.list_lorebook_revisions(world, name, limit, before)
 
     async def read_written(self, world: str, name: str, revision: int) -> str:
-        found = await self._desk.get_lorebook_revision(world, name, revision)
+        found = await self._world_service.get_lorebook_revision(world, name, revision)
         return await asyncio.to_thread(_dump, found.lorebook)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
@@ -198,11 +198,11 @@ class BookTexts(WorldTexts):
         return None if isinstance(parsed, list) else parsed[1]
 
 
-def create_world_author_router(desk: WorldService, renderer: Renderer) -> APIRouter:
+def create_world_author_router(world_service: WorldService, renderer: Renderer) -> APIRouter:
     router = APIRouter(
         prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
-    kinds = (EventTexts(desk), BookTexts(desk))
+    kinds = (EventTexts(world_service), BookTexts(world_service))
 
     @router.get("/{world}/write")
     async def begin(request: Request, world: str, event: Short = "", lorebook: Short = "") -> Response:

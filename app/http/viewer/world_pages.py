@@ -19,11 +19,11 @@ from app.domain.values import Name
 from app.domain.worlds import GameTime, World
 from app.http.viewer.cards import MessageLine, build_lines
 from app.http.viewer.events import build_tree, find_family, group_by_day
+from app.http.viewer.forms import FilterRoute
 from app.http.viewer.recall import Recall, build_recall
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import CallerBounds
 from app.http.web.event_cursors import build_cursor, parse_cursor
-from app.http.web.lazy_routes import LazyRoute
 from app.service.key_bounds import list_worlds_within
 from app.service.world_requests import ConversationTurn, Moment, RetrievalQuestion
 from app.service.world_service import WorldService
@@ -48,7 +48,7 @@ Spoken = Annotated[str, Query(max_length=4000)]
 class WorldPages:
     """Data for the pages. `characters` are those with a sheet, for the form."""
 
-    desk: WorldService
+    world_service: WorldService
     characters: Callable[[], Sequence[CharacterCard]]
 
 
@@ -91,34 +91,34 @@ class LorebookView:
 
 def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
     )
-    desk, characters = pages.desk, pages.characters
+    world_service, characters = pages.world_service, pages.characters
 
     async def render_missing(request: Request, world: str, bounds: KeyBounds) -> Response:
-        near = suggest(world[:100], [one.name for one in await list_worlds_within(desk, bounds, MAX_WORLDS)])
+        near = suggest(world[:100], [one.name for one in await list_worlds_within(world_service, bounds, MAX_WORLDS)])
         return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.", near)
 
     @router.get("")
     async def worlds(request: Request, bounds: CallerBounds, after: Short = "") -> Response:
-        page = await list_worlds_within(desk, bounds, PAGE_SIZE, _parse_name(after))
+        page = await list_worlds_within(world_service, bounds, PAGE_SIZE, _parse_name(after))
         following = page[-1].name if len(page) == PAGE_SIZE else None
         shown = {"nodes": build_tree(page), "after": _parse_name(after), "next": following}
         return renderer.render(request, "worlds.html", shown, {"worlds": page, "next_after": following})
 
     @router.get("/{world}")
     async def one(request: Request, world: str, bounds: CallerBounds, before: Short = "") -> Response:
-        found = await _find_world(desk, world)
+        found = await _find_world(world_service, world)
         if found is None:
             return await render_missing(request, world, bounds)
         place = parse_cursor(before)
-        events = await desk.list_events(found.name, PAGE_SIZE, place)
-        books, older = await desk.list_lorebooks(found.name), build_cursor(events, PAGE_SIZE)
+        events = await world_service.list_events(found.name, PAGE_SIZE, place)
+        books, older = await world_service.list_lorebooks(found.name), build_cursor(events, PAGE_SIZE)
         shown = {
             "world": found,
             "asked": RecallForm(),
             "characters": characters(),
-            "family": find_family(found.name, await list_worlds_within(desk, bounds, MAX_WORLDS)),
+            "family": find_family(found.name, await list_worlds_within(world_service, bounds, MAX_WORLDS)),
             "days": group_by_day(events),
             "before": place,
             "older": older,
@@ -136,11 +136,11 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         as_of: Short = "",
         q: Spoken = "",
     ) -> Response:
-        found = await _find_world(desk, world)
+        found = await _find_world(world_service, world)
         if found is None:
             return await render_missing(request, world, bounds)
-        asked = RecallForm(escape_invisible(character.strip()), escape_invisible(as_of.strip()), escape_invisible(q))
-        answer = await _answer_form(desk, found.name, asked, [one.id for one in characters()])
+        asked = RecallForm(character.strip(), as_of.strip(), q)
+        answer = await _answer_form(world_service, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
         data = {"world": found, "asked": asked, "answer": answer}
         return renderer.render(request, "why.html", shown, data, answer.status)
@@ -148,26 +148,28 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     return router
 
 
-async def _find_world(desk: WorldService, world: str) -> World | None:
+async def _find_world(world_service: WorldService, world: str) -> World | None:
     name = _parse_name(world)
     try:
-        return None if name is None else await desk.get_world(name)
+        return None if name is None else await world_service.get_world(name)
     except NotFound:
         return None
 
 
-async def _answer_form(desk: WorldService, world: str, asked: RecallForm, known: Sequence[str]) -> RecallAnswer:
+async def _answer_form(
+    world_service: WorldService, world: str, asked: RecallForm, known: Sequence[str]
+) -> RecallAnswer:
     try:
         at = _parse_time(asked.as_of)
         if not asked.character:
             raise InvalidRequest("choose a character")
         character = _require_name(asked.character, known)
-        explained = await desk.explain(world, RetrievalQuestion(text=asked.q, character=character, as_of=at))
+        explained = await world_service.explain(world, RetrievalQuestion(text=asked.q, character=character, as_of=at))
         recall = build_recall(explained)
         if not asked.q.strip():
             return RecallAnswer(recall=recall, no_prompt="Enter what the player says to see the prompt.")
         moment = Moment(character=character, as_of=at, conversation=(ConversationTurn(role="user", content=asked.q),))
-        context = await desk.build_context(world, moment)
+        context = await world_service.build_context(world, moment)
     except GatewayError as error:
         return RecallAnswer(error.status, escape_invisible(error.detail))
     return RecallAnswer(recall=recall, prompt=build_lines(context.messages, SHOWN_AT_ALL))

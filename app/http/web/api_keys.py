@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
@@ -143,7 +144,9 @@ class KeyRing:
         if self._source is None or age < FRESH_SECONDS:
             return
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read(self._source))
+            reading = self._read(self._source)
+            # In a context of its own: it is read for all requests, so it is in the trace of none.
+            self._reading = asyncio.get_running_loop().create_task(reading, context=Context())
         if age >= STALE_SECONDS:
             await asyncio.wait({self._reading}, timeout=STALE_SECONDS)
         if monotonic() - self._read_at > BLIND_SECONDS:

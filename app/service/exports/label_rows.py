@@ -56,10 +56,10 @@ class LabelRow(RowOrigin):
 class LabelRows:
     """Reads the labels of a request, and counts those that order nothing."""
 
-    def __init__(self, labels: LabelStore, groups: GroupStore, shelf: TaskCache, wanted: ExportRequest) -> None:
+    def __init__(self, labels: LabelStore, groups: GroupStore, task_cache: TaskCache, wanted: ExportRequest) -> None:
         self._labels = labels
         self._groups = groups
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._wanted = wanted
         self.left_out: Counter[LeftOut] = Counter()
 
@@ -77,7 +77,7 @@ class LabelRows:
 
     async def _load_groups(self, group_ids: list[str]) -> dict[str, StoredGroup]:
         groups = await self._groups.find(group_ids) if group_ids else {}
-        records = await self._shelf.get([group.task_id for group in groups.values()])
+        records = await self._task_cache.get([group.task_id for group in groups.values()])
         found = {}
         for group_id, group in groups.items():
             task = records[group.task_id]

@@ -45,12 +45,6 @@ def find_allowed_share(environment: Environment, strategy: str) -> float | None:
     return shares.get(strategy, luck)
 
 
-def find_worst_share(environment: Environment) -> tuple[float, str]:
-    """The highest stated share, and its strategy; `chance` is that of another task's answer."""
-    shares = {stated.strategy: stated.share or 0.0 for stated in environment.free_rewards}
-    return max((share, strategy) for strategy, share in {"foreign_answer": environment.chance, **shares}.items())
-
-
 async def _score_all(subject: CheckSubject) -> tuple[_Rewards, _Rewards]:
     tasks = [build_taught_task(subject.environment, one) for one in subject.make_tasks("train")]
     halves: tuple[list[TaughtTask], list[TaughtTask]] = ([], [])

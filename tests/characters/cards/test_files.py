@@ -14,7 +14,8 @@ from pydantic import JsonValue
 from app.characters.cards.files import MAX_BYTES, CardFile, read_bytes, read_file
 from app.characters.cards.png import MAX_CHUNKS, MAX_TEXT, embed_card, extract_card_from_image, iter_chunks
 from app.characters.cards.strict_json import MAX_JSON_BYTES
-from app.characters.zip_files import MAX_DIRECTORY, MAX_MEMBERS
+from app.characters.loading import MAX_FILES
+from app.characters.zip_files import MAX_DIRECTORY
 from app.domain.errors import GatewayError
 from tests.support.cards import V2, V3, archive, chunk, image, text_chunk
 
@@ -158,7 +159,7 @@ def of_many(count: int) -> bytes:
         (archive([("card.json", b"{")]), "card.bin: card.json: not JSON"),
         (archive([("card.json", CARD)])[:-40], "not a readable ZIP archive"),
         (b"PK\x03\x04" + b"\0" * 100, "not a readable ZIP archive: the end record is missing"),
-        (of_many(MAX_MEMBERS), f"more than {MAX_MEMBERS} members"),
+        (of_many(MAX_FILES), f"more than {MAX_FILES} members"),
         (b"PK\x03\x04PK\x05\x06" + b"\0" * 8 + (MAX_DIRECTORY + 1).to_bytes(4, "little") + b"\0" * 6, "more than 2000"),
     ],
 )
@@ -168,9 +169,9 @@ def test_archives_that_lie_are_refused(content: bytes, says: str) -> None:
 
 
 def test_an_archive_that_hides_its_members_is_refused() -> None:
-    content = of_many(MAX_MEMBERS)
+    content = of_many(MAX_FILES)
     at = content.rindex(b"PK\x05\x06") + 8
-    assert refusal(content[:at] + b"\1\0\1\0" + content[at + 4 :]) == f"card.bin: more than {MAX_MEMBERS} members"
+    assert refusal(content[:at] + b"\1\0\1\0" + content[at + 4 :]) == f"card.bin: more than {MAX_FILES} members"
 
 
 def test_a_damaged_member_is_refused() -> None:

@@ -20,7 +20,7 @@ from app.envs.tool_agent.services.tool_episodes import (
     replay,
 )
 from app.envs.tool_agent.services.travel_state import TravelState
-from app.envs.tool_agent.services.value_formats import count_days_between, format_euros, format_time
+from app.envs.tool_agent.services.value_formats import add_days, format_euros, format_time
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
@@ -104,7 +104,7 @@ def forbidden(name: str, start: Any) -> list[ParsedCall]:
 
 
 def _never_or_too_late(order: ShopOrder) -> bool:
-    return order.delivered is None or count_days_between(order.delivered, TODAY) > 30
+    return order.delivered is None or add_days(order.delivered, 30) < TODAY
 
 
 @every_service

@@ -5,15 +5,22 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pyarrow.parquet
 import pytest
 
-from app.http.api.label_routes import LABEL_ROUTES
 from tests.support.labelling import POLICY, QUALITIES, contrary, opinionated, played, store_groups
 
+LABEL_ROUTES: Final = (
+    ("POST", "/labels/next"),
+    ("POST", "/labels/skip"),
+    ("DELETE", "/labels/{label_id}"),
+    ("POST", "/groups/{group_id}/labels"),
+    ("POST", "/rollouts/{rollout_id}/labels"),
+)
+"""All that somebody who may label only can reach. None shows a score of an item that waits for a label."""
 TELLING = re.compile(
     rf"{POLICY}|\b0?\.[0-9]+|reward|gate|absolute|relative|flags|rationale|judges|\bcap\b|reasons|\barm\b|probability"
 )

@@ -2,7 +2,6 @@
 
 import contextlib
 import html
-import itertools
 import sqlite3
 from pathlib import Path
 
@@ -36,8 +35,7 @@ def is_harmless(reply: httpx.Response) -> bool:
 
 def read_inputs(reply: httpx.Response, *names: str) -> dict[str, str]:
     """What a browser sends of these fields where nobody changes them."""
-    pairs = itertools.pairwise(Outline(reply.text).attributes)
-    return {one[2]: other[2] for one, other in pairs if (one[1], other[1]) == ("name", "value") and one[2] in names}
+    return {name: value for name, value in Outline(reply.text).inputs if name in names}
 
 
 def test_a_sheet_is_written_by_a_form(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
@@ -91,6 +92,21 @@ def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[i
     outline = page(client.get(f"/?{query}"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
     assert groups == [path_of(number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/view/groups?run=a\u202e&label=%00&text=b%0Cc&min_mean=x\u200b", "/view/stats?run=\u202e"],
+)
+def test_a_filter_that_nobody_changed_is_sent_as_it_came(client: TestClient, path: str) -> None:
+    once = client.get(path)
+    again = client.get(path.partition("?")[0], params=httpx.QueryParams(tuple(page(once).inputs)))
+    assert ("was." in str(again.url), again.text) == (True, once.text)
+
+
+def test_a_filter_that_somebody_changed_is_what_they_wrote(client: TestClient) -> None:
+    sent = {"run": "⟨U+202E⟩", "was.run": "a\u202e", "label": "new\u202e", "was.label": "b"}
+    assert dict(page(client.get("/view/groups", params=sent)).inputs)["was.label"] == "new\u202e"
 
 
 @pytest.mark.parametrize("query", ["before=x", "before=-1", f"before={2**60}", f"run={'x' * 101}", "at=NaN&before=1e9"])

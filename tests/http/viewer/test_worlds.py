@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -162,6 +163,13 @@ def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None
 )
 def test_what_makes_no_sense_is_a_page_too(client: TestClient, path: str, status: int, said: str) -> None:
     assert said in page(client.get(path), status).words()
+
+
+def test_a_line_that_nobody_changed_is_sent_as_it_came(client: TestClient) -> None:
+    once = client.get(f"{WHY}\u202e%00")
+    again = client.get(WHY.partition("?")[0], params=httpx.QueryParams(tuple(page(once).inputs)))
+    assert ("was.q" in str(again.url), again.text) == (True, once.text)
+    assert again.url.params["was.q"] == "Is the ferry running?\u202e\x00"
 
 
 def test_an_empty_store_says_how_to_begin(tmp_path: Path) -> None:

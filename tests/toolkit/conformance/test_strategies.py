@@ -15,7 +15,7 @@ from app.domain.values import Frozen
 from app.ports.environment import Environment, FreeReward, Tools
 from app.toolkit.conformance.checks import CHECKS
 from app.toolkit.conformance.findings import StrategyFigure
-from app.toolkit.conformance.strategies import find_worst_share, measure_strategies
+from app.toolkit.conformance.strategies import measure_strategies
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -238,8 +238,3 @@ def test_more_than_is_stated_is_found_with_its_level_and_interval() -> None:
     assert [(one.task, one.expected, one.came) for one in found][:1] == [
         ("all: echo, the prompt", "at most 2.0% paid", "100.0% of 60 tasks (99 %: 90.0% to 100.0%)")
     ]
-
-
-def test_the_worst_statement_is_the_one_of_the_catalogue() -> None:
-    worst = [find_worst_share(kind()) for kind in (Recall, Honest, Exempt)]
-    assert worst == [(0.0, "foreign_answer"), (0.6, "prompt_features"), (0.0, "hedge")]

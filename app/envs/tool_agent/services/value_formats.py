@@ -47,10 +47,6 @@ def add_days(day: str, days: int) -> str:
     return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
-def count_days_between(first: str, second: str) -> int:
-    return (date.fromisoformat(second) - date.fromisoformat(first)).days
-
-
 def write_day(day: str) -> str:
     """`2026-03-05` as a user says it: 5 March 2026."""
     return f"{int(day[8:])} {_MONTHS[int(day[5:7]) - 1]} {day[:4]}"

@@ -26,13 +26,13 @@ class GroupPostEndpoint:
     def __init__(
         self,
         path: str,
-        desk: AtroposQueue,
+        atropos_queue: AtroposQueue,
         read: Callable[[bytes], Sequence[PackedGroup]],
         reply: Callable[[int], BaseModel],
         limit: int,
     ) -> None:
         self.path = path
-        self._desk = desk
+        self._atropos_queue = atropos_queue
         self._read = read
         self._reply = reply
         self._limit = limit
@@ -45,7 +45,7 @@ class GroupPostEndpoint:
             return
         read = partial(self._read_inflated, body) if is_gzip(Headers(scope=scope)) else partial(self._read, body)
         try:
-            count = await self._desk.add_groups(run, read, len(body))
+            count = await self._atropos_queue.add_groups(run, read, len(body))
         except NotGzip:
             response: Response = PlainTextResponse(NOT_GZIP, status_code=400)
         else:
@@ -69,10 +69,12 @@ async def _receive_body(receive: Receive) -> bytes | None:
     return b"".join(parts)
 
 
-def create_post_routes(desk: AtroposQueue, limit: int) -> list[Route]:
+def create_post_routes(atropos_queue: AtroposQueue, limit: int) -> list[Route]:
     """Must be registered before other routes. `limit` applies to decompressed bodies."""
     return [
-        Route(path, GroupPostEndpoint(path, desk, read, reply, limit), methods=["POST"], include_in_schema=False)
+        Route(
+            path, GroupPostEndpoint(path, atropos_queue, read, reply, limit), methods=["POST"], include_in_schema=False
+        )
         for prefix in (PREFIX, PREFIX + "/{run}")
         for path, read, reply in (
             (f"{prefix}/scored_data", read_group, lambda _: Received()),

@@ -158,17 +158,17 @@ class AtroposQueue:
 class OutgoingBatch:
     """A batch that is being sent. `settle` records whether it was sent in full."""
 
-    def __init__(self, desk: AtroposQueue, run: str, number: int) -> None:
-        self._desk = desk
+    def __init__(self, atropos_queue: AtroposQueue, run: str, number: int) -> None:
+        self._atropos_queue = atropos_queue
         self._run = run
         self._number = number
         self.text = b""
 
     async def settle(self, sent: bool) -> None:
         if sent:
-            self._desk.mark_sent(self._run, self._number)
+            self._atropos_queue.mark_sent(self._run, self._number)
         else:
-            await self._desk.give_back_batch(self._run, self._number)
+            await self._atropos_queue.give_back_batch(self._run, self._number)
 
 
 def _name_outcome(taken: TrajectoryBatch | BatchNotReady | None) -> str:

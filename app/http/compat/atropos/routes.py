@@ -46,34 +46,34 @@ async def read_run_name(request: Request) -> str:
 Run = Annotated[str, Depends(read_run_name)]
 
 
-def create_atropos_router(desk: AtroposQueue, max_body_bytes: int) -> APIRouter:
+def create_atropos_router(atropos_queue: AtroposQueue, max_body_bytes: int) -> APIRouter:
     """`/compat/atropos` for the run `default`, `/compat/atropos/{run}` for others. `max_body_bytes` applies to bodies
     before and after decompression."""
     router = APIRouter(tags=["atropos"], route_class=create_gzip_route(max_body_bytes))
     for prefix in (PREFIX, PREFIX + "/{run}"):
-        _add_trainer_routes(router, prefix, desk)
-        _add_environment_routes(router, prefix, desk)
-        _add_status_routes(router, prefix, desk)
-        _add_explanation_route(router, prefix, desk)
+        _add_trainer_routes(router, prefix, atropos_queue)
+        _add_environment_routes(router, prefix, atropos_queue)
+        _add_status_routes(router, prefix, atropos_queue)
+        _add_explanation_route(router, prefix, atropos_queue)
     return router
 
 
-def _add_trainer_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
+def _add_trainer_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.post(prefix + "/register", include_in_schema=False)
     async def register(run: Run, registration: TrainerRegistration) -> TrainerRegistered:
-        await desk.queue.register(run, registration)
+        await atropos_queue.queue.register(run, registration)
         return TrainerRegistered(uuid=uuid.uuid4().int)
 
     @router.get(prefix + "/batch", response_class=Response, include_in_schema=False)
     async def batch(run: Run, request: Request) -> Response:
-        taken = await desk.take_batch(run)
+        taken = await atropos_queue.take_batch(run)
         if isinstance(taken, OutgoingBatch):
             return await _build_delivery(request, taken)
         return Response(_UNREGISTERED if taken is None else _NOTHING, media_type="application/json")
 
     @router.get(prefix + "/reset_data", response_class=PlainTextResponse, include_in_schema=False)
     async def reset_data(run: Run) -> PlainTextResponse:
-        await desk.reset_run(run)
+        await atropos_queue.reset_run(run)
         return PlainTextResponse("Reset successful")
 
 
@@ -93,11 +93,11 @@ async def _encode_text(request: Request, text: bytes) -> tuple[bytes, dict[str, 
     return content, {"Vary": "Accept-Encoding", "Content-Encoding": "gzip"}
 
 
-def _add_environment_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
+def _add_environment_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.post(prefix + "/register-env", include_in_schema=False)
     async def register_env(run: Run, joining: EnvRegistration) -> EnvJoined | WaitForTrainer:
-        feeder = await desk.queue.join(run, joining)
-        standing = await desk.read_run(run)
+        feeder = await atropos_queue.queue.join(run, joining)
+        standing = await atropos_queue.read_run(run)
         if feeder is None or standing.registration is None:
             return WaitForTrainer()
         return EnvJoined(
@@ -111,19 +111,19 @@ def _add_environment_routes(router: APIRouter, prefix: str, desk: AtroposQueue) 
 
     @router.post(prefix + "/disconnect-env", include_in_schema=False)
     async def disconnect_env(run: Run, env: EnvIdentifier) -> Success | Failure:
-        known = await desk.queue.leave(run, env.env_id)
+        known = await atropos_queue.queue.leave(run, env.env_id)
         return Success() if known else Failure(error=f"there is no environment {env.env_id}")
 
     @router.get(prefix + "/status-env", include_in_schema=False)
     async def status_env(run: Run, env: EnvIdentifier) -> EnvStatus:
-        await desk.record_heartbeat(run, env.env_id)
-        status = compute_env_status(await desk.read_run(run), env.env_id, desk.read_clock())
+        await atropos_queue.record_heartbeat(run, env.env_id)
+        status = compute_env_status(await atropos_queue.read_run(run), env.env_id, atropos_queue.read_clock())
         if status is None:
             raise NotFound(f"environment {env.env_id} is not registered with run {run}: POST /register-env first")
         return status
 
 
-def _add_status_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
+def _add_status_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.get(prefix, include_in_schema=False)
     @router.get(prefix + "/", include_in_schema=False)
     async def root(_: Run) -> Root:
@@ -131,26 +131,26 @@ def _add_status_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> No
 
     @router.get(prefix + "/wandb_info", include_in_schema=False)
     async def wandb_info(run: Run) -> WandbInfo:
-        said = (await desk.read_run(run)).registration
+        said = (await atropos_queue.read_run(run)).registration
         return WandbInfo(group=said and said.wandb_group, project=said and said.wandb_project)
 
     @router.get(prefix + "/info", include_in_schema=False)
     async def info(run: Run) -> Info:
-        said = (await desk.read_run(run)).registration
+        said = (await atropos_queue.read_run(run)).registration
         return Info(batch_size=said.batch_size if said else -1, max_token_len=said.max_token_len if said else -1)
 
     @router.get(prefix + "/status", include_in_schema=False)
     async def status(run: Run) -> Status:
-        standing = await desk.read_run(run)
+        standing = await atropos_queue.read_run(run)
         return Status(current_step=standing.step, queue_size=standing.groups)
 
     @router.get(prefix + "/latest_example", response_class=Response, include_in_schema=False)
     async def latest_example(run: Run, request: Request) -> Response:
-        content, headers = await _encode_text(request, await desk.read_latest_group(run) or _NO_EXAMPLE)
+        content, headers = await _encode_text(request, await atropos_queue.read_latest_group(run) or _NO_EXAMPLE)
         return Response(content, headers=headers, media_type="application/json")
 
 
-def _add_explanation_route(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
+def _add_explanation_route(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.get(
         prefix + "/why",
         summary="Why an Atropos trainer gets no batch yet",
@@ -158,7 +158,7 @@ def _add_explanation_route(router: APIRouter, prefix: str, desk: AtroposQueue) -
         include_in_schema=prefix == PREFIX,
     )
     async def why(run: Run) -> BatchExplanation:
-        told = await desk.explain_run(run)
+        told = await atropos_queue.explain_run(run)
         return BatchExplanation(
             run=run,
             ready=told.ready,

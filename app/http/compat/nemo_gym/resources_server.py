@@ -49,9 +49,9 @@ Options = Annotated[NemoGymOptions, Query()]
 class NemoGymServer:
     """The routes of all environments."""
 
-    def __init__(self, desk: RewardService, sessions: KeptSessions) -> None:
-        self._desk = desk
-        self._strict_desk = replace(desk, unscored_reward=None, masks_groups=False)
+    def __init__(self, reward_service: RewardService, sessions: KeptSessions) -> None:
+        self._reward_service = reward_service
+        self._strict_reward_service = replace(reward_service, unscored_reward=None, masks_groups=False)
         self._sessions = sessions
         self.router = APIRouter(prefix=f"{PREFIX}/{{env}}", tags=["nemo_gym"], route_class=RefusingRoute)
         self._add("POST", "/verify", self.verify, "Reward for NeMo Gym")
@@ -68,7 +68,7 @@ class NemoGymServer:
 
     async def verify(self, env: str, request: Request, asked: VerifyRequest, options: Options) -> Response:
         """The row and its response as they came, with a reward. Where there is none, the whole group is masked."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         if await self._is_single_reply(env, asked.task_id):
             completion = build_reply_completion(asked.response)
         elif asked.offers_tools:
@@ -77,7 +77,9 @@ class NemoGymServer:
             detail = f"this task of {env} has turns of text: use gymnasium_agent, which calls /reset and /step"
             raise InvalidRequest(detail, field="task_id")
         reply = VerifyReply(asked, await request.body())
-        return await self._score(self._desk, env, request, asked, options, completion, reply, masks_groups=True)
+        return await self._score(
+            self._reward_service, env, request, asked, options, completion, reply, masks_groups=True
+        )
 
     async def seed_session(self, env: str, request: Request, asked: SeedRequest, options: Options) -> Response:
         """Begins a rollout. The cookie of the reply names its task and itself."""
@@ -88,24 +90,28 @@ class NemoGymServer:
 
     async def close_session(self, env: str, asked: CloseRequest, options: Options, bounds: CallerBounds) -> CloseReply:
         """Ends a rollout; also one that is unknown or has ended."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         bounds.require_run(options.run)
-        if self._desk.catalogue.classes[env].multi_turn:
+        if self._reward_service.catalogue.classes[env].multi_turn:
             await self._sessions.close(_name_session(env, asked.resources_session_id))
         return CloseReply(resources_session_id=asked.resources_session_id)
 
     async def aggregate(self, env: str, asked: MetricsRequest, options: Options, bounds: CallerBounds) -> MetricsReply:
         """Means over rows that were verified."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         bounds.require_run(options.run)
         return aggregate_metrics(asked)
 
     async def tell_reverify_mode(self, env: str, options: Options, bounds: CallerBounds) -> ReverifyMode:
         """Whether a row alone says what it earns. What judges compare needs its group; what was stepped, its steps."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         bounds.require_run(options.run)
-        kind = self._desk.catalogue.classes[env]
-        alone = kind.rubric is None and not kind.multi_turn and not await self._desk.list_criteria(env, options.run)
+        kind = self._reward_service.catalogue.classes[env]
+        alone = (
+            kind.rubric is None
+            and not kind.multi_turn
+            and not await self._reward_service.list_criteria(env, options.run)
+        )
         return "stateless" if alone else "unsupported"
 
     async def reset(self, env: str, request: Request, asked: NemoGymRow, options: Options) -> Response:
@@ -117,7 +123,7 @@ class NemoGymServer:
     async def step(self, env: str, request: Request, asked: VerifyRequest, options: Options) -> Response:
         """Plays the model's last reply. The last one is answered with the reward of the episode in its group; without a
         score it is refused, since these agents cannot pass a mask on."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         session = await self._find_session(env, request, options, asked.task_id)
         body, finish_reason = await request.body(), asked.response.finish_reason
         played = await self._sessions.step(
@@ -127,11 +133,13 @@ class NemoGymServer:
             return JSONResponse(describe_turn(played.observed))
         completion = Completion(messages=played.after.messages, finish_reason=finish_reason)
         reply = StepReply(truncated=completion.truncated)
-        return await self._score(self._strict_desk, env, request, asked, options, completion, reply, masks_groups=False)
+        return await self._score(
+            self._strict_reward_service, env, request, asked, options, completion, reply, masks_groups=False
+        )
 
     async def call_tool(self, env: str, tool: str, request: Request, options: Options) -> Response:
         """Carries out a call of the session's task. The body holds its arguments, the reply is its result."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         session = await self._find_session(env, request, options)
         arguments = await request.json()
         if await self._is_single_reply(env, _read_cookie(request)[0]):
@@ -156,7 +164,7 @@ class NemoGymServer:
         *,
         keep: bool = False,
     ) -> Response:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         await self._require_bounds(request, task_id, options)
         given = name or secrets.token_hex(16)
         if keep or not await self._is_single_reply(env, task_id):
@@ -178,11 +186,11 @@ class NemoGymServer:
     async def _require_bounds(self, request: Request, task_id: str, options: NemoGymOptions) -> None:
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
-        await self._desk.bounds.require_tasks(bounds, [task_id], "task_id")
+        await self._reward_service.bounds.require_tasks(bounds, [task_id], "task_id")
 
     async def _score(
         self,
-        desk: RewardService,
+        reward_service: RewardService,
         env: str,
         request: Request,
         asked: VerifyRequest,
@@ -195,12 +203,12 @@ class NemoGymServer:
         sample = options.build_sample(env, asked.read_label(options), completion)
         name = asked.name_sample(sample.size, await request.body())
         held = [LabelledSample(replace(sample, name=name), "task_id")]
-        await desk.check_bounds(request, held, options)
-        return await desk.hold(request, held, options, reply, masks_groups=masks_groups)
+        await reward_service.check_bounds(request, held, options)
+        return await reward_service.hold(request, held, options, reply, masks_groups=masks_groups)
 
     async def _is_single_reply(self, env: str, task_id: str) -> bool:
         try:
-            return await self._desk.stepper.is_single_reply(env, task_id)
+            return await self._reward_service.stepper.is_single_reply(env, task_id)
         except NotFound as error:
             raise NotFound(error.detail, field="task_id") from error
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class SampleHolder(Protocol):
-    """Assigns samples to groups: `app.service.sample_intake.PartDesk`."""
+    """Assigns samples to groups: `app.service.sample_intake.SampleService`."""
 
     def score_sample(
         self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float

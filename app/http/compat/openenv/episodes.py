@@ -44,22 +44,22 @@ class DroppedEpisodes:
         self._seconds = seconds
         self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
 
-    def keep(self, shelf: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
+    def keep(self, owner: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
         """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
-        key = (shelf, episode.episode_id)
+        key = (owner, episode.episode_id)
         if self._forget_old().pop(key, None) is None:
             self._kept[key] = _Dropped(episode, lost, time.monotonic())
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
-    def take(self, shelf: str, episode_id: str) -> OpenEnvEpisode | None:
-        found = self._forget_old().pop((shelf, episode_id), None)
+    def take(self, owner: str, episode_id: str) -> OpenEnvEpisode | None:
+        found = self._forget_old().pop((owner, episode_id), None)
         return None if found is None else found.episode
 
-    def take_lost(self, shelf: str, reset: Reset) -> OpenEnvEpisode | None:
+    def take_lost(self, owner: str, reset: Reset) -> OpenEnvEpisode | None:
         """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
         only names it. Any other episode with this id is forgotten."""
-        found = self._forget_old().pop((shelf, reset.episode_id or ""), None)
+        found = self._forget_old().pop((owner, reset.episode_id or ""), None)
         same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
         return found.episode if found is not None and found.lost and same else None
 

@@ -56,7 +56,7 @@ class OpenEnvSession:
         self._episode = episode
         self._dropped = dropped
         self._caller = caller
-        self._shelf = environment if caller is None else f"{caller.name}/{environment}"
+        self._owner = environment if caller is None else f"{caller.name}/{environment}"
 
     @property
     def state(self) -> State:
@@ -80,7 +80,7 @@ class OpenEnvSession:
     async def reset(self, data: dict[str, JsonValue]) -> StepResult:
         """Starts an episode, or continues one that was lost. A current one ends without a score."""
         reset = read_reset(data)
-        continued = None if self._dropped is None else self._dropped.take_lost(self._shelf, reset)
+        continued = None if self._dropped is None else self._dropped.take_lost(self._owner, reset)
         if continued is None:
             task = await self._playing.dealer.assign_task(self._environment, reset, self._caller)
             self._episode = OpenEnvEpisode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
@@ -93,7 +93,7 @@ class OpenEnvSession:
         one."""
         now, self._episode = self._episode, None
         if now is not None and not now.done and self._dropped is not None:
-            self._dropped.keep(self._shelf, now, lost=lost)
+            self._dropped.keep(self._owner, now, lost=lost)
 
     @asynccontextmanager
     async def step(self, data: dict[str, JsonValue]) -> AsyncIterator[StepResult]:
@@ -122,7 +122,7 @@ class OpenEnvSession:
         if not isinstance(asked, str):
             return data
         if self._episode is None and self._dropped is not None:
-            self._episode = self._dropped.take(self._shelf, asked)
+            self._episode = self._dropped.take(self._owner, asked)
         if self._episode is None:
             raise FrameRefused("EXECUTION_ERROR", "episode_id: no such episode was dropped here: reset first")
         if asked == self._episode.episode_id:

@@ -35,10 +35,10 @@ from app.service.sample_intake import SampleReply
 
 
 class OrsEpisodes:
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, desk: RewardService) -> None:
+    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._desk = desk
+        self._reward_service = reward_service
 
     async def play(self, record: TaskRecord, asked: ToolCallRequest, options: OrsOptions, session: str) -> StreamResult:
         try:
@@ -57,7 +57,7 @@ class OrsEpisodes:
 
     async def _take(self, record: TaskRecord, asked: ToolCallRequest, said: Message, session: str) -> PlayedStep:
         env, fingerprint = record.key.environment, asked.task_id or ""
-        single = await self._desk.stepper.is_single_reply(env, record.task_id)
+        single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
         if asked.name == ANSWER or (single and asked.name == REPLY):
             return await self._sessions.end(session, said, fingerprint)
         if single:
@@ -71,14 +71,14 @@ class OrsEpisodes:
         sample = options.build_sample(record.key.environment, label, completion)
         named = replace(sample, name=SampleName(fingerprint=sha256(fingerprint.encode()).hexdigest()))
         held = HeldSamples(
-            self._desk.parts,
+            self._reward_service.parts,
             [LabelledSample(named, "X-Session-ID")],
             min(options.gather_seconds, options.wait_seconds),
             options.wait_seconds,
         )
         (reply,) = await held.await_replies(_never_receive)
         if reply.score.reward is None:
-            self._desk.unscored("ors", record.key.environment, reply.score.reason or "pending", "null")
+            self._reward_service.unscored("ors", record.key.environment, reply.score.reason or "pending", "null")
         output = ToolOutput(
             blocks=show_observation(played.observed),
             reward=reply.score.reward,
@@ -89,7 +89,7 @@ class OrsEpisodes:
 
     async def score_candidates(self, record: TaskRecord, asked: GroupRequest, options: OrsOptions) -> StreamResult:
         env = record.key.environment
-        single = await self._desk.stepper.is_single_reply(env, record.task_id)
+        single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
         group = GroupToScore(
             task_id=record.task_id, completions=tuple(read_candidate(one, single) for one in asked.candidates)
         )

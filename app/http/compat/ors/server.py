@@ -80,11 +80,11 @@ class _OrsRoute(JsonRoute):
 class OrsServer:
     """The routes of all environments. Each is a server of its own; its name may stand before a path once more."""
 
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, desk: RewardService) -> None:
+    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._desk = desk
-        self._episodes = OrsEpisodes(gateway, sessions, desk)
+        self._reward_service = reward_service
+        self._episodes = OrsEpisodes(gateway, sessions, reward_service)
         self._lister = TaskLister(gateway.catalogue)
         self.router = APIRouter(
             prefix=f"{PREFIX}/{{env}}",
@@ -122,19 +122,19 @@ class OrsServer:
         self.router.add_api_route(f"/{{name}}{path}", answer, methods=[method])
 
     async def tell_health(self, env: str) -> ServerStatus:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return ServerStatus()
 
     async def list_environments(self, env: str) -> list[str]:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return [env]
 
     async def list_splits(self, env: str) -> list[SplitEntry]:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return SPLITS
 
     async def tell_version(self, env: str) -> ServerVersion:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return ServerVersion()
 
     async def count_tasks(self, env: str, asked: SplitReference, options: Options) -> TaskCount:
@@ -151,12 +151,12 @@ class OrsServer:
 
     async def list_tools(self, env: str) -> ToolListing:
         """Those of a task are told by its session."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return describe_tools(())
 
     async def open_session(self, env: str) -> Response:
         """The name is chosen here; the session begins with `/create`."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         events = write_event("task_id", str(uuid.uuid4())) + write_event("end", "")
         return Response(events, media_type="text/event-stream")
 
@@ -164,7 +164,7 @@ class OrsServer:
         self, env: str, request: Request, asked: CreateRequest, options: Options, session: SessionId
     ) -> SessionReply:
         """Takes the task at a place of a split. The same again is the same session."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         place, params, bounds = asked.find_place(), options.read_params(), await get_bounds(request)
         check_hand_out(bounds, env, options.run, params)
         wanted = NextBatch(batch_size=1, run=options.run, split=place.split, params=params, cursor=place.index)
@@ -180,13 +180,13 @@ class OrsServer:
 
     async def delete(self, env: str, request: Request, options: Options, session: SessionId) -> SessionReply:
         """Also a session that is unknown or has ended."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         (await get_bounds(request)).require_run(options.run)
         await self._sessions.close(name_session(session))
         return SessionReply(sid=session)
 
     async def forget(self, env: str, session: SessionId) -> SessionReply:
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         return SessionReply(sid=session)
 
     async def list_task_tools(self, env: str, request: Request, options: Options, session: SessionId) -> ToolListing:
@@ -219,11 +219,11 @@ class OrsServer:
 
     async def _find_task(self, env: str, request: Request, options: OrsOptions, session: str) -> TaskRecord:
         """Of a session. NotFound; Forbidden beyond the caller's bounds."""
-        self._desk.require_environment(env)
+        self._reward_service.require_environment(env)
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
         task_id = (await self._sessions.find(name_session(session))).task_id
-        await self._desk.bounds.require_tasks(bounds, [task_id], "X-Session-ID")
+        await self._reward_service.bounds.require_tasks(bounds, [task_id], "X-Session-ID")
         record = (await self._gateway.task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != env:
             raise NotFound(f"there is no such session of {env}", field="X-Session-ID")

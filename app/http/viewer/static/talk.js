@@ -10,7 +10,7 @@ const makeVisible = (text) => text.replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\
 // A field that nobody changed sends what it was: the page shows it with the codes of what nobody would see.
 const readField = (name) => {
   const field = form.elements[name];
-  return (field.value === field.defaultValue ? form.elements[`was.${name}`] : field).value.trim();
+  return (field.value === field.defaultValue ? form.elements[`was.${name}`] ?? field : field).value.trim();
 };
 
 const readEvents = async function* (body) {

@@ -1,4 +1,4 @@
-"""The score desk over a store that fails or is slow: nothing is lost, nothing is scored twice, nothing hangs."""
+"""Scoring over a store that fails or is slow: nothing is lost, nothing is scored twice, nothing hangs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -128,29 +128,29 @@ class FaultyRuns(RunStore):
 
 @dataclass
 class Office:
-    """A desk with a task on it, and everything around it."""
+    """The service with a task, and everything around it."""
 
     world: World
-    desk: ScoringService
+    scoring_service: ScoringService
     scoring: GroupScoring
     groups: FaultyGroups
     task_id: str
 
     async def scored(self, *, wait: float | None = None, run: str | None = None) -> GroupReply:
         asked = GroupToScore(task_id=self.task_id, completions=(Completion(text="1"), Completion(text="0")))
-        (reply,) = (await self.desk.score(ScoreRequest(groups=(asked,), wait_seconds=wait, run=run))).groups
+        (reply,) = (await self.scoring_service.score(ScoreRequest(groups=(asked,), wait_seconds=wait, run=run))).groups
         assert isinstance(reply, GroupReply)
         return reply
 
     async def stored(self, group: GroupReply) -> Group:
-        return (await self.desk.collect([group.group_id], wait_seconds=10))[group.group_id]
+        return (await self.scoring_service.collect([group.group_id], wait_seconds=10))[group.group_id]
 
 
 Play = Callable[[Office], Awaitable[None]]
 
 
 @pytest.fixture
-def at_desk(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
+def at_office(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
     path = tmp_path / "store.db"
     path.write_bytes(migrated_file.read_bytes())
     return lambda play: asyncio.run(_played(f"sqlite:///{path}", play))
@@ -182,7 +182,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("wait", [None, 0.0])
-def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(at_desk: Stage, wait: float | None) -> None:
+def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(at_office: Stage, wait: float | None) -> None:
     async def play(office: Office) -> None:
         office.groups.failures = [StoreUnavailable("the disk is full")]
         if wait is None:
@@ -195,11 +195,11 @@ def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(at_desk: Sta
         assert office.world.scorings["slow"] == 2
         assert office.world.scorings["cancelled"] == (wait is not None)
 
-    at_desk(play)
+    at_office(play)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_what_was_promised_is_written_when_the_store_is_back(at_desk: Stage, no_pause: None, failures: int) -> None:
+def test_what_was_promised_is_written_when_the_store_is_back(at_office: Stage, no_pause: None, failures: int) -> None:
     async def play(office: Office) -> None:
         pending = await office.scored(wait=0.0)
         office.groups.failures = [StoreUnavailable("restarting") for _ in range(failures)]
@@ -207,7 +207,7 @@ def test_what_was_promised_is_written_when_the_store_is_back(at_desk: Stage, no_
         stored = await office.stored(pending)
         assert [rollout.score.reward for rollout in stored.rollouts] == [1.0, 0.0]
 
-    at_desk(play)
+    at_office(play)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_what_was_promised_is_written_when_the_store_is_back(at_desk: Stage, no_
     ],
 )
 def test_what_cannot_be_written_stays_pending_for_the_next_to_ask(
-    at_desk: Stage, no_pause: None, caplog: pytest.LogCaptureFixture, failures: list[Exception], says: str
+    at_office: Stage, no_pause: None, caplog: pytest.LogCaptureFixture, failures: list[Exception], says: str
 ) -> None:
     async def play(office: Office) -> None:
         pending = await office.scored(wait=0.0)
@@ -228,10 +228,10 @@ def test_what_cannot_be_written_stays_pending_for_the_next_to_ask(
         assert (await office.groups.find([pending.group_id]))[pending.group_id].outcome == "pending"
         assert (await office.scored()).rewards == (1.0, 0.0)
 
-    at_desk(play)
+    at_office(play)
 
 
-def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(at_desk: Stage) -> None:
+def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(at_office: Stage) -> None:
     async def play(office: Office) -> None:
         first = asyncio.ensure_future(office.scored())
         await until(lambda: office.world.scorings["slow"] == 1)
@@ -245,10 +245,10 @@ def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(at_desk: Stag
         assert await repeat == landed
         assert office.world.scorings["slow"] == 1
 
-    at_desk(play)
+    at_office(play)
 
 
-def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(at_desk: Stage) -> None:
+def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(at_office: Stage) -> None:
     async def play(office: Office) -> None:
         may_tell = office.groups.may_tell = asyncio.Event()
         repeat = asyncio.ensure_future(office.scored())
@@ -262,29 +262,29 @@ def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(at_desk: St
         assert await repeat == await first
         assert office.world.scorings["slow"] == 1
 
-    at_desk(play)
+    at_office(play)
 
 
-def test_a_store_that_fails_is_no_problem_of_the_group(at_desk: Stage) -> None:
+def test_a_store_that_fails_is_no_problem_of_the_group(at_office: Stage) -> None:
     """It is a 503 to be tried again, where a problem would tell the trainer to give the group up."""
 
     async def play(office: Office) -> None:
         with pytest.raises(StoreUnavailable):
             await office.scored(run="a")
 
-    at_desk(play)
+    at_office(play)
 
 
-def test_collecting_gives_up_when_its_time_is_over(at_desk: Stage) -> None:
+def test_collecting_gives_up_when_its_time_is_over(at_office: Stage) -> None:
     async def play(office: Office) -> None:
         pending = await office.scored(wait=0.0)
-        found = await office.desk.collect([pending.group_id, "group_" + "0" * 32], wait_seconds=0.05)
+        found = await office.scoring_service.collect([pending.group_id, "group_" + "0" * 32], wait_seconds=0.05)
         assert {name: group.outcome for name, group in found.items()} == {pending.group_id: "pending"}
 
-    at_desk(play)
+    at_office(play)
 
 
-def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
+def test_collecting_sees_what_another_replica_finishes(at_office: Stage) -> None:
     async def play(office: Office) -> None:
         pending = await office.scored(wait=0.0)
         await office.scoring.close()  # as if the work went on elsewhere
@@ -295,11 +295,12 @@ def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
         await office.groups.finish([GroupToStore(group.model_copy(update={"rollouts": tuple(done)}))])
         assert (await waiting).outcome == "scored"
 
-    at_desk(play)
+    at_office(play)
 
 
 def test_what_is_built_without_validation_is_what_validation_makes_of_it_and_is_written_as_it_would_be() -> None:
-    right, wrong = Score.exact(True, rationale='read 3, "mean":'), Score.exact(False).with_digest("d" * 32)
+    right = Score.exact(True, rationale='read 3, "mean":')
+    wrong = Score.exact(False).model_copy(update={"scoring_digest": "d" * 32})
     completions = [Completion(text="3"), Completion(text="4", finish_reason="stop"), Completion(text="")]
     given = Group(
         group_id="group_1",

@@ -44,9 +44,9 @@ async def opened(folder: Path) -> AsyncIterator[Database]:
         await database.close()
 
 
-async def fill(desk: AtroposQueue, names: str) -> None:
-    await desk.queue.register("run", TRAINER)
-    await desk.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names)])
+async def fill(atropos_queue: AtroposQueue, names: str) -> None:
+    await atropos_queue.queue.register("run", TRAINER)
+    await atropos_queue.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names)])
 
 
 def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(tmp_path: Path) -> None:
@@ -71,15 +71,15 @@ def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(tmp_path: Path
 def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> None:
     async def scenario() -> tuple[bool, bool]:
         async with opened(tmp_path) as database:
-            desk = AtroposQueue(Stumbling(database), PrometheusObserver(), lambda: START)
-            await fill(desk, "ab")
-            lost = await desk.take_batch("run")
+            atropos_queue = AtroposQueue(Stumbling(database), PrometheusObserver(), lambda: START)
+            await fill(atropos_queue, "ab")
+            lost = await atropos_queue.take_batch("run")
             assert isinstance(lost, OutgoingBatch)
             with pytest.raises(StoreUnavailable):
                 await lost.settle(False)
-            again = await desk.take_batch("run")
+            again = await atropos_queue.take_batch("run")
             return isinstance(again, OutgoingBatch) and again.text == lost.text, isinstance(
-                await desk.take_batch("run"), OutgoingBatch
+                await atropos_queue.take_batch("run"), OutgoingBatch
             )
 
     assert asyncio.run(scenario()) == (True, False)
