@@ -61,14 +61,11 @@ class Rollout(Frozen):
     """What of the completion is not kept. Where that is its text, `completion.text` says so in its place."""
 
     @classmethod
-    def build(cls, group_id: str, place: int, completion: Completion, score: Score) -> "Rollout":
-        """The rollout at this place of a group."""
-        return cls.build_trusted(rollout_id=f"{group_id}-{place}", completion=completion, score=score, reduced=None)
-
-    @classmethod
     def begin(cls, group_id: str, place: int, completion: Completion) -> "Rollout":
         """The rollout at this place of a group, before scoring."""
-        return cls.build(group_id, place, completion, Score.pending())
+        return cls.build_trusted(
+            rollout_id=f"{group_id}-{place}", completion=completion, score=Score.pending(), reduced=None
+        )
 
     @property
     def place(self) -> int:
@@ -128,9 +125,12 @@ class Group(Frozen):
 
     def add_rollouts(self, completions: Sequence[Completion], scores: Sequence[Score]) -> "Group":
         """The group, which has no rollouts yet, with these."""
-        places = enumerate(zip(completions, scores, strict=True))
-        rollouts = tuple([Rollout.build(self.group_id, place, *each) for place, each in places])
-        return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(scores)})
+        build, group_id = Rollout.build_trusted, self.group_id
+        rollouts = [
+            build(rollout_id=f"{group_id}-{place}", completion=completion, score=score, reduced=None)
+            for place, (completion, score) in enumerate(zip(completions, scores, strict=True))
+        ]
+        return self.model_copy(update={"rollouts": tuple(rollouts), "outcome": combine_outcomes(scores)})
 
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""

@@ -260,17 +260,14 @@ class GroupScoring:
         """Scores the completions that have no score yet."""
         note_work(one.group.environment, one.group.run)
         with open_span("score group", _describe_group(one)) as span:
-            judged = await self._judge_unscored(one)
-            span.describe({"atropos.outcome": judged.group.outcome})
-            return judged
-
-    async def _judge_unscored(self, one: AcceptedGroup) -> GroupToStore:
-        if one.refused is not None:
-            judged = JudgedCompletions((one.refused,) * len(one.completions))
-        else:
-            group = one.group
-            judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
-        return GroupToStore(one.put_scores(judged.scores), judged.judgements)
+            if one.refused is not None:
+                judged = JudgedCompletions((one.refused,) * len(one.completions))
+            else:
+                group = one.group
+                judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
+            scored = one.put_scores(judged.scores)
+            span.describe({"atropos.outcome": scored.outcome})
+            return GroupToStore(scored, judged.judgements)
 
 
 def build_reply(group: Group) -> GroupReply:

@@ -45,7 +45,7 @@ class GroupHead(Frozen):
 
 def encode_head(group: Group) -> str:
     return encode(
-        GroupHead(
+        GroupHead.build_trusted(
             policy=group.policy,
             lease_id=group.lease_id,
             flags=group.flags,
@@ -67,7 +67,7 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     return {
         "size": len(scores),
         "scored": len(scored),
-        "unscored": sum(score.outcome == "unscored" for score in scores),
+        "unscored": [score.outcome for score in scores].count("unscored"),
         "mean": mean,
         "std": std,
         "reward_sum": math.fsum(rewards),
@@ -138,10 +138,8 @@ NOTHING_ENCODED: Final = EncodedTexts()
 
 
 def have_long_texts(items: Sequence[GroupToStore]) -> bool:
-    return any(
-        any(is_long(one.completion) for one in item.group.rollouts)
-        or any(len(one.prompt or "") >= PACKED_FROM for one in item.judgements)
-        for item in items
+    return any(is_long(one.completion) for item in items for one in item.group.rollouts) or any(
+        len(one.prompt or "") >= PACKED_FROM for item in items for one in item.judgements
     )
 
 

@@ -199,7 +199,8 @@ class PrometheusObserver:
             _, std = measure_spread([score.reward for score in given if score.reward is not None])
             if std is not None:
                 group.std.observe(std)
-                group.low_signal.inc(has_low_signal(given, std))
+                if has_low_signal(given, std):
+                    group.low_signal.inc()
         scores = [score for given, _ in groups for score in given]
         for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():
             if (outcome, reason) not in group.rollouts:
