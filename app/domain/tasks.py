@@ -178,7 +178,7 @@ TGI, Mistral, and OpenAI's Responses API."""
 
 def is_truncated(finish_reason: str | None) -> bool:
     """In any case: `LENGTH` and `MAX_TOKENS` are reported too."""
-    return finish_reason is not None and finish_reason.lower() in TRUNCATED_REASONS
+    return (finish_reason or "").lower() in TRUNCATED_REASONS
 
 
 LARGE_TEXT: Final = 64 * 1024
@@ -223,7 +223,7 @@ class Completion(Frozen):
 
     @property
     def truncated(self) -> bool:
-        return is_truncated(self.finish_reason)
+        return self.finish_reason is not None and is_truncated(self.finish_reason)
 
     @property
     def answer(self) -> str:

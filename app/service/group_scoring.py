@@ -18,7 +18,7 @@ from app.ports.tracing import Attributes, note_work, open_span
 from app.service.identity import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
 from app.service.request_models import GroupReply
-from app.service.score_validation import AcceptedGroup, ScoreValidator
+from app.service.score_validation import AcceptedGroup, ScoreValidator, continue_group
 from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class GroupScoring:
 
     def _can_score_at_once(self, unique: Mapping[str, AcceptedGroup]) -> bool:
         return not self.find_running(unique) and all(
-            one.refused is None and self._scorer.scores_at_once(one.record, one.completions) for one in unique.values()
+            one.refused is None and not one.large and self._scorer.scores_at_once(one.record) for one in unique.values()
         )
 
     async def _score_at_once(self, accepted: Sequence[AcceptedGroup]) -> dict[str, Group]:
@@ -320,5 +320,4 @@ def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGro
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
     refused = one.refused if stored.outcome == "pending" else None
-    group = stored.model_copy(update={"flags": flags})
-    return AcceptedGroup(group, group.unscored, one.record, one.options, refused)
+    return continue_group(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)

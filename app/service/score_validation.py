@@ -39,6 +39,8 @@ class AcceptedGroup:
     """Without rollouts while it is new: each is made once, with its score."""
     completions: tuple[Completion, ...]
     """Those that have no score yet."""
+    large: bool
+    """Whether work on them belongs in a thread."""
     record: TaskRecord
     options: ScoringOptions
     refused: Score | None = None
@@ -55,6 +57,14 @@ class AcceptedGroup:
     def mark_pending(self) -> Group:
         """The group with its completions set to pending, also in a retry."""
         return self.put_scores((Score.pending(),) * len(self.completions))
+
+
+def continue_group(
+    stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
+) -> AcceptedGroup:
+    """Takes up a group as it is stored."""
+    completions = stored.unscored
+    return AcceptedGroup(stored, completions, are_large(completions), record, options, refused)
 
 
 class ScoreValidator:
@@ -122,7 +132,8 @@ class ScoreValidator:
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else _DEFAULT_OPTIONS
         holder = asked.lease_id or named or ""
-        identity = await _compute_group_id(request, asked, holder)
+        large = are_large(asked.completions)
+        identity = await _compute_group_id(request, asked, holder, large=large)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
@@ -145,7 +156,7 @@ class ScoreValidator:
         )
         group, refused = apply_lag_limit(group, run)
         options = resolve_scoring_options(options, group)
-        return AcceptedGroup(group, asked.completions, record, options, refused, asked.part)
+        return AcceptedGroup(group, asked.completions, large, record, options, refused, asked.part)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -161,7 +172,7 @@ class ScoreValidator:
         """Prepares a group accepted before a restart, with the current scoring rule."""
         run = await self._runs.ensure(group.run) if group.run is not None else None
         if run is None:
-            return AcceptedGroup(group, group.unscored, record, resolve_scoring_options(ScoringOptions(), group))
+            return continue_group(group, record, resolve_scoring_options(ScoringOptions(), group))
         options = resolve_scoring_options(run.options, group)
         group, refused = apply_lag_limit(group, run)
         if refused is None and await self._find_pin_mismatch(run, record) is not None:
@@ -169,7 +180,7 @@ class ScoreValidator:
             if refused is None:
                 flags = tuple(dict.fromkeys((*group.flags, "scoring_changed")))
                 group = group.model_copy(update={"flags": flags})
-        return AcceptedGroup(group, group.unscored, record, options, refused)
+        return continue_group(group, record, options, refused)
 
     async def _find_pin_mismatch(self, run: Run, record: TaskRecord) -> Pin | None:
         """The current pin, if it differs from the one that the run recorded; else None."""
@@ -190,12 +201,11 @@ class ScoreValidator:
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
-async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
+async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str, *, large: bool) -> str:
     part = asked.part
     if part is None:
         content = (asked.task_id, holder, request.policy, request.purpose, asked.completions)
-        large = are_large(asked.completions)
-        return await asyncio.to_thread(compute_group_id, *content) if large else compute_group_id(*content)
+        return await asyncio.to_thread(compute_group_id, *content, large=True) if large else compute_group_id(*content)
     if part.index + len(asked.completions) > part.size:
         raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)

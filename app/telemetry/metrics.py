@@ -211,9 +211,10 @@ class PrometheusObserver:
 
     def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:
         values: defaultdict[str, list[float]] = defaultdict(list)
-        for criterion in (criterion for score in scores for criterion in score.criteria):
-            if criterion.value is not None:
-                values[criterion.name].append(criterion.value)
+        for score in scores:
+            for criterion in score.criteria:
+                if criterion.value is not None:
+                    values[criterion.name].append(criterion.value)
         for name, given in values.items():
             limited = self._limit_criterion(env, name)
             if limited not in group.criteria:
