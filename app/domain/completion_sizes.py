@@ -18,7 +18,7 @@ class CompletionSizes:
 
 
 def measure_completions(rollouts: Sequence[Rollout]) -> CompletionSizes:
-    if any(rollout.reduced is not None for rollout in rollouts):
+    if any([rollout.reduced is not None for rollout in rollouts]):
         return _measure_reduced(rollouts)
     completions = [rollout.completion for rollout in rollouts]
     texts = [completion.text for completion in completions if completion.text is not None]

@@ -155,7 +155,7 @@ def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | N
 
 def has_low_signal(scores: Iterable[Score], std: float) -> bool:
     """Whether the rewards, which have this spread, hardly differ, or the judges disagree."""
-    return std < LOW_SIGNAL_STD or any("low_signal" in score.flags for score in scores)
+    return std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores])
 
 
 def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:

@@ -5,7 +5,7 @@ before lack it until the statistics are rebuilt.
 """
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -165,16 +165,12 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
 
 def list_criteria(group: Group) -> MeasureMap:
     """What the group adds to those of its rollups from which criteria are read."""
-    judged = [rollout.score.criteria for rollout in group.rollouts if rollout.score.outcome == "scored"]
-    measures: MeasureMap = {}
-    for ordinal in range(max(map(len, judged), default=0)):
-        values: dict[str, list[float]] = {}
-        for criteria in judged:
-            if ordinal < len(criteria) and (value := criteria[ordinal].value) is not None:
-                values.setdefault(criteria[ordinal].name, []).append(value)
-        for name, of in values.items():
-            measures[f"criterion:{ordinal}:{name[:LONGEST_NAME]}"] = add_up(of)
-    return measures
+    values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    for score in group.scores:
+        for ordinal, criterion in enumerate(score.criteria if score.outcome == "scored" else ()):
+            if criterion.value is not None:
+                values[ordinal, criterion.name].append(criterion.value)
+    return {f"criterion:{ordinal}:{name[:LONGEST_NAME]}": add_up(of) for (ordinal, name), of in values.items()}
 
 
 def _measure_completions(rollouts: Sequence[Rollout]) -> MeasureMap:

@@ -223,7 +223,7 @@ class Completion(Frozen):
 
     @property
     def truncated(self) -> bool:
-        return is_truncated(self.finish_reason)
+        return self.finish_reason is not None and is_truncated(self.finish_reason)
 
     @property
     def answer(self) -> str:

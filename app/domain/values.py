@@ -78,7 +78,11 @@ FiniteJson = Annotated[JsonValue, AfterValidator(_require_finite_json)]
 
 ValueT = TypeVar("ValueT")
 _make_object: Final = object.__new__
-_set_attribute: Final = object.__setattr__
+_set_values, _set_given, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+"""The parts of a model, which nothing looks up by their names."""
 
 
 class SameObject(Generic[ValueT]):
@@ -126,10 +130,10 @@ class Frozen(Described):
         if deep or update is None or self.__pydantic_extra__ is not None or self.__private_attributes__:
             return super().model_copy(update=update, deep=deep)
         copied = _make_object(type(self))
-        _set_attribute(copied, "__dict__", {**self.__dict__, **update})
-        _set_attribute(copied, "__pydantic_fields_set__", self.__pydantic_fields_set__ | update.keys())
-        _set_attribute(copied, "__pydantic_extra__", None)
-        _set_attribute(copied, "__pydantic_private__", None)
+        _set_values(copied, {**self.__dict__, **update})
+        _set_given(copied, self.__pydantic_fields_set__ | update.keys())
+        _set_extra(copied, None)
+        _set_private(copied, None)
         return copied
 
     @classmethod
@@ -137,10 +141,10 @@ class Frozen(Described):
         """With a value for every field, in their order, each made or checked by us before: to validate them again takes
         most of the time of a small model."""
         made = _make_object(cls)
-        _set_attribute(made, "__dict__", values)
-        _set_attribute(made, "__pydantic_fields_set__", _list_field_names(cls))
-        _set_attribute(made, "__pydantic_extra__", None)
-        _set_attribute(made, "__pydantic_private__", None)
+        _set_values(made, values)
+        _set_given(made, _list_field_names(cls))
+        _set_extra(made, None)
+        _set_private(made, None)
         return made
 
 

@@ -170,8 +170,7 @@ class GroupAssembler:
         group = piece.group
         cohort = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
         members = [
-            Member(place=place, completion=rollout.completion)
-            for place, rollout in enumerate(group.rollouts, part.index)
+            Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
         ]
         seconds = self._rules.deadline_seconds
         slot = await self._task_cache.write_with_tasks(

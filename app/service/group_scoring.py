@@ -18,7 +18,7 @@ from app.ports.tracing import Attributes, note_work, open_span
 from app.service.identity import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
 from app.service.request_models import GroupReply
-from app.service.score_validation import AcceptedGroup, ScoreValidator
+from app.service.score_validation import AcceptedGroup, ScoreValidator, continue_group
 from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
 
 log = logging.getLogger(__name__)
@@ -83,15 +83,13 @@ class GroupScoring:
             scoring = self._judge_and_store(own, known, wait_seconds, key)
             stored |= await asyncio.shield(self._flights.start([one.group.group_id for one in own], scoring))
         stored |= await self._await_others(running, due)
-        waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
+        waiting = [GroupToStore(one.mark_pending()) for identity, one in unique.items() if identity not in stored]
         stored |= {group.group_id: group for group in await self._add(waiting)} if waiting else {}
         return stored
 
     def _can_score_at_once(self, unique: Mapping[str, AcceptedGroup]) -> bool:
         return not self.find_running(unique) and all(
-            one.refused is None
-            and self._scorer.scores_at_once(one.record, [rollout.completion for rollout in one.group.rollouts])
-            for one in unique.values()
+            one.refused is None and not one.large and self._scorer.scores_at_once(one.record) for one in unique.values()
         )
 
     async def _score_at_once(self, accepted: Sequence[AcceptedGroup]) -> dict[str, Group]:
@@ -184,7 +182,7 @@ class GroupScoring:
             # Noted now, since more may be done by the time these are written.
             in_time = [future.done() for future in judging]
             results = [
-                future.result() if done else GroupToStore(one.group.mark_pending())
+                future.result() if done else GroupToStore(one.mark_pending())
                 for one, future, done in zip(own, judging, in_time, strict=True)
             ]
             stored = await self._store_results(results, known, key)
@@ -238,11 +236,14 @@ class GroupScoring:
             except StoreUnavailable:
                 await asyncio.sleep(pause)
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
-        return {one.group.group_id: one.group}
+        return {one.group.group_id: one.mark_pending()}
 
     async def _judge_and_record(self, one: AcceptedGroup) -> GroupToStore:
+        """For the key that sent the group."""
         began = asyncio.get_running_loop().time()
-        result = await self._judge(one)
+        sender = one.group.sender
+        with work_for(None if sender is None else Caller(sender, frozenset())):
+            result = await self._judge(one)
         self._record([(result, asyncio.get_running_loop().time() - began)])
         return result
 
@@ -256,25 +257,17 @@ class GroupScoring:
             self._observer.record_scores(environment, groups)
 
     async def _judge(self, one: AcceptedGroup) -> GroupToStore:
-        """Scores the rollouts that have no score yet, for the key that sent them."""
-        sender = one.group.sender
+        """Scores the completions that have no score yet."""
         note_work(one.group.environment, one.group.run)
-        with (
-            work_for(None if sender is None else Caller(sender, frozenset())),
-            open_span("score group", _describe_group(one.group)) as span,
-        ):
-            judged = await self._judge_unscored(one)
-            span.describe({"atropos.outcome": judged.group.outcome})
-            return judged
-
-    async def _judge_unscored(self, one: AcceptedGroup) -> GroupToStore:
-        group = one.group
-        unscored = [rollout.completion for rollout in group.rollouts if not rollout.score.is_final]
-        if one.refused is not None:
-            judged = JudgedCompletions((one.refused,) * len(unscored))
-        else:
-            judged = await self._scorer.score(one.record, unscored, one.options, group.policy, group=group)
-        return GroupToStore(group.merge_scores(judged.scores), judged.judgements)
+        with open_span("score group", _describe_group(one)) as span:
+            if one.refused is not None:
+                judged = JudgedCompletions((one.refused,) * len(one.completions))
+            else:
+                group = one.group
+                judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
+            scored = one.put_scores(judged.scores)
+            span.describe({"atropos.outcome": scored.outcome})
+            return GroupToStore(scored, judged.judgements)
 
 
 def build_reply(group: Group) -> GroupReply:
@@ -310,12 +303,12 @@ async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[async
     return tasks
 
 
-def _describe_group(group: Group) -> Attributes:
+def _describe_group(one: AcceptedGroup) -> Attributes:
     return {
-        "atropos.environment": group.environment,
-        "atropos.run": group.run,
-        "atropos.group_id": group.group_id,
-        "atropos.completions": len(group.rollouts),
+        "atropos.environment": one.group.environment,
+        "atropos.run": one.group.run,
+        "atropos.group_id": one.group.group_id,
+        "atropos.completions": len(one.group.rollouts or one.completions),
     }
 
 
@@ -327,4 +320,4 @@ def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGro
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
     refused = one.refused if stored.outcome == "pending" else None
-    return AcceptedGroup(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)
+    return continue_group(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)

@@ -12,7 +12,7 @@ from app.domain.digests import canonical_json, digest, digest_in_pieces, digest_
 from app.domain.errors import GatewayError
 from app.domain.groups import Group
 from app.domain.runs import Policy, Purpose, Stream
-from app.domain.tasks import Completion, TaskKey, are_large
+from app.domain.tasks import Completion, TaskKey
 from app.domain.values import Split
 
 log = logging.getLogger(__name__)
@@ -110,10 +110,17 @@ def _normalise_numbers(value: JsonValue) -> JsonValue:
 
 
 def compute_group_id(
-    task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]
+    task: str,
+    holder: str,
+    policy: Policy | None,
+    purpose: Purpose,
+    completions: Sequence[Completion],
+    *,
+    large: bool = False,
 ) -> str:
-    """The id that identifies retries of a group. `holder` is the lease, else the run, else empty."""
-    compute = digest_in_pieces if are_large(completions) else digest_of_list
+    """The id that identifies retries of a group. `holder` is the lease, else the run, else empty. Where the completions
+    are `large`, other threads run meanwhile."""
+    compute = digest_in_pieces if large else digest_of_list
     shared: list[JsonValue] = [task, holder, _list_policy_parts(policy), purpose]
     return "group_" + compute([*shared, [completion.identity for completion in completions]])
 

@@ -18,7 +18,7 @@ from app.domain.judging import Case, Judgement, PanelResult, Rubric
 from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task, are_large
+from app.domain.tasks import Completion, Task
 from app.domain.values import SameObject
 from app.ports.environment import Environment, Tools
 from app.ports.judges import BackedJudge, Panel, Panels, ReferenceStore
@@ -150,17 +150,18 @@ async def score_completions(
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
     recorded = None if panel is None else RecordingPanel(panel, budget, calibration)
-    cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
-    whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
+    cuts = options.on_truncated == "zero"
+    whole = [completion for completion in completions if not (cuts and completion.truncated)]
     try:
         given = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
         given = [convert_error(error, what)] * len(whole)
     if budget is not None and recorded is not None and recorded.asked:
         await budget.settle(recorded.made, further=recorded.was_calibrated)
-    scores = iter(given)
-    merged = tuple(TRUNCATED_SCORE if out else next(scores) for out in cut)
-    return JudgedCompletions(merged, tuple(recorded.made) if recorded is not None else ())
+    if len(whole) < len(completions):
+        scores = iter(given)
+        given = [TRUNCATED_SCORE if completion.truncated else next(scores) for completion in completions]
+    return JudgedCompletions(tuple(given), tuple(recorded.made) if recorded is not None else ())
 
 
 async def _call_environment(
@@ -207,10 +208,9 @@ class Scorer:
         self._workers = workers
         self._programs = programs
 
-    def scores_at_once(self, record: TaskRecord, completions: Sequence[Completion]) -> bool:
-        """Whether `score` awaits nothing."""
-        name = record.key.environment
-        return self._editions.scores_at_once(name) and not are_large(completions)
+    def scores_at_once(self, record: TaskRecord) -> bool:
+        """Whether `score` awaits nothing, unless completions are large."""
+        return self._editions.scores_at_once(record.key.environment)
 
     async def score(
         self,

@@ -207,7 +207,8 @@ def _write_group(group: GroupReply | GroupProblem, scores: Mapping[int, bytes]) 
     if isinstance(group, GroupProblem):
         return _write_model(group)
     before, mean, after = _write_model(group, {"scores"}).partition(b',"mean":')
-    return b'%b,"scores":[%b]%b%b' % (before, b",".join([scores[id(score)] for score in group.scores]), mean, after)
+    listed = b",".join([scores[id(score)] for score in group.scores])
+    return b"".join((before, b',"scores":[', listed, b"]", mean, after))
 
 
 class StepRequest(Frozen):

@@ -1,16 +1,17 @@
 """Validates score requests and builds the groups to store."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.access import name_current_caller
 from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
-from app.domain.groups import Group, Rollout, TaskRecord
+from app.domain.groups import Group, TaskRecord
 from app.domain.parts import GroupPart
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import are_large
+from app.domain.tasks import Completion, are_large
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
 from app.ports.store import GroupStore, TaskStore
@@ -32,15 +33,38 @@ STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_la
 
 @dataclass(frozen=True)
 class AcceptedGroup:
-    """A valid group to score: the group to store, its task and its scoring options."""
+    """A valid group to score, its task and its scoring options."""
 
     group: Group
+    """Without rollouts while it is new: each is made once, with its score."""
+    completions: tuple[Completion, ...]
+    """Those that have no score yet."""
+    large: bool
+    """Whether work on them belongs in a thread."""
     record: TaskRecord
     options: ScoringOptions
     refused: Score | None = None
     """A score for all unscored completions, used instead of scoring them."""
     part: GroupPart | None = None
-    """For a group sent in pieces: which piece this is. The group then has only this piece's completions."""
+    """For a group sent in pieces: which piece these completions are."""
+
+    def put_scores(self, scores: Sequence[Score]) -> Group:
+        """The group with these scores of its completions, in order."""
+        if self.group.rollouts:
+            return self.group.merge_scores(scores)
+        return self.group.add_rollouts(self.completions, scores)
+
+    def mark_pending(self) -> Group:
+        """The group with its completions set to pending, also in a retry."""
+        return self.put_scores((Score.pending(),) * len(self.completions))
+
+
+def continue_group(
+    stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
+) -> AcceptedGroup:
+    """Takes up a group as it is stored."""
+    completions = stored.unscored
+    return AcceptedGroup(stored, completions, are_large(completions), record, options, refused)
 
 
 class ScoreValidator:
@@ -108,7 +132,8 @@ class ScoreValidator:
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else _DEFAULT_OPTIONS
         holder = asked.lease_id or named or ""
-        identity = await _compute_group_id(request, asked, holder)
+        large = are_large(asked.completions)
+        identity = await _compute_group_id(request, asked, holder, large=large)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
@@ -124,18 +149,14 @@ class ScoreValidator:
             purpose=request.purpose,
             outcome="pending",
             flags=flags,
-            rollouts=tuple(
-                [
-                    Rollout.begin(identity, place, completion)
-                    for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
-                ]
-            ),
+            rollouts=(),
             created_at=self._clock(),
             hand_out_step=None if lease is None else lease.step,
             sender=name_current_caller() or None,
         )
         group, refused = apply_lag_limit(group, run)
-        return AcceptedGroup(group, record, resolve_scoring_options(options, group), refused, asked.part)
+        options = resolve_scoring_options(options, group)
+        return AcceptedGroup(group, asked.completions, large, record, options, refused, asked.part)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -151,17 +172,15 @@ class ScoreValidator:
         """Prepares a group accepted before a restart, with the current scoring rule."""
         run = await self._runs.ensure(group.run) if group.run is not None else None
         if run is None:
-            return AcceptedGroup(group, record, resolve_scoring_options(ScoringOptions(), group))
+            return continue_group(group, record, resolve_scoring_options(ScoringOptions(), group))
         options = resolve_scoring_options(run.options, group)
         group, refused = apply_lag_limit(group, run)
-        if refused is not None:
-            return AcceptedGroup(group, record, options, refused)
-        if await self._find_pin_mismatch(run, record) is None:
-            return AcceptedGroup(group, record, options)
-        if run.strict:
-            return AcceptedGroup(group, record, options, refused=REFUSED_SCORE)
-        flags = (*group.flags, "scoring_changed")
-        return AcceptedGroup(group.model_copy(update={"flags": tuple(dict.fromkeys(flags))}), record, options)
+        if refused is None and await self._find_pin_mismatch(run, record) is not None:
+            refused = REFUSED_SCORE if run.strict else None
+            if refused is None:
+                flags = tuple(dict.fromkeys((*group.flags, "scoring_changed")))
+                group = group.model_copy(update={"flags": flags})
+        return continue_group(group, record, options, refused)
 
     async def _find_pin_mismatch(self, run: Run, record: TaskRecord) -> Pin | None:
         """The current pin, if it differs from the one that the run recorded; else None."""
@@ -182,12 +201,11 @@ class ScoreValidator:
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
-async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
+async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str, *, large: bool) -> str:
     part = asked.part
     if part is None:
         content = (asked.task_id, holder, request.policy, request.purpose, asked.completions)
-        large = are_large(asked.completions)
-        return await asyncio.to_thread(compute_group_id, *content) if large else compute_group_id(*content)
+        return await asyncio.to_thread(compute_group_id, *content, large=True) if large else compute_group_id(*content)
     if part.index + len(asked.completions) > part.size:
         raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)

@@ -45,7 +45,7 @@ class GroupHead(Frozen):
 
 def encode_head(group: Group) -> str:
     return encode(
-        GroupHead(
+        GroupHead.build_trusted(
             policy=group.policy,
             lease_id=group.lease_id,
             flags=group.flags,
@@ -67,7 +67,7 @@ def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     return {
         "size": len(scores),
         "scored": len(scored),
-        "unscored": sum(score.outcome == "unscored" for score in scores),
+        "unscored": [score.outcome for score in scores].count("unscored"),
         "mean": mean,
         "std": std,
         "reward_sum": math.fsum(rewards),
@@ -138,20 +138,18 @@ NOTHING_ENCODED: Final = EncodedTexts()
 
 
 def have_long_texts(items: Sequence[GroupToStore]) -> bool:
-    return any(
-        any(is_long(one.completion) for one in item.group.rollouts)
-        or any(len(one.prompt or "") >= PACKED_FROM for one in item.judgements)
-        for item in items
+    return any([is_long(one.completion) for item in items for one in item.group.rollouts]) or any(
+        [len(one.prompt or "") >= PACKED_FROM for item in items for one in item.judgements]
     )
 
 
 def build_rollout_rows(
     sequence: int, members: Sequence[Rollout], encoded: EncodedTexts = NOTHING_ENCODED
 ) -> Iterator[tuple[RowValue, ...]]:
-    """For `insert_tuples`."""
+    """For `insert_tuples`. Completions that are long are among what is encoded."""
     for position, rollout in enumerate(members):
         rollout_id = rollout.rollout_id
-        text, packed = encoded.completions.get(rollout_id) or pack_completion(rollout.completion)
+        text, packed = encoded.completions.get(rollout_id) or pack_text(encode(rollout.completion))
         reduced = None if rollout.reduced is None else encode(rollout.reduced)
         yield (sequence, position, rollout_id, *_list_score_values(SameObject(rollout.score)), text, reduced, packed)
 
@@ -185,12 +183,12 @@ def decode_score(row: RowMapping) -> Score:
     return score.model_copy(update=beside) if any(value is not None for value in beside.values()) else score
 
 
-def build_criterion_rows(sequence: int, position: int, score: Score) -> list[tuple[RowValue, ...]]:
-    """For `insert_tuples`."""
-    if score.outcome != "scored":
-        return []
+def build_criterion_rows(scores: Iterable[tuple[int, int, Score]]) -> list[tuple[RowValue, ...]]:
+    """For `insert_tuples`, of scores with their groups' sequences and their positions."""
     return [
         (sequence, position, ordinal, criterion.name, criterion.value, criterion.weight)
+        for sequence, position, score in scores
+        if score.outcome == "scored"
         for ordinal, criterion in enumerate(score.criteria)
     ]
 

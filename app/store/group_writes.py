@@ -74,7 +74,7 @@ def add_groups(
     database: Database,
     items: Sequence[GroupToStore],
     key: IdempotencyKey | None,
-    encoded: EncodedTexts = NOTHING_ENCODED,
+    encoded: EncodedTexts,
 ) -> list[Group]:
     if key is not None:
         claim_key(connection, database, key)
@@ -159,13 +159,8 @@ def _insert_rollouts(
 ) -> None:
     rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
     insert_tuples(connection, rollouts, rows)
-    criteria = [
-        row
-        for sequence, of_group in members
-        for position, rollout in enumerate(of_group)
-        for row in build_criterion_rows(sequence, position, rollout.score)
-    ]
-    insert_tuples(connection, scores, criteria)
+    scored = [(sequence, place, one.score) for sequence, of_group in members for place, one in enumerate(of_group)]
+    insert_tuples(connection, scores, build_criterion_rows(scored))
 
 
 def insert_judgements(
@@ -256,7 +251,7 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
             {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
         ]
         connection.execute(_UPDATE_ROLLOUT, rows)
-    insert_tuples(connection, scores, [row for one in changed for row in build_criterion_rows(*one[:2], one[2].score)])
+    insert_tuples(connection, scores, build_criterion_rows([(of, at, rollout.score) for of, at, rollout in changed]))
     heads = [
         {
             "of": sequence,

@@ -14,7 +14,7 @@ from app.domain.parts import Member, PendingGroup
 from app.domain.tasks import Completion
 from app.ports.store import GroupToStore
 from app.store.database import Database
-from app.store.group_rows import GroupHead, load_groups
+from app.store.group_rows import EncodedTexts, GroupHead, load_groups
 from app.store.group_writes import add_groups, require_unpruned
 from app.store.part_tables import part_members, parts
 from app.store.prepared_statements import PreparedStatement, is_among
@@ -216,7 +216,8 @@ def close_groups(
     flags = ("late",)
     for one in late:
         groups_.append(parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
-    stored = add_groups(connection, database, [GroupToStore(group) for group in groups_], None)
+    items = [GroupToStore(group) for group in groups_]
+    stored = add_groups(connection, database, items, None, EncodedTexts.encode(items))
     if opened_before:
         rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row in opened_before]
         connection.execute(_CLOSE_PART, rows)

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Insert, Table, func, insert, m
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.default import DefaultDialect
 
-from app.domain.tasks import Completion, are_large
+from app.domain.tasks import LARGE_TEXT, Completion
 from app.domain.values import is_encodable
 from app.store.prepared_statements import fetch_rows
 
@@ -37,12 +37,10 @@ def encode(value: BaseModel, exclude: set[str] | None = None) -> str:
 
 def encode_completion(completion: Completion) -> str:
     """As `encode`. Long texts are encoded in pieces, between which other threads run."""
-    if not are_large([completion]):
-        return encode(completion)
-    if completion.text is not None:
-        return _encode_text_first(completion, "text")
-    messages = ",".join(_encode_text_first(message, "content") for message in completion.messages or ())
-    return _put_first(f'"messages":[{messages}]', encode(completion, exclude={"messages"}))
+    if completion.text is None:
+        messages = ",".join(_encode_text_first(message, "content") for message in completion.messages or ())
+        return _put_first(f'"messages":[{messages}]', encode(completion, exclude={"messages"}))
+    return encode(completion) if len(completion.text) < LARGE_TEXT else _encode_text_first(completion, "text")
 
 
 def _encode_text_first(value: BaseModel, field: str) -> str:

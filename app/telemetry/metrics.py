@@ -199,7 +199,8 @@ class PrometheusObserver:
             _, std = measure_spread([score.reward for score in given if score.reward is not None])
             if std is not None:
                 group.std.observe(std)
-                group.low_signal.inc(has_low_signal(given, std))
+                if has_low_signal(given, std):
+                    group.low_signal.inc()
         scores = [score for given, _ in groups for score in given]
         for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():
             if (outcome, reason) not in group.rollouts:
@@ -210,9 +211,10 @@ class PrometheusObserver:
 
     def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:
         values: defaultdict[str, list[float]] = defaultdict(list)
-        for criterion in (criterion for score in scores for criterion in score.criteria):
-            if criterion.value is not None:
-                values[criterion.name].append(criterion.value)
+        for score in scores:
+            for criterion in score.criteria:
+                if criterion.value is not None:
+                    values[criterion.name].append(criterion.value)
         for name, given in values.items():
             limited = self._limit_criterion(env, name)
             if limited not in group.criteria:
