@@ -1,6 +1,6 @@
 """`make bench`: the benchmarks that need nothing else and take minutes. `python -m benchmarks [--record]`
 
-All of them take some MINUTES minutes on a quiet machine, and tell what they are at. `--record` keeps what was measured
+All of them take some twenty minutes on a quiet machine, and tell what they are at. `--record` keeps what was measured
 in `benchmarks/results`. Atropos' own API is left out unless `make bench-peers` has installed it, and GSM8K itself
 unless ATROPOS_ENVS_DATASETS__GSM8K names a folder with `train.jsonl` and `test.jsonl`.
 """

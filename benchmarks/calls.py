@@ -1,7 +1,7 @@
 """Environments that read tool calls: tasks and scores per second of one core, and how long hostile texts take.
 
 Times are this process's own processor time, so that a busy machine changes them little. The longest of all kinds of
-text is the least of three readings. `python -m benchmarks.calls [--record]` takes MINUTES.
+text is the least of three readings. `python -m benchmarks.calls [--record]` takes two minutes.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rates are of this process's own processor time. What workers and programs take is not in it, so beside it stands the
 time by the clock, which other programs on the machine lengthen.
-`python -m benchmarks.catalogue [NAME …] [--record]` takes MINUTES minutes for all, once each.
+`python -m benchmarks.catalogue [NAME …] [--record]` takes two minutes for all, once each.
 """
 
 import asyncio

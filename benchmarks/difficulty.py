@@ -1,5 +1,5 @@
 """A policy of mixed skill, with and without a target: groups that teach nothing, and what handing out a task costs.
-`python -m benchmarks.difficulty [--record]` takes MINUTES minutes. All chance is seeded.
+`python -m benchmarks.difficulty [--record]` takes a minute and a half. All chance is seeded.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ for, and that of a second one that gets nothing. Then the pages of the last grou
 
 Texts are words of this project's documents; ids are drawn as frequent and rare words are, and half of the logprobs are
 nearly zero, as those of a trained model. `singles` are logprobs as inference servers compute them, in single precision;
-`decimals` are rounded to six to nine digits. All of it takes some MINUTES minutes."""
+`decimals` are rounded to six to nine digits. All of it takes less than a minute."""
 
 import json
 import random

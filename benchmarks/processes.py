@@ -1,5 +1,5 @@
 """What one, two and four processes of one service cost and bring on PostgreSQL: `python -m benchmarks.processes`, some
-MINUTES minutes.
+four minutes.
 
 All services run at once, each on a database of its own of one server; the rounds take turns, so that whatever else the
 machine does is shared. Processor time is that of all processes of a service, and beside it that of PostgreSQL's.

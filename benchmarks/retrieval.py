@@ -1,7 +1,7 @@
 """Searching 100,000 events of a world at any moment of its history while 500 a second are told, on both databases;
 beside it what each database's own full-text search takes for a part of the same question: FTS5 with `bm25()`, and a GIN
 index of tsvectors with `ts_rank()`. `python -m benchmarks.retrieval [sqlite | postgresql] [without_peers] [--record]`
-takes some MINUTES minutes.
+takes some five minutes.
 """
 
 import asyncio
