@@ -53,7 +53,7 @@ class SqlJudgeCache(JudgeCache):
     def __init__(self, database: Database, keeping: CacheRetention) -> None:
         self._database = database
         self._keeping = keeping
-        self._lookups = BatchedCalls(self._load_all)
+        self._lookups = BatchedCalls(self._load_all, patience=_LONGEST_PAUSE)
         self._puts = defaultdict[str, BatchedCalls[_Put, BudgetState]](lambda: BatchedCalls(self._put_all))
         """By judge."""
         self._count = 0
