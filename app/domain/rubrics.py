@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from operator import not_
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.digests import digest_of_model
 from app.domain.suggestions import suggest
@@ -77,8 +77,8 @@ class Rubric(Frozen):
     claims: Annotated[ClaimRule | None, Field(exclude_if=not_)] = None
     """None: verdicts list no claims."""
 
-    @model_validator(mode="after")
-    def _require_known_names(self) -> Self:
+    def model_post_init(self, _: object) -> None:
+        """Names must be known. No validator, which every model that holds a rubric would run again."""
         criteria = {criterion.name for criterion in self.criteria}
         named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
         if self.claims is not None:
@@ -87,7 +87,6 @@ class Rubric(Frozen):
                 raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
         if named - criteria:
             raise ValueError(f"there is no criterion {min(named - criteria)!r}")
-        return self
 
 
 class OwnCriterion(RubricCriterion):

@@ -291,14 +291,12 @@ def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
         return "did not report its presentation order"
     gives_rewards = all(verdict.reward is not None for verdict in judgement.verdicts)
     criteria = {REWARD_CRITERION} if gives_rewards else {criterion.name for criterion in group.case.rubric.criteria}
-    missing: set[str] | None = None
+    missing: list[set[str]] = []
     for scores in (verdict.scores for verdict in judgement.verdicts):
-        without = {name for name, value in scores.items() if value is None} if None in scores.values() else set()
-        if scores.keys() != criteria or without == criteria:
+        missing.append({name for name, value in scores.items() if value is None})
+        if scores.keys() != criteria or missing[-1] == criteria:
             return "did not score every candidate by the criteria of the rubric"
-        if missing is None:
-            missing = without
-        elif without != missing:
+        if missing[-1] != missing[0]:
             return "scored a criterion for some candidates only"
     return ""
 
@@ -310,8 +308,6 @@ def drop_uneven_criteria(values: Sequence[Values]) -> tuple[Values, ...]:
         return tuple(values)
     names = set(chain.from_iterable(values))
     uneven = {name for name in names if any(each.get(name) is None for each in values)}
-    if not uneven:
-        return tuple(values)
     return tuple({name: None if name in uneven else value for name, value in each.items()} for each in values)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -27,8 +26,6 @@ from app.ports.judges import (
 
 CLOSING_SECONDS: Final = 5.0
 """How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
-_JOINT_SECONDS: Final = 0.005
-"""How long a look into the memory waits for others at most."""
 REFRESH_SECONDS: Final = 5.0
 """How often the spending of other processes is loaded."""
 
@@ -72,38 +69,6 @@ class WriteOnlyMemory(JudgeCache):
         return await self._memory.exchange_limits(asked)
 
 
-class _JointStart:
-    """Whoever is ready waits while others are coming, for milliseconds, so that what they ask the store is one read."""
-
-    def __init__(self) -> None:
-        self._coming = 0
-        self._opened: asyncio.Future[None] | None = None
-
-    @contextlib.asynccontextmanager
-    async def announce(self) -> AsyncIterator[None]:
-        """Around what comes before `wait`."""
-        self._coming += 1
-        try:
-            yield
-        finally:
-            self._coming -= 1
-            if not self._coming:
-                self._open()
-
-    async def wait(self) -> None:
-        if self._coming and self._opened is None:
-            loop = asyncio.get_running_loop()
-            self._opened = loop.create_future()
-            loop.call_later(_JOINT_SECONDS, self._open)
-        if self._opened is not None:
-            await asyncio.shield(self._opened)
-
-    def _open(self) -> None:
-        if self._opened is not None:
-            self._opened.set_result(None)
-            self._opened = None
-
-
 @dataclass
 class _InflightReading:
     """A judgement in flight. Only the first caller gets its cost."""
@@ -127,7 +92,6 @@ class CachingJudge:
         self._memory = memory
         self._refreshing: asyncio.Task[None] | None = None
         self._under_way: dict[str, _InflightReading] = {}
-        self._lookups = _JointStart()
         self._claimed: set[str] = set()
         self._hits = 0
 
@@ -158,9 +122,8 @@ class CachingJudge:
         return self._judge.report().model_copy(update={"cache_hits": self._hits})
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        async with self._lookups.announce():
-            await await_turn_at_judging()
-            question = self._judge.build_question(request)
+        await await_turn_at_judging()
+        question = self._judge.build_question(request)
         reading = f"fresh {create_reservation_id()}" if request.fresh else question.cache_key
         flight = self._under_way.get(reading)
         if flight is None:
@@ -180,7 +143,7 @@ class CachingJudge:
     async def _recall_or_ask(self, question: JudgeQuestion) -> Judgement:
         try:
             fresh = question.request.fresh
-            recalled = None if fresh else await self._look_up(question.cache_key)
+            recalled = None if fresh else await self._memory.get(question.cache_key)
             if recalled is not None:
                 return self._use_recalled(recalled, question)
             hold = create_reservation_id()
@@ -197,10 +160,6 @@ class CachingJudge:
                 error=f"could not store the judgement: {error.detail}",
                 failure="unavailable",
             )
-
-    async def _look_up(self, reading: str) -> CachedJudgement | None:
-        await self._lookups.wait()
-        return await self._memory.get(reading)
 
     async def _refresh_periodically(self) -> None:
         """Picks up the spending of other replicas and of commands."""

@@ -215,6 +215,8 @@ class ChatJudge:
             found = await asyncio.to_thread(read)
         else:
             found = read()  # in the turn that the reply arrived in
+        if isinstance(found, UnusableAnswer) or not found.is_whole:
+            self._line.traits.record_format(reply)
         if reply.lacks_room and isinstance(found, UnusableAnswer):
             room = self._line.traits.form.most_tokens
             raise ReadingFailed(

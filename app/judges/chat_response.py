@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -12,6 +12,7 @@ from app.domain.tasks import is_truncated
 from app.inference.endpoint import ServerReply
 from app.inference.event_streams import is_event_stream, join_event_stream
 from app.inference.server_errors import parse_server_error, tells_error
+from app.judges.configuration import JsonMode
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates, strip_thoughts
@@ -39,6 +40,8 @@ class ChatResponse:
     model: str = ""
     """What the server says answered; empty where it does not say, as `system_fingerprint`."""
     system_fingerprint: str = ""
+    asked: JsonMode = "off"
+    """The format that the server was to see to."""
 
 
 def require_success(reply: ServerReply) -> bytes:
@@ -69,9 +72,7 @@ def parse_response(body: bytes) -> ChatResponse:
     message = _get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
-    answer = _build_response(choice, message, parse_usage(_get_field(value, "usage")))
-    model, fingerprint = _extract_name(value, "model"), _extract_name(value, "system_fingerprint")
-    return replace(answer, model=model, system_fingerprint=fingerprint)
+    return _build_response(value, choice, message)
 
 
 def _extract_name(value: object, name: str) -> str:
@@ -79,7 +80,8 @@ def _extract_name(value: object, name: str) -> str:
     return replace_surrogates(found[:LONGEST_NAME]) if isinstance(found, str) else ""
 
 
-def _build_response(choice: object, message: Mapping[str, object], usage: TokenUsage) -> ChatResponse:
+def _build_response(value: object, choice: object, message: Mapping[str, object]) -> ChatResponse:
+    usage = parse_usage(_get_field(value, "usage"))
     content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
     thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
     cut_off = is_truncated(str(_get_field(choice, "finish_reason") or ""))
@@ -98,6 +100,8 @@ def _build_response(choice: object, message: Mapping[str, object], usage: TokenU
             or len(thought) > len(content)
             or 2 * usage.reasoning_tokens > (usage.output_tokens or 0)
         ),
+        model=_extract_name(value, "model"),
+        system_fingerprint=_extract_name(value, "system_fingerprint"),
     )
 
 

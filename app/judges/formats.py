@@ -140,9 +140,9 @@ def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
 
 
-def _decode_whole(text: str, openings: int, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
-    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when there are not as many
-    objects as `openings`, since then some are in its strings."""
+def decode_whole(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
+    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when some are in its
+    strings, or may be."""
     objects = wanted = 0
 
     def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
@@ -156,19 +156,20 @@ def _decode_whole(text: str, openings: int, is_wanted: Callable[[dict[str, objec
         value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(value, dict) and is_wanted(value) and wanted == 1 and objects == openings
-    return value if whole else None
+    if not isinstance(value, dict) or not is_wanted(value) or wanted > 1:
+        return None
+    return value if objects == len(_find_openings(text)) else None
 
 
-def iterate_objects(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> Iterator[dict[str, object]]:
+def _find_openings(text: str) -> "deque[re.Match[str]]":
+    return deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)
+
+
+def iterate_objects(text: str) -> Iterator[dict[str, object]]:
     """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
     allowance."""
-    openings = deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)
-    if (whole := _decode_whole(text, len(openings), is_wanted)) is not None:
-        yield whole
-        return
     work = _WORK_FACTOR * len(text) + 1000
-    for opening in reversed(openings):
+    for opening in reversed(_find_openings(text)):
         start = opening.start()
         try:
             value, end = _DECODER.raw_decode(text, start)
@@ -199,6 +200,11 @@ def _decode_object(text: str) -> Iterator[dict[str, object]]:
 def list_duplicates(found: Mapping[str, object]) -> list[str]:
     """The names that occur more than once in an object that _DECODER read."""
     return [name for name, value in found.items() if value is _DUPLICATE]
+
+
+def choose_mode(mode: JsonMode, request: JudgeRequest | None) -> JsonMode:
+    """Without a request the answer may be any JSON object."""
+    return "object" if mode == "schema" and request is None else mode
 
 
 def build_response_format(mode: JsonMode, request: JudgeRequest | None, form: VerdictForm = "short") -> JsonValue:

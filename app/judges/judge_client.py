@@ -21,9 +21,10 @@ from app.judges.budget import Budget, ReadingCost, SpendingAccount, estimate_tok
 from app.judges.call_spans import describe_call, describe_reply, name_call, name_failure
 from app.judges.chat_response import ChatResponse, parse_response, require_success
 from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
-from app.judges.configuration import ChatJudgeConfig
+from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.deadline import Deadline
 from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error, require_retryable
+from app.judges.formats import choose_mode
 from app.judges.limits import await_turn_at_judging, hash_beginnings
 from app.judges.limits_lease import LimitsLease
 from app.judges.request_form import PromptMessage, RequestForm, build_body
@@ -102,7 +103,7 @@ class JudgeClient:
         while True:
             call = self._build_call(messages, request, form)
             reply = await self.ask_route(call, deadline, spent, leave_out_refused)
-            self.traits.record_answer(form, reply, request, changed=form != first)
+            self.traits.record_answer(form, reply, changed=form != first)
             if reply.refused:
                 raise build_refusal_error(reply.text)
             if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:
@@ -135,9 +136,10 @@ class JudgeClient:
     ) -> ServerCall:
         body = build_body(form, messages, request, self._config)
         texts = [said["content"] for said in messages]
-        return ServerCall(CHAT_PATH, body, texts, partial(self._parse_answer, texts), form.most_tokens)
+        parse = partial(self._parse_answer, texts, choose_mode(form.json_mode, request))
+        return ServerCall(CHAT_PATH, body, texts, parse, form.most_tokens)
 
-    def _parse_answer(self, texts: Sequence[str], body: bytes) -> ChatResponse:
+    def _parse_answer(self, texts: Sequence[str], asked: JsonMode, body: bytes) -> ChatResponse:
         """Without the secrets that were sent: what a server repeats of them must not be stored."""
         reply = parse_response(body)
         redact = self._connection.endpoint.credentials.redact
@@ -148,6 +150,7 @@ class JudgeClient:
             tokens=reply.tokens if text == reply.text else (),  # whose places were others
             model=redact(reply.model),
             system_fingerprint=redact(reply.system_fingerprint),
+            asked=asked,
         )
 
     async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -52,12 +51,11 @@ def _find_turns() -> _Turns:
 
 LONGEST_RUN: Final = 8
 """So many waiting calls with one beginning go before the one that has waited longest."""
-_MOST_COMPARED: Final = 256
 _BEGINNING_STEP: Final = 2048
 """Characters."""
 
 Beginning = tuple[int, ...]
-"""Hashes of ever longer beginnings of a prompt: two prompts share as much as these tuples do."""
+"""Hashes of ever longer beginnings of a prompt, each of all before it: two prompts share as much as these tuples do."""
 
 
 def hash_beginnings(texts: Sequence[str]) -> Beginning:
@@ -67,13 +65,6 @@ def hash_beginnings(texts: Sequence[str]) -> Beginning:
         last = hash((last, text[start : start + _BEGINNING_STEP]))
         hashes.append(last)
     return tuple(hashes)
-
-
-def _count_shared(one: Beginning, other: Beginning) -> int:
-    count = min(len(one), len(other))
-    while count and one[count - 1] != other[count - 1]:  # each hash is of all before it
-        count -= 1
-    return count
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +77,9 @@ class _Waiting:
 class _Line:
     """The waiting calls of one key, oldest first."""
 
-    waiting: deque[_Waiting] = field(default_factory=deque)
+    waiting: dict[_Waiting, None] = field(default_factory=dict)
+    alike: dict[int, dict[_Waiting, None]] = field(default_factory=dict)
+    """The same by the hashes of their beginnings."""
     last: Beginning = ()
     """Of its last call that was let in."""
     run: int = 0
@@ -95,25 +88,28 @@ class _Line:
     def queued(self) -> int:
         return sum(not waiting.place.done() for waiting in self.waiting)
 
+    def add(self, waiting: _Waiting) -> None:
+        self.waiting[waiting] = None
+        for shared in waiting.beginning:
+            self.alike.setdefault(shared, {})[waiting] = None
+
     def take_next(self) -> _Waiting:
         """The call whose prompt begins most like the last one's, or the oldest after a long run of others."""
-        oldest = self.waiting[0]
+        oldest = next(iter(self.waiting))
         chosen = oldest
         if not oldest.place.done() and self.run < LONGEST_RUN:
-            chosen = self._find_most_alike(oldest)
+            longest = next((self.alike[shared] for shared in reversed(self.last) if shared in self.alike), self.waiting)
+            chosen = next(iter(longest))
         self.run = 0 if chosen is oldest else self.run + 1
-        self.waiting.remove(chosen)
+        self._remove(chosen)
         return chosen
 
-    def _find_most_alike(self, oldest: _Waiting) -> _Waiting:
-        """A hash stands for all that comes before it too, so one look tells that a beginning shares more."""
-        chosen, shared = oldest, _count_shared(oldest.beginning, self.last)
-        for waiting in islice(self.waiting, 1, _MOST_COMPARED):
-            if shared == len(self.last):
-                break
-            if len(waiting.beginning) > shared and waiting.beginning[shared] == self.last[shared]:
-                chosen, shared = waiting, _count_shared(waiting.beginning, self.last)
-        return chosen
+    def _remove(self, waiting: _Waiting) -> None:
+        del self.waiting[waiting]
+        for shared in waiting.beginning:
+            del self.alike[shared][waiting]
+            if not self.alike[shared]:
+                del self.alike[shared]
 
 
 class CallSlots:
@@ -159,7 +155,7 @@ class CallSlots:
             line.last, line.run = beginning, 0
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.waiting.append(_Waiting(place, beginning))
+        line.add(_Waiting(place, beginning))
         self._wake()
         try:
             await place

@@ -3,7 +3,6 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import combinations
 from statistics import NormalDist
 from typing import Final
@@ -137,10 +136,8 @@ def space_as_normal(standings: Sequence[float]) -> tuple[float, ...]:
     )
 
 
-@lru_cache(maxsize=4096)
 def _find_distance(from_middle: float, count: int) -> float:
-    """In standard deviations. Half a place is kept free at either end, where the distribution has none. Kept, since
-    ranks give few different numbers."""
+    """In standard deviations. Half a place is kept free at either end, where the distribution has none."""
     return -_NORMAL.inv_cdf(((NEUTRAL - from_middle) * (count - 1) + 0.5) / count)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from app.domain.judging import JudgeRequest
 from app.judges.chat_response import ChatResponse
 from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.expected_scores import ALTERNATIVES_ASKED
@@ -31,6 +30,8 @@ _FORMAT_WORDS: Final[Mapping[JsonMode, str]] = {
     "object": "any JSON object is asked for, without the schema",
     "off": "the form of the answer is asked for in words alone",
 }
+_WATCHED: Final = ("response_format", "logprobs", "max_tokens", "max_completion_tokens")
+"""Parameters of which answers show that they are ignored."""
 _LONGEST_LOOKED_AT: Final = 20_000
 """Characters of an answer whose form is looked at, on the event loop."""
 _LEAST_OVERRUN: Final = 16
@@ -43,12 +44,12 @@ class ServerTraits:
     def __init__(self, config: ChatJudgeConfig) -> None:
         self.form = self._configured = build_request_form(config)
         self._known = False
-        self._ignored: dict[str, None] = {}
+        self._ignored: set[str] = set()
 
     @property
     def ignored(self) -> tuple[str, ...]:
         """Parameters that the answers show to be ignored."""
-        return tuple(self._ignored)
+        return tuple(name for name in _WATCHED if name in self._ignored)
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -72,22 +73,22 @@ class ServerTraits:
         worth_asking = used.token_parameter is not None and most >= 2 * used.most_tokens
         return replace(used, most_tokens=most) if worth_asking else None
 
-    def record_answer(
-        self, used: RequestForm, reply: ChatResponse, request: JudgeRequest | None, *, changed: bool
-    ) -> None:
+    def record_answer(self, used: RequestForm, reply: ChatResponse, *, changed: bool) -> None:
         """`changed`: the form was changed for this very answer."""
         if changed or not self._known:
             self.form, self._known = used, True
-        asked = "object" if request is None and used.json_mode == "schema" else used.json_mode
-        if "response_format" not in self._ignored and _proves_format_ignored(asked, reply):
-            self._ignored["response_format"] = None
         if used.alternatives and reply.text and not reply.tokens:
-            self._ignored["logprobs"] = None
+            self._ignored.add("logprobs")
         wrote = (reply.usage.output_tokens or 0) - reply.usage.reasoning_tokens
         if used.token_parameter is not None and wrote > used.most_tokens + _LEAST_OVERRUN:
-            self._ignored[used.token_parameter] = None
+            self._ignored.add(used.token_parameter)
             if self.form.token_parameter == used.token_parameter:
                 self.form = switch_token_parameter(self.form) or self.form
+
+    def record_format(self, reply: ChatResponse) -> None:
+        """For an answer that is not all of its text."""
+        if "response_format" not in self._ignored and _proves_format_ignored(reply):
+            self._ignored.add("response_format")
 
 
 def build_request_form(config: ChatJudgeConfig) -> RequestForm:
@@ -101,9 +102,9 @@ def build_request_form(config: ChatJudgeConfig) -> RequestForm:
     )
 
 
-def _proves_format_ignored(mode: JsonMode, reply: ChatResponse) -> bool:
+def _proves_format_ignored(reply: ChatResponse) -> bool:
     """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
-    if mode == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
+    if reply.asked == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
         return False
     text = strip_thoughts(reply.text)
     if not text:
@@ -112,7 +113,7 @@ def _proves_format_ignored(mode: JsonMode, reply: ChatResponse) -> bool:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return True
-    return not isinstance(value, dict) or (mode == "schema" and not may_be_answer(value))
+    return not isinstance(value, dict) or (reply.asked == "schema" and not may_be_answer(value))
 
 
 def _describe_changes(configured: RequestForm, form: RequestForm) -> list[str]:

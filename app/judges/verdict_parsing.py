@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
@@ -17,7 +17,7 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import VerdictForm
-from app.judges.formats import expand_short_answer, is_short, iterate_objects, list_duplicates
+from app.judges.formats import decode_whole, expand_short_answer, is_short, iterate_objects, list_duplicates
 from app.judges.presentation_order import assign_letters
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
@@ -44,6 +44,8 @@ class JudgeAnswer:
 
     verdicts: tuple[Verdict, ...]
     ranking: tuple[tuple[str, ...], ...]
+    is_whole: bool = field(default=False, compare=False)
+    """There was nothing else in the text."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,14 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     forms are read; `form` is the one that was asked for. Never raises. Linear time."""
     problem = "there is no complete JSON object in the answer"
     failures: list[UnusableAnswer] = []
-    for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
-        for found in iterate_objects(part, may_be_answer):
+    text = text[-_LONGEST_ANSWER:]
+    for part in _iterate_search_texts(text):
+        whole = decode_whole(part, may_be_answer)
+        for found in iterate_objects(part) if whole is None else (whole,):
             if not may_be_answer(found):
                 problem = _MISSING_FIELDS[form]
                 continue
-            answer = _validate_answer(found, request)
+            answer = _validate_answer(found, request, is_whole=whole is not None and part is text)
             if isinstance(answer, JudgeAnswer):
                 return answer
             failures.append(answer)
@@ -89,7 +93,9 @@ def _iterate_search_texts(text: str) -> Iterator[str]:
     yield text
 
 
-def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
+def _validate_answer(
+    found: Mapping[str, object], request: JudgeRequest, *, is_whole: bool
+) -> JudgeAnswer | UnusableAnswer:
     ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
     texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
     problems = _find_duplicates(found, "the answer")
@@ -108,7 +114,8 @@ def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> Judg
     problems += filter(None, [find_misused_null(verdicts, request.rubric)])
     if problems:
         return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
-    return JudgeAnswer(tuple(verdicts.values()), tuple(tuple(ids[letter] for letter in tier) for tier in ranking))
+    tiers = tuple([tuple([ids[letter] for letter in tier]) for tier in ranking])
+    return JudgeAnswer(tuple(verdicts.values()), tiers, is_whole)
 
 
 def _parse_entries(

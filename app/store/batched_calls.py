@@ -14,6 +14,9 @@ ResultT = TypeVar("ResultT")
 
 MOST_ITEMS: Final = 256
 """Of one call. A write holds up all others."""
+QUIET_TURNS: Final = 4
+"""Passes of the event loop without another item, after which none is waited for: callers that are answered together
+come again together, but not all in one pass."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,19 @@ class _BatchedItem(Generic[ItemT, ResultT]):
 
 
 class BatchedCalls(Generic[ItemT, ResultT]):
-    """`call` gets the items and returns one result for each, in order."""
+    """`call` gets the items and returns one result for each, in order. While others come, it waits for them for
+    `patience` seconds."""
 
     def __init__(
-        self, call: Callable[[Sequence[ItemT]], Awaitable[Sequence[ResultT]]], most_items: int = MOST_ITEMS
+        self,
+        call: Callable[[Sequence[ItemT]], Awaitable[Sequence[ResultT]]],
+        most_items: int = MOST_ITEMS,
+        *,
+        patience: float = 0.0,
     ) -> None:
         self._call = call
         self._most = most_items
+        self._patience = patience
         self._waiting: list[_BatchedItem[ItemT, ResultT]] = []
         self._is_calling = False
         self._task: asyncio.Task[None] | None = None
@@ -43,8 +52,19 @@ class BatchedCalls(Generic[ItemT, ResultT]):
         self._waiting.append(waiting)
         if not self._is_calling:
             self._is_calling = True
-            loop.call_later(pause, self._call_next) if pause else loop.call_soon(self._call_next)
+            if pause:
+                loop.call_later(pause, self._call_next)
+            else:
+                loop.call_soon(self._look_for_more, loop.time() + self._patience, 1, QUIET_TURNS)
         return await waiting.result
+
+    def _look_for_more(self, until: float, known: int, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        left = turns - 1 if len(self._waiting) == known else QUIET_TURNS
+        if left and loop.time() < until:
+            loop.call_soon(self._look_for_more, until, len(self._waiting), left)
+        else:
+            self._call_next()
 
     def _call_next(self, _: object = None) -> None:
         self._is_calling = bool(self._waiting)

@@ -23,9 +23,9 @@ from app.store.quota_store import charge_key
 from app.store.rows import Row, decode, encode, insert_new_rows
 
 _PUTS_PER_SWEEP: Final = 200
-_PAUSE_SHARE: Final = 0.01
+_PAUSE_SHARE: Final = 0.02
 """Of the time that a judgement took: so long others may come that are stored with it."""
-_LONGEST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.02
 """Seconds."""
 _MOST_VERSIONS: Final = 10_000
 
@@ -53,7 +53,7 @@ class SqlJudgeCache(JudgeCache):
     def __init__(self, database: Database, keeping: CacheRetention) -> None:
         self._database = database
         self._keeping = keeping
-        self._lookups = BatchedCalls(self._load_all)
+        self._lookups = BatchedCalls(self._load_all, patience=_LONGEST_PAUSE)
         self._puts = defaultdict[str, BatchedCalls[_Put, BudgetState]](lambda: BatchedCalls(self._put_all))
         """By judge."""
         self._count = 0

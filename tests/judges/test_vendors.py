@@ -17,7 +17,7 @@ from app.judges.chat import ChatJudge
 from app.judges.chat_response import ChatResponse, parse_response
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.failures import CallFailed
-from app.judges.formats import build_response_format
+from app.judges.formats import build_response_format, choose_mode
 from app.judges.judge_factory import build_chat_judges
 from app.judges.server_traits import ServerTraits
 from tests.support.chat_server import ChatServer
@@ -93,7 +93,7 @@ def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:
     traits = ServerTraits(config("http://127.0.0.1:1/v1", seed=7))
     began = traits.form
     known = replace(began, temperature=None, seed=None)
-    traits.record_answer(known, parse_response(completion(GOOD).body), REQUEST, changed=True)
+    traits.record_answer(known, parse_response(completion(GOOD).body), changed=True)
     failed = CallFailed("", status=400, error=ServerError(fields=frozenset(("temperature",))))
     assert (traits.choose_next(began, failed), traits.choose_next(known, failed)) == (known, None)
 
@@ -147,8 +147,8 @@ def test_which_answers_prove_that_the_format_was_ignored(
     mode: str, text: str, follows_schema: bool, ignored: tuple[str, ...]
 ) -> None:
     traits = ServerTraits(config("", json_mode=mode))
-    request = REQUEST if follows_schema else None
-    traits.record_answer(traits.form, ChatResponse(text, cut_off=False, refused=False), request, changed=False)
+    asked = choose_mode(traits.form.json_mode, REQUEST if follows_schema else None)
+    traits.record_format(ChatResponse(text, cut_off=False, refused=False, asked=asked))
     assert traits.ignored == ignored
 
 

@@ -97,20 +97,27 @@ def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:
-    return _shares_run(reply, facts.examples, EXAMPLE_RUN_WORDS) or _is_mostly_copied(reply, facts.examples)
+    marked = _mark_known_words(reply, facts.examples)
+    return _has_run(reply, facts.examples, EXAMPLE_RUN_WORDS, marked) or _is_mostly_copied(
+        reply, facts.examples, marked
+    )
 
 
 def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
-    """The words of such a run all occur in the sources, so most replies are told by single words alone."""
-    if b"\x01" * length not in _mark_known_words(reply, sources):
+    return _has_run(reply, sources, length, _mark_known_words(reply, sources))
+
+
+def _has_run(reply: Reply, sources: tuple[str, ...], length: int, marked: bytes) -> bool:
+    """The words of such a run are all `marked`, so most replies are told by single words alone."""
+    if b"\x01" * length not in marked:
         return False
     return not _collect_runs(sources, length).isdisjoint(_iterate_phrases(reply.words, length))
 
 
-def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
+def _is_mostly_copied(reply: Reply, sources: tuple[str, ...], marked: bytes) -> bool:
     """Whether phrases of the sources cover most of the reply."""
     least = _MOST_COPIED_SHARE * max(len(reply.words), 1)
-    if sum(_mark_known_words(reply, sources)) < least:
+    if sum(marked) < least:
         return False
     known = _collect_runs(sources, _PHRASE_WORDS)
     covered = bytearray(len(reply.words))
