@@ -15,7 +15,7 @@ from app.ports.authoring import AuthoredStore
 from app.ports.environment import Datasets
 from app.service.authoring import AuthoringService, CharacterSource
 from app.service.catalogue import Catalogue
-from tests.service.test_editions import NoDatasets, Toy
+from tests.service.test_sheet_versions import NoDatasets, Toy
 
 
 class OneText(AuthoredStore):
