@@ -118,20 +118,6 @@ class Group(Frozen):
     def scores(self) -> tuple[Score, ...]:
         return tuple([rollout.score for rollout in self.rollouts])
 
-    @property
-    def unscored(self) -> tuple[Completion, ...]:
-        """The completions that have no score yet."""
-        return tuple([rollout.completion for rollout in self.rollouts if not rollout.score.is_final])
-
-    def add_rollouts(self, completions: Sequence[Completion], scores: Sequence[Score]) -> "Group":
-        """The group, which has no rollouts yet, with these."""
-        build, group_id = Rollout.build_trusted, self.group_id
-        rollouts = [
-            build(rollout_id=f"{group_id}-{place}", completion=completion, score=score, reduced=None)
-            for place, (completion, score) in enumerate(zip(completions, scores, strict=True))
-        ]
-        return self.model_copy(update={"rollouts": tuple(rollouts), "outcome": combine_outcomes(scores)})
-
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""
         given = iter(scores)

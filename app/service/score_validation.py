@@ -7,8 +7,9 @@ from typing import Final
 
 from app.domain.access import name_current_caller
 from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
-from app.domain.groups import Group, TaskRecord
+from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.parts import GroupPart
+from app.domain.rewards import combine_outcomes
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, are_large
@@ -52,7 +53,12 @@ class AcceptedGroup:
         """The group with these scores of its completions, in order."""
         if self.group.rollouts:
             return self.group.merge_scores(scores)
-        return self.group.add_rollouts(self.completions, scores)
+        build, group_id = Rollout.build_trusted, self.group.group_id
+        rollouts = [
+            build(rollout_id=f"{group_id}-{place}", completion=completion, score=score, reduced=None)
+            for place, (completion, score) in enumerate(zip(self.completions, scores, strict=True))
+        ]
+        return self.group.model_copy(update={"rollouts": tuple(rollouts), "outcome": combine_outcomes(scores)})
 
     def mark_pending(self) -> Group:
         """The group with its completions set to pending, also in a retry."""
@@ -63,7 +69,7 @@ def continue_group(
     stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
 ) -> AcceptedGroup:
     """Takes up a group as it is stored."""
-    completions = stored.unscored
+    completions = tuple([rollout.completion for rollout in stored.rollouts if not rollout.score.is_final])
     return AcceptedGroup(stored, completions, are_large(completions), record, options, refused)
 
 
