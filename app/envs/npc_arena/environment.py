@@ -231,7 +231,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def query(self, task: Task) -> ContextQuery | None:
         reference = NpcArenaReference.model_validate(task.reference)
-        cast = self._find_cast(task, reference)
+        cast = self.find_cast(task)
         if reference.params.world is None or cast is None:
             return None
         said = list_utterances(cast)
@@ -248,7 +248,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def place(self, task: Task, context: Context) -> Task:
         reference = NpcArenaReference.model_validate(task.reference)
-        cast = self._find_cast(task, reference)
+        cast = self.find_cast(task)
         if cast is None:
             return task
         passages = (*self._recall_lore(reference, cast), *context.passages)
@@ -258,9 +258,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def find_cast(self, task: Task) -> Cast | None:
         """The character and scene of a task; None if they are no longer served."""
-        return self._find_cast(task, NpcArenaReference.model_validate(task.reference))
-
-    def _find_cast(self, task: Task, reference: NpcArenaReference) -> Cast | None:
+        reference = NpcArenaReference.model_validate(task.reference)
         rows, scene = self._rows, reference.scene
         return rows.find_cast(task, scene) if rows.has(task) else self.roster.find_cast(reference.character, scene)
 
@@ -292,7 +290,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         reference = NpcArenaReference.model_validate(task.reference)
-        cast = self._find_cast(task, reference)
+        cast = self.find_cast(task)
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
