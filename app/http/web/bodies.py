@@ -46,6 +46,9 @@ _DIGITS_AS_ZEROS: Final = bytes(ord("0" if chr(byte).isdecimal() else " ") for b
 _HUGE_NUMBER: Final = b"0" * 1000
 """Digits, as zeros. Writing thousands of such numbers takes half a second. A pattern takes 16 times as long to find
 none."""
+_NUMBERS_ALONE: Final = bytes(ord("0" if chr(byte).isdecimal() else "e" if chr(byte) in "eE" else " ") for byte in range(256))
+_OVERFLOWS: Final = (b"e000", b"0" * 300)
+"""Digits as zeros: only such a number can be larger than the largest float, 1.8e308."""
 _TOO_MANY_DIGITS: Final = "The body holds a number with too many digits."
 _SEQUENCES: Final = frozenset({"list", "tuple", "set", "frozenset"})
 
@@ -199,8 +202,29 @@ def require_few_values(body: bytes, most: int) -> None:
             raise RefusedBody(413, f"{detail} (see `max_body_bytes`). Send it in several requests.")
 
 
+def may_overflow(body: bytes) -> bool:
+    """Whether a number in the body may be too large for a float, which the quick parser reads as an infinity."""
+    windows = (body[start : start + WINDOW + len(_OVERFLOWS[1])] for start in range(0, len(body), WINDOW))
+    if not any(_has_overflow(window) for window in windows):
+        return False
+    return any(_has_overflow(outside) for outside, _ in _split_texts_off(body))
+
+
+def _has_overflow(window: bytes) -> bool:
+    numbers = window.translate(_NUMBERS_ALONE, b"+")
+    return any(overflow in numbers for overflow in _OVERFLOWS)
+
+
 def _count_costs(body: bytes) -> Iterator[int]:
     """The cost of each window. What is inside of texts costs nothing. RefusedBody for huge numbers."""
+    for outside, escaped in _split_texts_off(body):
+        if _HUGE_NUMBER in outside.translate(_DIGITS_AS_ZEROS):
+            raise RefusedBody(400, _TOO_MANY_DIGITS)
+        yield escaped + sum(outside.count(mark) * cost for mark, cost in _COSTS.items())
+
+
+def _split_texts_off(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """Windows of what is outside of texts, each with about how many of its texts have escapes."""
     quoted, start = 0, 0
     while start < len(body):
         window = body[start : start + WINDOW]
@@ -208,11 +232,7 @@ def _count_costs(body: bytes) -> Iterator[int]:
             window = body[start : start + WINDOW + 1]
         start += len(window)
         parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(parts[quoted::2])
-        if _HUGE_NUMBER in outside.translate(_DIGITS_AS_ZEROS):
-            raise RefusedBody(400, _TOO_MANY_DIGITS)
-        escaped = min(window.count(b"\\"), len(parts) // 2)
-        yield escaped + sum(outside.count(mark) * cost for mark, cost in _COSTS.items())
+        yield b"".join(parts[quoted::2]), min(window.count(b"\\"), len(parts) // 2)
         quoted = (quoted + len(parts) - 1) % 2
 
 
@@ -242,6 +262,8 @@ class BodyReader:
 
     def _read_quickly(self, body: bytes) -> BaseModel | None:
         """A quarter of the time of Python's parser; None for what has to be looked at again to say what is wrong."""
+        if may_overflow(body):
+            return None
         try:
             return cast(BaseModel, self._strict.validate_python(parse_quickly(body)))
         except (ValueError, RecursionError):
@@ -249,7 +271,7 @@ class BodyReader:
 
 
 def parse_quickly(body: bytes) -> JsonValue:
-    """ValueError or RecursionError for what `parse_json` has to look at. `1e999` is left to the model."""
+    """ValueError or RecursionError for what `parse_json` has to look at. `1e999` becomes an infinity."""
     if b'"token_ids"' in body and not _SURROGATE.search(body):
         return cast(JsonValue, _PIECEWISE.decode(body.decode()))
     return cast(JsonValue, from_json(body, allow_inf_nan=False, cache_strings="none"))

@@ -124,6 +124,25 @@ def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> N
     assert (told[0], told[0][0]) == (told[1], status)
 
 
+class PlainFields(BaseModel):
+    """A model that does not look for infinities itself."""
+
+    text: str
+    extra: JsonValue
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E+309", "9" * 400 + ".5"])
+def test_numbers_too_large_for_a_float_are_refused_wherever_a_window_ends(number: str) -> None:
+    reader = BodyReader(PlainFields)
+    for spaces in (0, LARGE_BYTES, *range(WINDOW - 50, WINDOW - 20, 3)):
+        body = b'{"text": "1e999", "extra":%b[%b]}' % (b" " * spaces, number.encode())
+        with pytest.raises(RefusedBody) as refused:
+            reader.read(body)
+        assert (refused.value.status_code, [one.field for one in refused.value.errors]) == (422, ["body.extra[0]"])
+    fine = b'{"text": "%b", "extra": [1e-999, 1e30]}' % (number.encode() * LARGE_BYTES)
+    assert reader.read(fine) == PlainFields(text=number * LARGE_BYTES, extra=[0.0, 1e30])
+
+
 @pytest.mark.parametrize("spaces", ["", " ", "\n"])
 def test_long_lists_of_numbers_are_parsed_in_windows_and_mean_the_same(spaces: str) -> None:
     numbers = [-0.12345678901234567, 0, 4294967295, -1e-300, 2.5e3, -0.0] * (WINDOW // 20)
