@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
 from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
@@ -46,7 +46,9 @@ _DIGITS_AS_ZEROS: Final = bytes(ord("0" if chr(byte).isdecimal() else " ") for b
 _HUGE_NUMBER: Final = b"0" * 1000
 """Digits, as zeros. Writing thousands of such numbers takes half a second. A pattern takes 16 times as long to find
 none."""
-_NUMBERS_ALONE: Final = bytes(ord("0" if chr(byte).isdecimal() else "e" if chr(byte) in "eE" else " ") for byte in range(256))
+_NUMBERS_ALONE: Final = bytes(
+    ord("0" if chr(byte).isdecimal() else "e" if chr(byte) in "eE" else " ") for byte in range(256)
+)
 _OVERFLOWS: Final = (b"e000", b"0" * 300)
 """Digits as zeros: only such a number can be larger than the largest float, 1.8e308."""
 _TOO_MANY_DIGITS: Final = "The body holds a number with too many digits."
@@ -204,15 +206,19 @@ def require_few_values(body: bytes, most: int) -> None:
 
 def may_overflow(body: bytes) -> bool:
     """Whether a number in the body may be too large for a float, which the quick parser reads as an infinity."""
-    windows = (body[start : start + WINDOW + len(_OVERFLOWS[1])] for start in range(0, len(body), WINDOW))
-    if not any(_has_overflow(window) for window in windows):
-        return False
-    return any(_has_overflow(outside) for outside, _ in _split_texts_off(body))
+    windows = (body[start : start + WINDOW] for start in range(0, len(body), WINDOW))
+    return _have_overflow(windows) and _have_overflow(outside for outside, _ in _split_texts_off(body))
 
 
-def _has_overflow(window: bytes) -> bool:
-    numbers = window.translate(_NUMBERS_ALONE, b"+")
-    return any(overflow in numbers for overflow in _OVERFLOWS)
+def _have_overflow(windows: Iterable[bytes]) -> bool:
+    """Whether the windows, of which one begins where the other ends, have such a number."""
+    before = b""
+    for window in windows:
+        numbers = before + window.translate(_NUMBERS_ALONE, b"+")
+        if any(overflow in numbers for overflow in _OVERFLOWS):
+            return True
+        before = numbers[-len(_OVERFLOWS[1]) :]
+    return False
 
 
 def _count_costs(body: bytes) -> Iterator[int]:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import BaseModel, JsonValue
 
 from app.domain.digests import digest_of_model
 from app.domain.tasks import Completion, Message
 from app.http.api.environment_routes import digest_request
 from app.http.web.bodies import (
     DEFAULT_MAX_BYTES,
+    LARGE_BYTES,
     MANY_ERRORS_BYTES,
     WINDOW,
     BodyReader,
