@@ -23,7 +23,7 @@ NEWER_PYTHON ?= python3.13
 # One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 10
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -ra --ignore=tests/trainers
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Byte code of what is imported is made when it is; of all that is installed it would take longer than to install it.
 TAKE := install --no-compile --require-hashes
