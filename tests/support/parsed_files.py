@@ -15,7 +15,7 @@ _read_yaml = package_data.read_yaml
 def keep_parsed_files() -> None:
     """In this process and what is forked from it. To be called before what reads files is imported. What is refused
     is parsed again."""
-    loading.parse_model = lru_cache(_MOST)(loading.parse_model)  # type: ignore[assignment]
+    loading.parse_model = lru_cache(_MOST)(loading.parse_model)
     package_data.read_yaml = _read_yaml_once
 
 
