@@ -17,28 +17,33 @@ VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 NEMO_GYM := .cache/nemo_gym
 NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
+WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(OPENRLHF)/.installed
 # NeMo Gym runs under no older one.
 NEWER_PYTHON ?= python3.13
 # One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 10
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -ra --ignore=tests/trainers
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# Byte code of what is imported is made when it is; of all that is installed it would take longer than to install it.
+TAKE := install --no-compile --require-hashes
 # For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
 UV := $(shell command -v uv 2>/dev/null)
-LOUD_PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-bar on
+LOUD_PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --progress-bar on
 INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" || )$(LOUD_PIP) "$$@"; }; install
 
 .DEFAULT_GOAL := help
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
+.PHONY: help install install-wires run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed-dev ## install what runs, tests and checks need
+
+install-wires: $(WIRES) ## install what `make test-wires` needs beside that, each in a place of its own
 
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
 	$(BIN)/atropos-envs serve
@@ -55,12 +60,13 @@ test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more 
 test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, database and judge for MINUTES (10) under mixed load, and print an audit
 	ATROPOS_TEST_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -ra --hypothesis-profile=thorough tests/faults tests/http/api/test_stateful_training.py
 
-test-all: test test-long ## everything but released trainers
+test-all: $(VENV)/.installed-dev ## both at once, which takes less: what draws its examples runs once, with the more of them
+	$(PYTEST) -m "not faults" --hypothesis-profile=all
 
-test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed ## one released client for each wire, against a live gateway
+test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs, the docs' site with its links
@@ -135,16 +141,16 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
-	$(PIP) install --require-hashes -r requirements-dev.lock
+	$(PIP) $(TAKE) -r requirements-dev.lock
 	@touch $@
 
 # What cannot be had is said here, and again by the tests that it costs.
 $(TRAINERS)/.tried: tests/trainers/requirements.lock tests/trainers/torch.lock
 	rm -rf $(TRAINERS)
 	$(PYTHON) -m venv $(TRAINERS)
-	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/requirements.lock && touch $(TRAINERS)/.installed \
+	$(TRAINERS_PIP) $(TAKE) --no-deps -r tests/trainers/requirements.lock && touch $(TRAINERS)/.installed \
 	  || echo "NOT INSTALLED: atroposlib 0.4.0; nothing of tests/trainers runs"
-	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TRAINERS)/.torch \
+	$(TRAINERS_PIP) $(TAKE) --no-deps -r tests/trainers/torch.lock && touch $(TRAINERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; the example trainer does not run"
 	@test ! -e $(TRAINERS)/.installed -o ! -e $(TRAINERS)/.torch || touch $@
 
@@ -152,9 +158,9 @@ $(TRAINERS)/.tried: tests/trainers/requirements.lock tests/trainers/torch.lock
 $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 	rm -rf $(TUNERS)
 	$(PYTHON) -m venv $(TUNERS)
-	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/tuners.lock && touch $(TUNERS)/.installed \
+	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/tuners.lock && touch $(TUNERS)/.installed \
 	  || echo "NOT INSTALLED: trl 1.16.0 and openenv 0.10.0; nothing is trained, and no client of OpenEnv asks"
-	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
+	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; nothing is trained"
 	@test ! -e $(TUNERS)/.installed -o ! -e $(TUNERS)/.torch || touch $@
 
@@ -162,40 +168,40 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 $(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock
 	rm -rf $(LOOPS)
 	$(PYTHON) -m venv $(LOOPS)
-	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/loops.lock && touch $(LOOPS)/.installed \
+	$(LOOPS_PIP) $(TAKE) --no-deps -r tests/trainers/loops.lock && touch $(LOOPS)/.installed \
 	  || echo "NOT INSTALLED: verl 0.9.1 and tinker-cookbook 0.6.1; neither plays episodes"
-	$(LOOPS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(LOOPS)/.torch \
+	$(LOOPS_PIP) $(TAKE) --no-deps -r tests/trainers/torch.lock && touch $(LOOPS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; no agent loop of verl or slime plays"
 	@test ! -e $(LOOPS)/.installed -o ! -e $(LOOPS)/.torch || touch $@
 
 # Its code that asks for rewards needs aiohttp alone. The wheel says that it is for one Python and one system, and has no binaries.
-$(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
+$(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/.installed-dev
 	rm -rf $(OPENRLHF)
-	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
+	$(PIP) $(TAKE) --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
 
 $(GYMS)/.installed: tests/trainers/gyms.lock
 	rm -rf $(GYMS)
 	$(PYTHON) -m venv $(GYMS)
-	$(GYMS_PIP) install --require-hashes --no-deps -r tests/trainers/gyms.lock && touch $@ \
+	$(GYMS_PIP) $(TAKE) --no-deps -r tests/trainers/gyms.lock && touch $@ \
 	  || echo "NOT INSTALLED: inspect-ai 0.3.285 and skyrl-gym 0.4.0; their files are not tried"
 
 $(OPENREWARD)/.installed: tests/trainers/openreward.lock
 	rm -rf $(OPENREWARD)
 	$(PYTHON) -m venv $(OPENREWARD)
-	$(OPENREWARD_PIP) install --require-hashes --no-deps -r tests/trainers/openreward.lock && touch $@ \
+	$(OPENREWARD_PIP) $(TAKE) --no-deps -r tests/trainers/openreward.lock && touch $@ \
 	  || echo "NOT INSTALLED: openreward 0.1.167; nothing plays the Open Reward Standard"
 
 # Its task sets for OpenEnv and NeMo Gym alone, without what trains and serves models.
 $(VERIFIERS)/.installed: tests/trainers/verifiers.lock
 	rm -rf $(VERIFIERS)
 	$(PYTHON) -m venv $(VERIFIERS)
-	$(VERIFIERS_PIP) install --require-hashes --no-deps -r tests/trainers/verifiers.lock && touch $@ \
+	$(VERIFIERS_PIP) $(TAKE) --no-deps -r tests/trainers/verifiers.lock && touch $@ \
 	  || echo "NOT INSTALLED: verifiers 0.4.0; its task sets play nothing"
 
 # Its agents' servers alone. It asks for 3.13.14, and they run under 3.13.0 too.
 $(NEMO_GYM)/.tried: tests/trainers/nemo_gym.lock
 	rm -rf $(NEMO_GYM)
 	$(NEWER_PYTHON) -m venv $(NEMO_GYM) \
-	  && $(NEMO_GYM_PIP) install --require-hashes --no-deps --ignore-requires-python -r tests/trainers/nemo_gym.lock \
+	  && $(NEMO_GYM_PIP) $(TAKE) --no-deps --ignore-requires-python -r tests/trainers/nemo_gym.lock \
 	  && touch $(NEMO_GYM)/.installed $@ || echo "NOT INSTALLED: nemo-gym 0.7.0; its agents play nothing"

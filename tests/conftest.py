@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import ssl
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from app.settings import PREFIX
 from tests.support.compiled_statements import keep_compiled_statements
 from tests.support.databases import Postgres, find_memory_folder, read_migrated_store, running_postgres
 from tests.support.gateways import Gateways
+from tests.support.parsed_files import keep_parsed_files
 from tests.support.tiers import register_tiers
 
 register_tiers()
 keep_compiled_statements()
+keep_parsed_files()
 # httpx reads all certificates for each client
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
@@ -41,13 +44,27 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process, so that it is made once."""
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             found = [one for defined in item._fixtureinfo.name2fixturedefs.values() for one in defined]
             if any(one.scope == "module" for one in found):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    if hasattr(config, "workerinput"):
+        _put_longest_first(items)
+
+
+def _put_longest_first(items: list[pytest.Item]) -> None:
+    """Groups with slow tests, then large ones: no worker begins what takes a minute when the others are done."""
+    slow = {_group_of(item) for item in items if item.get_closest_marker("slow") is not None}
+    sizes = Counter(map(_group_of, items))
+    items.sort(key=lambda item: (_group_of(item) not in slow, -sizes[_group_of(item)]))
+
+
+def _group_of(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return item.nodeid if marker is None else str((*marker.args, *marker.kwargs.values())[0])
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,18 @@
-"""What `atropos-envs serve`, `process` and `evaluate` import: once, in the process that programs are forked from."""
+"""What `atropos-envs serve`, `process` and `evaluate` import and read: once, in the process that programs are forked
+from."""
 
 import gc
 
-import app.cli.evaluate.command
-import app.cli.process.command
-import app.cli.serve  # noqa: F401
-from app.main.discovery import discover
+from tests.support.parsed_files import keep_parsed_files
 
-discover()
+keep_parsed_files()
+
+import app.cli.evaluate.command  # noqa: E402
+import app.cli.process.command  # noqa: E402
+import app.cli.serve  # noqa: E402, F401
+from app.datasets.configured_datasets import ConfiguredDatasets  # noqa: E402
+from app.main.discovery import discover  # noqa: E402
+from app.service.catalogue import Catalogue  # noqa: E402
+
+Catalogue(discover()).open(ConfiguredDatasets({}))
 gc.freeze()  # a look for cycles in a fork would copy all of it

@@ -23,6 +23,7 @@ from app.envs.reasoning_gym import choices, environment, package_rows
 from app.envs.reasoning_gym.choices import CATEGORIES, FAMILIES, SERVED, PackageLevel, ReasoningGymParams
 from app.envs.reasoning_gym.environment import PackageTask, ReasoningGym
 from app.ports.environment import Tools
+from app.sandbox import pool
 from app.sandbox.in_process import InProcessWorkers
 from app.service.catalogue import ServedEnvironment
 from app.service.judging import NoPanel
@@ -66,8 +67,10 @@ def test_every_family_of_the_package_is_served_or_has_a_reason() -> None:
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[tuple[asyncio.Runner, Tools]]:
-    """With workers that stay where they are between families."""
-    with asyncio.Runner() as runner:
+    """With workers that stay where they are between families, and for longer than the service keeps one: to start one
+    anew takes as long as a thousand answers."""
+    with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "CALLS_OF_A_WORKER", 20_000)
         entered = open_tools(ReasoningGym)
         tools = runner.run(entered.__aenter__())
         try:
