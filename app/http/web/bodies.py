@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import cached_property
 from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
@@ -26,32 +26,15 @@ from app.http.web.problems import (
     describe_faults,
     format_field_path,
 )
+from app.http.web.unparsed_json import BYTES_PER_VALUE, TOO_MANY_DIGITS, WINDOW, require_few_values
 
 DEFAULT_MAX_BYTES = 24 * 1024 * 1024
 LARGE_BYTES: Final = 64 * 1024
 """From here on a body is read in a thread."""
 MANY_ERRORS_BYTES: Final = 16 * 1024
 """From here on a body is not searched for all of its errors."""
-BYTES_PER_VALUE: Final = 15
-"""The fewest bytes of the limit for each value: 1.7 million by default, which take a tenth of a second to parse and
-less to validate. Token ids with their log-probabilities are about as long."""
-_COSTS: Final = {b",": 1, b"[": 3, b"{": 3, b":": 12}
-"""What the values of a body cost, about: a number is 1, a list or an object 3, a key 12, and a text
-with escapes 1 more."""
-WINDOW: Final = 256 * 1024
-"""Bytes that are counted, or characters of a list that are parsed, in one call."""
 LONG_LIST: Final = 1024
 """Characters of a list from which on it is parsed in windows."""
-_DIGITS_AS_ZEROS: Final = bytes(ord("0" if chr(byte).isdecimal() else " ") for byte in range(256))
-_HUGE_NUMBER: Final = b"0" * 1000
-"""Digits, as zeros. Writing thousands of such numbers takes half a second. A pattern takes 16 times as long to find
-none."""
-_NUMBERS_ALONE: Final = bytes(
-    ord("0" if chr(byte).isdecimal() else "e" if chr(byte) in "eE" else " ") for byte in range(256)
-)
-_OVERFLOWS: Final = (b"e000", b"0" * 300)
-"""Digits as zeros: only such a number can be larger than the largest float, 1.8e308."""
-_TOO_MANY_DIGITS: Final = "The body holds a number with too many digits."
 _SEQUENCES: Final = frozenset({"list", "tuple", "set", "frozenset"})
 
 
@@ -129,7 +112,7 @@ def parse_json(body: bytes) -> JsonValue:
     except RecursionError:
         raise RefusedBody(400, "The body is nested too deeply.") from None
     except ValueError:  # an integer of more digits than Python reads
-        raise RefusedBody(400, _TOO_MANY_DIGITS) from None
+        raise RefusedBody(400, TOO_MANY_DIGITS) from None
     if (len(body) >= LARGE_BYTES or _SURROGATE.search(body)) and (faults := _collect_faults(value)):
         raise _build_refusal(faults)
     return value
@@ -183,63 +166,19 @@ class JsonRequest(Request):
     async def json(self) -> JsonValue | BaseModel:
         if not hasattr(self, "_parsed"):
             body = await self.body()
-            read = parse_json if self.reader is None else self.reader.read
             small = len(body) < LARGE_BYTES
-            self._parsed = read(body) if small else await asyncio.to_thread(self._read_large, read, body)
+            self._parsed = self._read(body) if small else await asyncio.to_thread(self._read_large, body)
         return self._parsed
 
-    def _read_large(self, read: Callable[[bytes], JsonValue | BaseModel], body: bytes) -> JsonValue | BaseModel:
+    def _read(self, body: bytes) -> JsonValue | BaseModel:
+        return parse_json(body) if self.reader is None else self.reader.read(body)
+
+    def _read_large(self, body: bytes) -> JsonValue | BaseModel:
         limit = int(self.scope.get("state", {}).get("max_body_bytes", DEFAULT_MAX_BYTES))
-        require_few_values(body, max(limit, DEFAULT_MAX_BYTES) // BYTES_PER_VALUE)
-        return read(body)
-
-
-def require_few_values(body: bytes, most: int) -> None:
-    """Python can do nothing else while a value is parsed or validated in one call, so that call must be short."""
-    cost = 0
-    for part in _count_costs(body):
-        cost += part
-        if cost > most:
-            detail = f"The body holds more than {most} values, counting a key as 12 and a list as 3"
-            raise RefusedBody(413, f"{detail} (see `max_body_bytes`). Send it in several requests.")
-
-
-def may_overflow(body: bytes) -> bool:
-    """Whether a number in the body may be too large for a float, which the quick parser reads as an infinity."""
-    windows = (body[start : start + WINDOW] for start in range(0, len(body), WINDOW))
-    return _have_overflow(windows) and _have_overflow(outside for outside, _ in _split_texts_off(body))
-
-
-def _have_overflow(windows: Iterable[bytes]) -> bool:
-    """Whether the windows, of which one begins where the other ends, have such a number."""
-    before = b""
-    for window in windows:
-        numbers = before + window.translate(_NUMBERS_ALONE, b"+")
-        if any(overflow in numbers for overflow in _OVERFLOWS):
-            return True
-        before = numbers[-len(_OVERFLOWS[1]) :]
-    return False
-
-
-def _count_costs(body: bytes) -> Iterator[int]:
-    """The cost of each window. What is inside of texts costs nothing. RefusedBody for huge numbers."""
-    for outside, escaped in _split_texts_off(body):
-        if _HUGE_NUMBER in outside.translate(_DIGITS_AS_ZEROS):
-            raise RefusedBody(400, _TOO_MANY_DIGITS)
-        yield escaped + sum(outside.count(mark) * cost for mark, cost in _COSTS.items())
-
-
-def _split_texts_off(body: bytes) -> Iterator[tuple[bytes, int]]:
-    """Windows of what is outside of texts, each with about how many of its texts have escapes."""
-    quoted, start = 0, 0
-    while start < len(body):
-        window = body[start : start + WINDOW]
-        if (len(window) - len(window.rstrip(b"\\"))) % 2:  # no escape is cut in two
-            window = body[start : start + WINDOW + 1]
-        start += len(window)
-        parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        yield b"".join(parts[quoted::2]), min(window.count(b"\\"), len(parts) // 2)
-        quoted = (quoted + len(parts) - 1) % 2
+        has_quick_numbers = require_few_values(body, max(limit, DEFAULT_MAX_BYTES) // BYTES_PER_VALUE)
+        if self.reader is not None and has_quick_numbers and (made := self.reader.read_quickly(body)) is not None:
+            return made
+        return self._read(body)
 
 
 class BodyReader:
@@ -257,8 +196,6 @@ class BodyReader:
     def read(self, body: bytes) -> BaseModel:
         """Raises RefusedBody. Of a list in a large body only the first wrong item is named."""
         validator = self._model.__pydantic_validator__ if len(body) < MANY_ERRORS_BYTES else self._strict
-        if len(body) >= LARGE_BYTES and (made := self._read_quickly(body)) is not None:
-            return made
         try:
             return cast(BaseModel, validator.validate_python(parse_json(body), from_attributes=True))
         except ValidationError as error:
@@ -266,10 +203,9 @@ class BodyReader:
             placed = [{**item, "loc": ("body", *item["loc"])} for item in found]
             raise RefusedBody(422, *describe_faults(placed)) from None
 
-    def _read_quickly(self, body: bytes) -> BaseModel | None:
-        """A quarter of the time of Python's parser; None for what has to be looked at again to say what is wrong."""
-        if may_overflow(body):
-            return None
+    def read_quickly(self, body: bytes) -> BaseModel | None:
+        """A quarter of the time of Python's parser; None for what has to be looked at again to say what is wrong. No
+        number may be too large for a float."""
         try:
             return cast(BaseModel, self._strict.validate_python(parse_quickly(body)))
         except (ValueError, RecursionError):

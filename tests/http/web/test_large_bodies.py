@@ -1,5 +1,6 @@
 """Bodies that are large, or small with many faults: refused or read without holding up other requests."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,12 +18,12 @@ from app.http.web.bodies import (
     DEFAULT_MAX_BYTES,
     LARGE_BYTES,
     MANY_ERRORS_BYTES,
-    WINDOW,
     BodyReader,
+    JsonRequest,
     parse_quickly,
-    require_few_values,
 )
 from app.http.web.problems import MAX_ERRORS, RefusedBody
+from app.http.web.unparsed_json import WINDOW, require_few_values
 from app.service.request_models import GroupToScore, ScoreRequest
 from tests.support.livez_waits import measure_wait
 from tests.support.serving import Served, serving
@@ -96,12 +97,18 @@ def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) ->
     assert (seen, longest < LONGEST_WAIT) == (status, True), longest
 
 
-READER = BodyReader(ScoreRequest)
+def read(body: bytes, model: type[BaseModel] = ScoreRequest) -> object:
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    request = JsonRequest({"type": "http", "headers": []}, receive)
+    request.reader = BodyReader(model)
+    return asyncio.run(request.json())
 
 
 def find_faults(body: bytes) -> tuple[str, ...]:
     with pytest.raises(RefusedBody) as refused:
-        READER.read(body)
+        read(body)
     return tuple(fault.field for fault in refused.value.errors)
 
 
@@ -121,7 +128,7 @@ def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> N
     for size in (10, 100_000):
         body = write_group(TASK, {"text": "x" * size, "extra": {"a": 0}}).replace(b'"a":0', f'"a":{number}'.encode())
         with pytest.raises(RefusedBody) as refused:
-            READER.read(body)
+            read(body)
         told.append((refused.value.status_code, [fault.field for fault in refused.value.errors]))
     assert (told[0], told[0][0]) == (told[1], status)
 
@@ -135,14 +142,13 @@ class PlainFields(BaseModel):
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+309", "9" * 400 + ".5"])
 def test_numbers_too_large_for_a_float_are_refused_wherever_a_window_ends(number: str) -> None:
-    reader = BodyReader(PlainFields)
     for spaces in (0, LARGE_BYTES, *range(WINDOW - 50, WINDOW - 20, 3)):
         body = b'{"text": "1e999", "extra":%b[%b]}' % (b" " * spaces, number.encode())
         with pytest.raises(RefusedBody) as refused:
-            reader.read(body)
+            read(body, PlainFields)
         assert (refused.value.status_code, [one.field for one in refused.value.errors]) == (422, ["body.extra[0]"])
     fine = b'{"text": "%b", "extra": [1e-999, 1e30]}' % (number.encode() * LARGE_BYTES)
-    assert reader.read(fine) == PlainFields(text=number * LARGE_BYTES, extra=[0.0, 1e30])
+    assert read(fine, PlainFields) == PlainFields(text=number * LARGE_BYTES, extra=[0.0, 1e30])
 
 
 @pytest.mark.parametrize("spaces", ["", " ", "\n"])
