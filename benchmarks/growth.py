@@ -2,7 +2,7 @@
 
 `python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]
 [--record]` makes the stores once, and keeps them in `.cache/growth`: ten million rollouts on SQLite take ten minutes
-and 15 GB, two million on PostgreSQL twice as long and 3 GB. Both are served, and asked in turns: twenty minutes in all. A
+and 15 GB, two million on PostgreSQL twice as long and 3 GB. Both are served, and asked in turns: 20 minutes in all. A
 figure is the median of up to three portions of the rounds, each of at least twenty. Reads are those of the gateway of
 the large store: calls of the system, and bytes from the disk. `--plans` prints the plans of what missed. `--record`
 keeps what was measured, unless `--only` or `--warm` is given.
