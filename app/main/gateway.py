@@ -66,9 +66,9 @@ def build_gateway(
     drafting = DraftBuilder(catalogue, retrieval)
     quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
     validator = ScoreValidator(
-        editions=sheet_versions,
+        sheet_versions=sheet_versions,
         tasks=store.tasks,
-        shelf=task_cache,
+        task_cache=task_cache,
         groups=store.groups,
         runs=runs,
         panels=panels,
@@ -78,7 +78,7 @@ def build_gateway(
     )
     scorer = Scorer(sheet_versions, panels, task_cache, workers, programs, runs, store.references)
     group_scoring = GroupScoring(
-        acceptance=validator, scorer=scorer, groups=store.groups, shelf=task_cache, observer=observer
+        validator=validator, scorer=scorer, groups=store.groups, task_cache=task_cache, observer=observer
     )
     assembler = GroupAssembler(
         parts=store.parts,

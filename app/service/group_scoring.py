@@ -43,12 +43,18 @@ class GroupScoring:
     """Single-flight per group: whoever asks for a group that is being scored waits for the same scoring."""
 
     def __init__(
-        self, *, acceptance: ScoreValidator, scorer: Scorer, groups: GroupStore, shelf: TaskCache, observer: Observer
+        self,
+        *,
+        validator: ScoreValidator,
+        scorer: Scorer,
+        groups: GroupStore,
+        task_cache: TaskCache,
+        observer: Observer,
     ) -> None:
-        self._acceptance = acceptance
+        self._validator = validator
         self._scorer = scorer
         self._groups = groups
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._observer = observer
         self._flights = SingleFlight[dict[str, Group]]("groups could not be stored")
 
@@ -112,7 +118,7 @@ class GroupScoring:
 
     async def score_ahead(self, group: Group, record: TaskRecord) -> ScoredAhead | None:
         """The scores of a group that is not stored yet; None where something has to be awaited for them."""
-        one = await self._acceptance.resume(group, record)
+        one = await self._validator.resume(group, record)
         if not self._can_score_at_once({group.group_id: one}):
             return None
         began = asyncio.get_running_loop().time()
@@ -125,10 +131,10 @@ class GroupScoring:
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
         """Scores groups that are stored as pending in the background, except those that are being scored here."""
-        records = await self._shelf.get([group.task_id for group in groups])
+        records = await self._task_cache.get([group.task_id for group in groups])
         started = []
         for group in groups:
-            one = await self._acceptance.resume(group, records[group.task_id])
+            one = await self._validator.resume(group, records[group.task_id])
             if not self.find_running([group.group_id]):
                 started.append(self._store_in_background(one, asyncio.ensure_future(self._judge_and_record(one))))
         return started
@@ -215,7 +221,7 @@ class GroupScoring:
 
     async def _add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         task_ids = {one.group.task_id for one in groups}
-        return await self._shelf.write_with_tasks(task_ids, lambda: self._groups.add(groups, key))
+        return await self._task_cache.write_with_tasks(task_ids, lambda: self._groups.add(groups, key))
 
     async def _finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """Also of groups that were stored as pending and that the store has lost since, as a failover may do."""

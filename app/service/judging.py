@@ -192,9 +192,9 @@ class Scorer:
 
     def __init__(
         self,
-        editions: SheetVersions,
+        sheet_versions: SheetVersions,
         panels: Panels,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         workers: Workers,
         programs: Programs,
         runs: RunRegistry,
@@ -202,15 +202,15 @@ class Scorer:
     ) -> None:
         self._references = ReferenceShelf(references)
         self._runs = runs
-        self._editions = editions
-        self._shelf = shelf
+        self._sheet_versions = sheet_versions
+        self._task_cache = task_cache
         self._panels = panels
         self._workers = workers
         self._programs = programs
 
     def scores_at_once(self, record: TaskRecord) -> bool:
         """Whether `score` awaits nothing, unless completions are large."""
-        return self._editions.scores_at_once(record.key.environment)
+        return self._sheet_versions.scores_at_once(record.key.environment)
 
     async def score(
         self,
@@ -227,8 +227,12 @@ class Scorer:
         started."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
-            await self._editions.wait_until_started(name)
-            hosted = self._editions.get_current(name) if remade else await self._editions.get_version(name, data_digest)
+            await self._sheet_versions.wait_until_started(name)
+            hosted = (
+                self._sheet_versions.get_current(name)
+                if remade
+                else await self._sheet_versions.get_version(name, data_digest)
+            )
             return await self._score_in_environment(hosted, record, completions, options, policy, remade, group)
         except Exception as error:
             return _repeat_score(len(completions), convert_error(error, _describe_task(record)))
@@ -253,7 +257,7 @@ class Scorer:
             return _repeat_score(
                 len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model")
             )
-        task = remade or self._shelf.get_task(hosted, record)
+        task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
         budget = None if panel is None else await self._runs.find_budget(group, options)
         judged = await score_completions(

@@ -77,9 +77,9 @@ class ScoreValidator:
     def __init__(
         self,
         *,
-        editions: SheetVersions,
+        sheet_versions: SheetVersions,
         tasks: TaskStore,
-        shelf: TaskCache,
+        task_cache: TaskCache,
         groups: GroupStore,
         runs: RunRegistry,
         panels: Panels,
@@ -88,9 +88,9 @@ class ScoreValidator:
         clock: Clock,
     ) -> None:
         self._quotas = quotas
-        self._editions = editions
+        self._sheet_versions = sheet_versions
         self._tasks = tasks
-        self._shelf = shelf
+        self._task_cache = task_cache
         self._groups = groups
         self._runs = runs
         self._panels = panels
@@ -101,9 +101,9 @@ class ScoreValidator:
         """Each group of the request as it will be scored, or what is wrong with it. Conflict where a strict run
         refuses; QuotaExceeded for a run that its key may not begin to score; EnvironmentUnavailable while an
         environment of the request is still starting, so that no lease is used up by a restart."""
-        records = await self._shelf.get(list({group.task_id for group in request.groups}))
+        records = await self._task_cache.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
-            self._editions.require_started(name)
+            self._sheet_versions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
         await self._quotas.admit_scoring(request, records, leases)
@@ -201,7 +201,7 @@ class ScoreValidator:
     async def _build_pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
         try:
-            hosted = await self._editions.get_version(record.key.environment, record.key.data_digest)
+            hosted = await self._sheet_versions.get_version(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
             return None
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
