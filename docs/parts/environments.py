@@ -4,12 +4,11 @@ import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import BaseModel
 
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.digests import canonical_json
-from app.domain.sources import Dataset
 from app.domain.tasks import Message, Task, ToolSpec
 from app.http.api.catalogue_routes import SPLITS, describe_environment
 from app.main.discovery import discover
@@ -18,30 +17,16 @@ from app.toolkit.procedural import LEVELS, LevelParams
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 
-RowT = TypeVar("RowT", bound=BaseModel)
 PAGES = Path(__file__).resolve().parents[1]
 MORE = {"npc_arena": ("characters", "worlds", "judging", "npc_finetuning_report")}
 """Pages about an environment beside the one that has its name."""
-
-
-class NothingConfigured:
-    """The port `Datasets` of a machine on which nobody has set anything, so that this page is the same everywhere."""
-
-    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
-        return {}
-
-    def folder(self, name: str) -> Path | None:
-        return None
-
-    def list_written(self, name: str) -> Mapping[str, str]:
-        return {}
 
 
 @cache
 def environments() -> Mapping[str, Environment]:
     """Ours, by name; those that other packages add are documented there."""
     ours = {name: found for name, found in sorted(discover().items()) if found.__module__.startswith("app.envs.")}
-    return {name: found.open(NothingConfigured()) for name, found in ours.items()}
+    return {name: found.open(ConfiguredDatasets({})) for name, found in ours.items()}
 
 
 def short_list() -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import pytest
 
 from app.characters.sheet_checks import SheetCheckContext
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.values import utc_now
@@ -15,7 +16,7 @@ from app.ports.authoring import AuthoredStore
 from app.ports.environment import Datasets
 from app.service.authoring import AuthoringService, CharacterSource
 from app.service.catalogue import Catalogue
-from tests.service.test_sheet_versions import NoDatasets, Toy
+from tests.service.test_sheet_versions import Toy
 
 
 class OneText(AuthoredStore):
@@ -64,7 +65,7 @@ class Replica:
         self.kind = Kind
         self.store = OneText()
         self.catalogue = Catalogue({"toy": self.kind})
-        self.catalogue.open(NoDatasets())
+        self.catalogue.open(ConfiguredDatasets({}))
         source = CharacterSource("toy", folder, SheetCheckContext)
         self.service = AuthoringService(source, self.catalogue, self.store, self.fail)
 

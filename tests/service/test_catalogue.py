@@ -1,20 +1,19 @@
 """Environments as they are served: opened once, each on its own, with digests of what they rest on."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
 import pytest
 from pydantic import BaseModel, Field
 
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.scores import Score
-from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
-from app.ports.environment import Datasets, Environment, RowT, Tools
+from app.ports.environment import Datasets, Environment, Tools
 from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
 from app.service.judging import NoPanel
 
@@ -76,20 +75,9 @@ class Judged(NoPanel):
     digest = "panel-1"
 
 
-class NoDatasets:
-    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
-        return {}
-
-    def folder(self, name: str) -> Path | None:
-        return None
-
-    def list_written(self, name: str) -> Mapping[str, str]:
-        return {}
-
-
 def opened(*classes: type[Environment], named: tuple[str, ...] = ()) -> Catalogue:
     catalogue = Catalogue({environment.name: environment for environment in classes}, named)
-    catalogue.open(NoDatasets())
+    catalogue.open(ConfiguredDatasets({}))
     return catalogue
 
 
@@ -195,7 +183,7 @@ class OtherJudges(NoPanel):
 
 
 def rule(environment: type[Environment] = Toy, panel: NoPanel | None = None, **options: object) -> str:
-    hosted = ServedEnvironment.from_environment(environment.open(NoDatasets()))
+    hosted = ServedEnvironment.from_environment(environment.open(ConfiguredDatasets({})))
     return hosted.build_pin(ScoringOptions.model_validate(options), panel).scoring_digest
 
 

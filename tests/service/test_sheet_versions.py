@@ -1,22 +1,21 @@
 """Former sheets, made again from what the store holds."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Self
 
 import pytest
 from pydantic import BaseModel
 
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.digests import digest
 from app.domain.runs import Stream
 from app.domain.scores import Score
-from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
-from app.ports.environment import Datasets, Environment, RowT, Tools
+from app.ports.environment import Datasets, Environment, Tools
 from app.ports.store import SheetStore
 from app.service import store_memory
 from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
@@ -60,17 +59,6 @@ class Toy(Environment):
         return [Score.exact(True)] * len(group)
 
 
-class NoDatasets:
-    def rows(self, name: str, *forms: type[RowT], subset: str | None = None) -> Mapping[str, Dataset[RowT]]:
-        return {}
-
-    def folder(self, name: str) -> Path | None:
-        return None
-
-    def list_written(self, name: str) -> Mapping[str, str]:
-        return {}
-
-
 @dataclass
 class RememberedSheets(SheetStore):
     """A store that counts what it is asked."""
@@ -97,7 +85,7 @@ def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, SheetVers
     """As a process has it that was started over these sheets."""
     kind = type("Toy", (Toy,), {"folder": folder})
     catalogue = Catalogue({"toy": kind})
-    catalogue.open(NoDatasets())
+    catalogue.open(ConfiguredDatasets({}))
     return catalogue, SheetVersions(catalogue, store)
 
 
