@@ -2,6 +2,8 @@
 
 import logging
 import os
+import random
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
 from app.store.database import find_file, is_postgres, open_for_inspection, open_for_migration
+from app.store.database_errors import is_transient
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +20,10 @@ _LOCK = 7_305_811_962_046
 """An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""
 
 _BASE = "base"
+
+ATTEMPTS = 10
+"""How often a migration that met a deadlock is tried. A running service holds its locks for a transaction, and the
+database takes a second to find each deadlock."""
 
 
 def find_newest_revision(migrations: Path) -> str:
@@ -31,13 +38,14 @@ def find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
 
 
 def migrate(url: str, migrations: Path) -> None:
-    """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or when a newer service changed
-    it so that this one cannot run on it; ValueError for an invalid URL."""
+    """Migrates the database. Blocking. Begins again when a running service brought it into a deadlock: it then left
+    nothing behind. StoreUnavailable when the database cannot be reached or when a newer service changed it so that this
+    one cannot run on it; ValueError for an invalid URL."""
     newest = find_newest_revision(migrations)
     try:
         engine = open_for_migration(url)
         try:
-            _migrate_to(newest, engine, migrations)
+            _migrate_with_retries(newest, engine, migrations)
         finally:
             engine.dispose()
     except DBAPIError as error:
@@ -79,6 +87,17 @@ def _require_writable(file: Path) -> None:
 
 def _join_lines(error: BaseException | None) -> str:
     return " ".join(str(error).split())
+
+
+def _migrate_with_retries(newest: str, engine: Engine, migrations: Path) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _migrate_to(newest, engine, migrations)
+        except DBAPIError as error:
+            if attempt == ATTEMPTS or not is_transient(error):
+                raise
+            log.warning("a running service and the migration waited for each other: the migration begins again")
+        time.sleep(random.uniform(0.05, 0.1) * attempt)  # noqa: S311  # the other transaction gets ahead
 
 
 def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:
