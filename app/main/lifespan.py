@@ -181,10 +181,13 @@ class ServiceLifespan:
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:
-        """Where several processes serve, any of them may be asked for the metrics of all."""
-        while self.settings.processes > 1:
+        """Where several processes serve, any of them may be asked for the metrics of all, also of one that has ended."""
+        try:
+            while self.settings.processes > 1:
+                self.refresh_metrics()
+                await asyncio.sleep(METRICS_SECONDS)
+        finally:
             self.refresh_metrics()
-            await asyncio.sleep(METRICS_SECONDS)
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""

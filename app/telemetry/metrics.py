@@ -1,9 +1,6 @@
 """Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
 
-from bisect import bisect_left
-from collections import Counter as Counts
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -20,23 +17,18 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.domain.judging import Judgement
-from app.domain.rewards import has_low_signal, measure_spread
 from app.domain.run_health import SeriesName
-from app.domain.scores import Score
 from app.ports.runtime import ScoredGroup
-from app.telemetry.judge_metrics import JUDGE_SECONDS, JudgeGauges, JudgeMetrics, Reports
+from app.telemetry.judge_metrics import JudgeGauges, JudgeMetrics, Reports
 from app.telemetry.process_gauges import Joining, ProcessGauges
+from app.telemetry.score_metrics import ScoreMetrics
 
 PREFIX = "atropos_envs"
 
-_UNIT_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_STD_BUCKETS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 
 _MAX_ENVIRONMENTS = 256
 """Requests for unknown environments must not grow the registry without limit."""
-_MAX_CRITERIA = 64
-"""By environment."""
 
 WatchedGauge = Literal[
     "db_write_queue",
@@ -65,30 +57,6 @@ _WATCHED: Final[Mapping[WatchedGauge, tuple[str, Joining]]] = {
 }
 
 
-class CountedHistogram(Histogram):
-    def observe_all(self, amounts: Iterable[float]) -> None:
-        """Observes each. Equal amounts, which rewards often are, change the histogram once."""
-        total = 0.0
-        for amount, count in Counts(amounts).items():
-            total += amount * count
-            self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
-        self._sum.inc(total)
-
-
-class _GroupMetrics:
-    """Of one environment: what is recorded for each group, looked up by label once."""
-
-    def __init__(
-        self, env: str, rewards: CountedHistogram, scoring: CountedHistogram, std: CountedHistogram, low_signal: Counter
-    ) -> None:
-        self.rewards = rewards.labels(env)
-        self.scoring = scoring.labels(env)
-        self.std = std.labels(env)
-        self.low_signal = low_signal.labels(env)
-        self.rollouts: dict[tuple[str, str], Counter] = {}
-        self.criteria: dict[str, CountedHistogram] = {}
-
-
 class PrometheusObserver:
     """Implements the port `Observer`, and metrics of the store and the web layer, in its own registry. With `shared`,
     the folder of `share_metrics`, it shows those of all processes that share it: their counts together, the state of
@@ -105,24 +73,9 @@ class PrometheusObserver:
             MultiProcessCollector(self._shown, str(shared))  # type: ignore[no-untyped-call]
             self._refreshed.append(ProcessGauges(self.registry).refresh)
         self._environments: set[str] = set()
-        self._groups: dict[str, _GroupMetrics] = {}
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._handed_out = self._create_counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
-        self._rollouts = self._create_counter(
-            "rollouts", "Completions by outcome of scoring.", "env", "outcome", "reason"
-        )
-        self._reward = self._create_histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
-        self._criterion = self._create_histogram(
-            "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
-        )
-        self._std = self._create_histogram(
-            "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS, "env"
-        )
-        self._low_signal = self._create_counter(
-            "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves.", "env"
-        )
-        self._scoring = self._create_histogram("group_scoring_seconds", "Time to score a group.", JUDGE_SECONDS, "env")
+        self._scores = ScoreMetrics(PREFIX, self.registry)
         self._refused = self._create_counter("groups_refused", "Groups rejected with a problem.", "env", "code")
         self._gathered = self._create_counter(
             "groups_gathered",
@@ -188,38 +141,7 @@ class PrometheusObserver:
         self._handed_out.labels(self._limit_environment(environment)).inc(tasks)
 
     def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None:
-        """Those of a request at once: to change a metric takes longer than to count."""
-        env = self._limit_environment(environment)
-        group = self._groups.get(env)
-        if group is None:
-            group = _GroupMetrics(env, self._reward, self._scoring, self._std, self._low_signal)
-            self._groups[env] = group
-        for given, seconds in groups:
-            group.scoring.observe(seconds)
-            _, std = measure_spread([score.reward for score in given if score.reward is not None])
-            if std is not None:
-                group.std.observe(std)
-                if has_low_signal(given, std):
-                    group.low_signal.inc()
-        scores = [score for given, _ in groups for score in given]
-        for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():
-            if (outcome, reason) not in group.rollouts:
-                group.rollouts[outcome, reason] = self._rollouts.labels(env, outcome, reason)
-            group.rollouts[outcome, reason].inc(count)
-        group.rewards.observe_all([score.reward for score in scores if score.reward is not None])
-        self._record_criteria(env, group, scores)
-
-    def _record_criteria(self, env: str, group: _GroupMetrics, scores: Sequence[Score]) -> None:
-        values: defaultdict[str, list[float]] = defaultdict(list)
-        for score in scores:
-            for criterion in score.criteria:
-                if criterion.value is not None:
-                    values[criterion.name].append(criterion.value)
-        for name, given in values.items():
-            limited = self._limit_criterion(env, name)
-            if limited not in group.criteria:
-                group.criteria[limited] = self._criterion.labels(env, limited)
-            group.criteria[limited].observe_all(given)
+        self._scores.record(self._limit_environment(environment), groups)
 
     def record_judgements(self, judgements: Sequence[Judgement]) -> None:
         if judgements:
@@ -255,7 +177,9 @@ class PrometheusObserver:
         self._refreshed.append(JudgeGauges(PREFIX, self.registry, reports).refresh)
 
     def refresh(self) -> None:
-        """Reads what is watched. Where processes share their metrics, each does it every few seconds for the others."""
+        """Counts what is recorded, and reads what is watched. Where processes share their metrics, each does it every
+        few seconds for the others."""
+        self._scores.count()
         for refresh in self._refreshed:
             refresh()
 
@@ -303,18 +227,8 @@ class PrometheusObserver:
             self._environments.add(environment)
         return environment
 
-    def _limit_criterion(self, environment: str, name: str) -> str:
-        """Limits the label, since callers of `rlaif` name their own criteria."""
-        known = self._criteria[environment]
-        if name not in known and len(known) >= _MAX_CRITERIA:
-            return "other"
-        known.add(name)
-        return name
-
     def _create_counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
 
-    def _create_histogram(
-        self, name: str, documentation: str, buckets: Sequence[float], *labels: str
-    ) -> CountedHistogram:
-        return CountedHistogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
+    def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

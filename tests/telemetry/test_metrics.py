@@ -50,6 +50,20 @@ def test_the_ports_of_the_core_are_filled() -> None:
         observer.record_closed_group("gsm8k", ["late"])
 
 
+def test_groups_are_counted_when_there_are_many_and_before_somebody_looks() -> None:
+    observer = PrometheusObserver()
+
+    def count_groups() -> float | None:
+        return observer.registry.get_sample_value("atropos_envs_group_scoring_seconds_count", {"env": "gsm8k"})
+
+    found = []
+    for groups in (255, 1, 1):
+        observer.record_scores("gsm8k", [([SCORED], 0.1)] * groups)
+        found.append(count_groups())
+    observer.render_exposition()
+    assert [*found, count_groups()] == [None, 256, 256, 257]
+
+
 def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
     observer = PrometheusObserver()
     for flags in ([], ["scoring_changed"], ["partial_group", "late"], ["late"]):
