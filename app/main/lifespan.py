@@ -181,7 +181,7 @@ class ServiceLifespan:
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:
-        """Where several processes serve, any of them may be asked for the metrics of all, also of one that has ended."""
+        """Where several processes serve, any may be asked for the metrics of all, also of one that has ended."""
         try:
             while self.settings.processes > 1:
                 self.refresh_metrics()

@@ -1,18 +1,22 @@
 """Former releases, from the project's own history, on a store that today's release migrates."""
 
 import io
+import shutil
 import subprocess
 import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from app.store.migration import find_newest_revision
+from app.store.migration import find_newest_revision, migrate, read_revision
 from tests.support.careful_trainer import CarefulTrainer
+from tests.store.test_migrations import connected
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT, Served, serving
 
@@ -129,3 +133,47 @@ def test_one_from_before_the_rule_says_that_it_cannot_start(empty_url: str, tmp_
         serving_release(release, tmp_path / "former", empty_url),
     ):
         pass
+
+
+TWO_TABLES = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{last}"
+
+
+def upgrade() -> None:
+    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
+    op.add_column("worlds", sa.Column("later", sa.Integer(), nullable=True))
+"""
+"""Waits for the second table with the first one locked."""
+
+
+WAITING = text(
+    "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
+    " WHERE datname = current_database() AND NOT granted"
+)
+
+
+@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
+def test_a_migration_that_meets_a_deadlock_begins_again(
+    empty_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader of the second table reads the first one while the migration holds it. PostgreSQL ends the migration,
+    which has waited longer."""
+    extended = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, extended, ignore=shutil.ignore_patterns("__pycache__"))
+    (extended / "versions" / "9999_two_tables.py").write_text(TWO_TABLES.format(last=find_newest_revision(MIGRATIONS)))
+    migrate(empty_url, MIGRATIONS)
+    with ThreadPoolExecutor(1) as threads, connected(empty_url) as reader:
+        reader.execute(text("SELECT * FROM worlds"))
+        migrating = threads.submit(migrate, empty_url, extended)
+        while not reader.execute(WAITING).scalar():
+            time.sleep(0.01)
+        reader.execute(text("SELECT * FROM groups"))
+        reader.commit()
+        migrating.result()
+    with connected(empty_url) as connection:
+        found = read_revision(connection)
+    assert (found, "begins again" in caplog.text) == ("9999", True)

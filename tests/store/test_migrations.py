@@ -4,9 +4,7 @@ import itertools
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from sqlalchemy import table as named
 from app.domain.errors import StoreUnavailable
 from app.store import migration
 from app.store.database import open_for_migration
-from app.store.migration import find_newest_revision, migrate, read_revision, require_servable
+from app.store.migration import find_newest_revision, migrate, require_servable
 from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
@@ -274,50 +272,6 @@ def test_ten_processes_that_start_together_migrate_once(empty_url: str, tmp_path
         differences = compare_metadata(context, metadata)
         revisions_written = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
     assert (codes, differences, revisions_written) == ([0] * 10, [], [newest])
-
-
-TWO_TABLES = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{last}"
-
-
-def upgrade() -> None:
-    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
-    op.add_column("worlds", sa.Column("later", sa.Integer(), nullable=True))
-"""
-"""Waits for the second table with the first one locked."""
-
-
-WAITING = text(
-    "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
-    " WHERE datname = current_database() AND NOT granted"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
-def test_a_migration_that_meets_a_deadlock_begins_again(
-    empty_url: str, extended: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A reader of the second table reads the first one while the migration holds it. PostgreSQL ends the migration,
-    which has waited longer."""
-    version = extended / "versions" / "9999_next.py"
-    version.write_text(TWO_TABLES.format(last=find_newest_revision(MIGRATIONS)))
-    migrate(empty_url, MIGRATIONS)
-    with ThreadPoolExecutor(1) as threads, connected(empty_url) as reader:
-        reader.execute(text("SELECT * FROM worlds"))
-        migrating = threads.submit(migrate, empty_url, extended)
-        while not reader.execute(WAITING).scalar():
-            time.sleep(0.01)
-        reader.execute(text("SELECT * FROM groups"))
-        reader.commit()
-        migrating.result()
-    with connected(empty_url) as connection:
-        found = read_revision(connection)
-    assert (found, "begins again" in caplog.text) == ("9999", True)
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: Path) -> None:
