@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import text
 
 from app.store.migration import find_newest_revision, migrate, read_revision
-from tests.support.careful_trainer import CarefulTrainer
 from tests.store.test_migrations import connected
+from tests.support.careful_trainer import CarefulTrainer
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT, Served, serving
 
