@@ -90,9 +90,10 @@ def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
 
 
 def list_calls(only: str) -> Iterator[Callable[[Side], Iterator[tuple[str, float]]]]:
-    if not only:
-        yield lambda side: train(side, "gsm8k", LONG_RUN)
-        yield lambda side: train(side, ARENA, ARENA_RUN)
+    for environment, named in (("gsm8k", LONG_RUN), (ARENA, ARENA_RUN)):
+        if only in f"POST next-batch, POST score, {environment}":
+            yield lambda side, environment=environment, named=named: train(side, environment, named)  # type: ignore[misc]
+    if only in "POST /labels/next":
         yield label
     for name, path in ASKED.items():
         if only in name:
