@@ -1,6 +1,6 @@
 """What a gateway takes over a large store, over what it takes over a nearly empty one of the same shape.
 
-`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT] [--warm] [--plans]
+`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT …] [--warm] [--plans]
 [--record]` makes the stores once, and keeps them in `.cache/growth`: ten million rollouts on SQLite take ten minutes
 and 15 GB, two million on PostgreSQL twice as long and 3 GB. Both are served, and asked in turns: 20 minutes in all. A
 figure is the median of up to three portions of the rounds, each of at least twenty. What trainers, lists, pages of
@@ -92,19 +92,22 @@ def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
     return taken, reply.raise_for_status().json()
 
 
-def list_calls(only: str) -> Iterator[Callable[[Side], Iterator[tuple[str, float]]]]:
-    """Of one round, in their order."""
+def list_calls(only: Sequence[str]) -> Iterator[Callable[[Side], Iterator[tuple[str, float]]]]:
+    """Of one round, in their order: of routes that have one of these texts in their names."""
+
+    def is_wanted(name: str) -> bool:
+        return not only or any(one in name for one in only)
+
     for environment, named in (("gsm8k", LONG_RUN), (ARENA, ARENA_RUN)):
-        if only in f"POST next-batch, POST score, {environment}":
-            trained = partial(train, environment=environment, run=named)
-            yield from [trained] * TURNS
-    if only in "POST /labels/next":
+        if is_wanted(f"POST next-batch, POST score, {environment}"):
+            yield from [partial(train, environment=environment, run=named)] * TURNS
+    if is_wanted("POST /labels/next"):
         yield label
     for name, path in ASKED.items():
-        if only in name:
+        if is_wanted(name):
             yield from [partial(_ask_once, name=name, path=path)] * (TURNS if name in PAGES | LISTS else 1)
     for name, path in EXPORTS.items():
-        if only in name:
+        if is_wanted(name):
             yield from [partial(_await_once, name=name, path=path)] * TURNS
 
 
@@ -166,7 +169,7 @@ def _choose_percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))]
 
 
-def measure_routes(few: Side, many: Side, rounds: int, only: str) -> list[Timing]:
+def measure_routes(few: Side, many: Side, rounds: int, only: Sequence[str]) -> list[Timing]:
     times: dict[str, Timing] = {}
     calls = list(list_calls(only))
     for number in count_rounds("every route of both stores", rounds + WARMING):
@@ -279,7 +282,7 @@ def main() -> None:
     parser.add_argument("--postgres-rollouts", type=int, default=2_000_000, help="on PostgreSQL; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--starts", type=int, default=3, help="of each gateway; 0 leaves them out")
-    parser.add_argument("--only", default="", help="routes that have this text in their names")
+    parser.add_argument("--only", nargs="+", default=(), help="routes that have one of these texts in their names")
     parser.add_argument("--warm", action="store_true", help="ask each address once before it is measured")
     parser.add_argument("--plans", action="store_true", help="print the plans of the routes that missed")
     parser.add_argument("--record", action="store_true", help="keep what was measured")
