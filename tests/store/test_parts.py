@@ -52,6 +52,11 @@ def with_task(scenario: Callable[[Store], Awaitable[T]]) -> Callable[[Store], Aw
     return prepared
 
 
+def answered(pending: Group) -> GroupToStore:
+    rollouts = tuple(one.model_copy(update={"score": Score.exact(True)}) for one in pending.rollouts)
+    return GroupToStore(pending.model_copy(update={"rollouts": rollouts}))
+
+
 async def arrive(
     store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a"
 ) -> GroupSlot | Mismatch:
@@ -258,14 +263,7 @@ def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(store_ur
 
     async def scenario(store: Store) -> object:
         groups = [seat.begun[0] for seat in [await take(store, str(n), 1) for n in range(3)]]
-        done = GroupToStore(
-            groups[2].model_copy(
-                update={
-                    "rollouts": tuple(one.model_copy(update={"score": Score.exact(True)}) for one in groups[2].rollouts)
-                }
-            )
-        )
-        await store.groups.finish([done])
+        await store.groups.finish([answered(groups[2])])
         clock.forward(59)
         await store.parts.renew_holds([], [groups[1].group_id])
         clock.forward(1)
@@ -321,9 +319,12 @@ def test_old_cohorts_go_a_few_at_a_time(store_url: str) -> None:
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        await asyncio.gather(*(arrive(store, 0, "a", "b", group_id=f"group_{n}") for n in range(CLEAR_BATCH_SIZE + 1)))
-        await store.parts.claim_due(CLEAR_BATCH_SIZE + 1)
-        clock.forward(86_401)
+        names = [f"group_{n}" for n in range(CLEAR_BATCH_SIZE + 1)]
+        await asyncio.gather(*(arrive(store, 0, "a", "b", group_id=name) for name in names))
+        await store.groups.finish([answered(one) for one in (await store.groups.find(names)).values()])
+        clock.forward(61)
+        await store.parts.claim_due(len(names))
+        clock.forward(86_400)
         return [await store.parts.delete_old(86_400) for _ in range(3)]
 
     assert using(store_url, with_task(scenario), clock) == [CLEAR_BATCH_SIZE, 1, 0]
