@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +26,6 @@ IDLE_SECONDS: Final = 1.0
 """The same while nobody waits: what is over its deadline is closed then."""
 HEARTBEAT_SECONDS: Final = 5.0
 """How often this process says what it still holds and scores."""
-CLEARING_SECONDS: Final = 3600.0
-CLEARING_PAUSES: Final = 4.0
-LEAST_CLEARING_PAUSE_SECONDS: Final = 0.05
-"""Clearing pauses for so many times as long as it took, since whoever stores a group waits for it."""
-KEPT_SECONDS: Final = 86_400.0
-"""Cohorts are forgotten after a day; their groups stay."""
 DUE_BATCH_SIZE: Final = 64
 
 T = TypeVar("T")
@@ -136,11 +129,7 @@ class GroupAssembler:
         await self._parts.forget_holders()
 
     async def run(self) -> None:
-        """For as long as the service runs."""
-        await asyncio.gather(self._look_after_groups(), self._clear_old())
-
-    async def _look_after_groups(self) -> None:
-        """Closes what is over its deadline and takes up what nobody scores."""
+        """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
         loop = asyncio.get_running_loop()
         alive = loop.time()
         while True:
@@ -158,19 +147,6 @@ class GroupAssembler:
             await _wait_for(self._woken.wait(), POLL_SECONDS if self._watched else IDLE_SECONDS)
             if self._watched:
                 await asyncio.sleep(POLL_SECONDS / 4)
-
-    async def _clear_old(self) -> None:
-        """A few at a time."""
-        while True:
-            began, cleared = time.monotonic(), 0
-            try:
-                cleared = await self._parts.delete_old(KEPT_SECONDS)
-            except GatewayError as error:
-                log.warning("old groups that came in pieces are not cleared: %s", error.detail)
-            except Exception:
-                log.exception("clearing old groups that came in pieces failed")
-            pause = max(LEAST_CLEARING_PAUSE_SECONDS, CLEARING_PAUSES * (time.monotonic() - began))
-            await asyncio.sleep(pause if cleared else CLEARING_SECONDS)
 
     async def close(self) -> None:
         """Waits for what is being written behind."""

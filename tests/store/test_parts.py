@@ -15,7 +15,6 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import utc_now
 from app.ports.store import GroupToStore
-from app.store.pending_group_store import CLEAR_BATCH_SIZE
 from app.store.store import Store
 from tests.store.test_groups import refused
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
@@ -313,21 +312,6 @@ def test_two_replicas_never_take_up_the_same(store_url: str) -> None:
         return len(taken), len(set(taken))
 
     assert using(store_url, with_task(scenario), clock) == (40, 40)
-
-
-def test_old_cohorts_go_a_few_at_a_time(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> object:
-        names = [f"group_{n}" for n in range(CLEAR_BATCH_SIZE + 1)]
-        await asyncio.gather(*(arrive(store, 0, "a", "b", group_id=name) for name in names))
-        await store.groups.finish([answered(one) for one in (await store.groups.find(names)).values()])
-        clock.forward(61)
-        await store.parts.claim_due(len(names))
-        clock.forward(86_400)
-        return [await store.parts.delete_old(86_400) for _ in range(3)]
-
-    assert using(store_url, with_task(scenario), clock) == [CLEAR_BATCH_SIZE, 1, 0]
 
 
 def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url: str) -> None:

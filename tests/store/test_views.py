@@ -212,7 +212,8 @@ def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pyte
 def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_search, "AT_ONCE", 2)
+    for name in ("AT_ONCE", "MOST_AT_ONCE"):
+        monkeypatch.setattr(group_search, name, 2)
 
     async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
         monkeypatch.setattr(group_search, "SECONDS", seconds)
@@ -227,18 +228,6 @@ def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
         (["judged"], 4, 2, 1),
         (["flagged", "plain", "judged"], None, 5, 3),
     )
-
-
-def test_a_search_in_pieces_of_bounded_size_looks_at_all(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("AT_ONCE", 1), ("MOST_AT_ONCE", 2), ("SECONDS", 9)):
-        monkeypatch.setattr(group_search, name, value)
-
-    async def scenario(store: Store) -> object:
-        await fill_for_finding(store)
-        found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
-        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
-
-    assert using(store_url, scenario) == (["flagged", "plain", "judged"], None, 5, 3)
 
 
 def test_a_search_that_does_not_count_ends_with_the_page(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
