@@ -30,6 +30,7 @@ KEPT: Final = Path(__file__).parents[1] / ".cache" / "growth"
 INDEXED: Final = 50_000
 """Groups of which the index of texts has the words."""
 INDEXED_AT_ONCE: Final = 500
+OF_GROUPS: Final = ("groups", "rollouts", "scores", "judgements")
 FEW: Final = 16
 """Copies in the small store: so many that pages and what is drawn from them are full."""
 SEEDED: Final = GROUP_SIZE * (STEPS * sum(groups for _, _, groups in GROUPS_A_STEP) + 3 * GROUPS_BESIDE)
@@ -134,6 +135,17 @@ def _make_postgres(folder: Path, url: str, copies: int) -> None:
     _create_database(url, "many", "seeded")
     grow(many, copies, _report)
     grow(seeded, FEW, _report)
+    for grown in (seeded, many):
+        _lay_together(grown)
+
+
+def _lay_together(url: str) -> None:
+    """What is of one group, as a service writes it. PostgreSQL inserts all copies of a row one after the other, so
+    that each completion of a group would be read from a page of its own."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in OF_GROUPS:
+            connection.execute(f"CLUSTER {table} USING pk_{table}".encode())
+        connection.execute("VACUUM (ANALYZE)")
 
 
 def _prepare(*urls: str) -> None:

@@ -23,7 +23,7 @@ from app.sandbox.programs import JailedPrograms
 from app.service.authoring import AuthoringService
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
-from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule
+from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule, clear_pieces_for_ever
 from app.service.text_indexer import TextIndexer
 from app.settings import Settings
 from app.store.store import Store
@@ -125,7 +125,8 @@ class ServiceLifespan:
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
-            behind = self._prune(), self._reduce(), self.play.turns.prune_for_ever(), self.authoring.run()
+            pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
+            behind = *pruning, self.play.turns.prune_for_ever(), self.authoring.run()
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
             await asyncio.gather(self._take_up(trying, configured), *lasting, *behind, indexing, self._share_metrics())
         finally:

@@ -26,9 +26,6 @@ IDLE_SECONDS: Final = 1.0
 """The same while nobody waits: what is over its deadline is closed then."""
 HEARTBEAT_SECONDS: Final = 5.0
 """How often this process says what it still holds and scores."""
-CLEARING_SECONDS: Final = 3600.0
-KEPT_SECONDS: Final = 86_400.0
-"""Cohorts are forgotten after a day; their groups stay."""
 DUE_BATCH_SIZE: Final = 64
 
 T = TypeVar("T")
@@ -134,7 +131,7 @@ class GroupAssembler:
     async def run(self) -> None:
         """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
         loop = asyncio.get_running_loop()
-        alive = cleared = loop.time()
+        alive = loop.time()
         while True:
             try:
                 await self._close_due(list(self._watched))
@@ -142,9 +139,6 @@ class GroupAssembler:
                     alive = loop.time() + HEARTBEAT_SECONDS
                     if self._held or self._started:
                         await self._parts.renew_holds(list(self._held), list(self._started))
-                if loop.time() >= cleared:
-                    more = await self._parts.delete_old(KEPT_SECONDS)
-                    cleared = loop.time() + (0.0 if more else CLEARING_SECONDS)
             except GatewayError as error:
                 log.warning("groups that come in pieces wait for the store: %s", error.detail)
             except Exception:

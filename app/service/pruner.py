@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from app.domain.errors import GatewayError
 from app.domain.keeping import KeepRule
 from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
 from app.ports.retention import RetentionStore
 from app.ports.runtime import Clock
+from app.ports.store import PendingGroupStore
 from app.service.job_turns import work_in_turn
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,10 @@ LEAST_PAUSE_SECONDS: Final = 0.02
 
 LOOK_SECONDS: Final = 300.0
 """How often a replica asks whether it is its turn."""
+CLEARING_SECONDS: Final = 3600.0
+LEAST_CLEARING_PAUSE_SECONDS: Final = 0.05
+KEPT_SECONDS: Final = 86_400.0
+"""Groups in pieces are forgotten after a day; what was stored of them stays."""
 _PRUNING: Final = "prune"
 _REDUCING: Final = "reduce"
 
@@ -145,6 +151,20 @@ class Pruner:
 
     async def _pause(self, began: float) -> None:
         await asyncio.sleep(max(LEAST_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))
+
+
+async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
+    """Of groups in pieces that are as old as that. All replicas do."""
+    while True:
+        began, cleared = time.monotonic(), 0
+        try:
+            cleared = await parts.delete_old(KEPT_SECONDS)
+        except GatewayError as error:
+            log.warning("old groups that came in pieces are not cleared: %s", error.detail)
+        except Exception:
+            log.exception("clearing old groups that came in pieces failed")
+        pause = max(LEAST_CLEARING_PAUSE_SECONDS, PAUSES * (time.monotonic() - began))
+        await asyncio.sleep(pause if cleared else CLEARING_SECONDS)
 
 
 def _ignore(_: object) -> None:

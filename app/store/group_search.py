@@ -32,6 +32,8 @@ from app.store.text_search import TextSearch, find_texts
 LOOKED_AT: Final = 2_000
 """Groups that one search looks at."""
 AT_ONCE: Final = 100
+MOST_AT_ONCE: Final = 250
+"""However quick it was so far: what comes next may have to come from the disk, and a piece is read to its end."""
 SECONDS: Final = 0.1
 """A search that has taken longer looks at no more: groups on the disk take twenty times as long as those in memory."""
 FEW_TASKS: Final = 500
@@ -202,8 +204,9 @@ class _Search:
 
 
 def _choose_next(looked_at: int, taken: float) -> int:
-    """As many as there is time for at the pace so far."""
-    return max(AT_ONCE, int(looked_at * (SECONDS - taken) / max(taken, 1e-6)))
+    """As many as there is time for at the pace so far, within bounds."""
+    in_time = int(looked_at * (SECONDS - taken) / max(taken, 1e-6))
+    return max(AT_ONCE, min(MOST_AT_ONCE, in_time))
 
 
 def load_rows(connection: Connection, sequences: Sequence[int], columns: Columns = ALL_COLUMNS) -> list[RowMapping]:

@@ -40,7 +40,7 @@ from app.store.pending_slots import HOLD_SECONDS, SampleArrival, assign_slots
 from app.store.rows import filter_storable
 from app.store.tables import groups
 
-CLEAR_BATCH_SIZE: Final = 500
+CLEAR_BATCH_SIZE: Final = 32
 """Maximum number of entries deleted at once."""
 
 

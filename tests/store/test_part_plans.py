@@ -1,5 +1,6 @@
 """Every question about groups that come in pieces finds its rows through an index, however many there were before."""
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 
 from sqlalchemy import Connection, insert, text
@@ -7,10 +8,11 @@ from sqlalchemy import Connection, insert, text
 from app.domain.parts import Member
 from app.store.database import is_postgres, open_writer
 from app.store.part_tables import part_members, parts
+from app.store.pending_group_store import CLEAR_BATCH_SIZE
 from app.store.store import Store
-from tests.store.test_parts import WINDOWS, arrive, cohort, said, take
+from tests.store.test_parts import WINDOWS, answered, arrive, cohort, said, take, with_task
 from tests.store.test_plans import Statement, indexes_of, statements_made
-from tests.support.store_cases import record, using
+from tests.support.store_cases import MovableClock, record, using
 
 COHORTS = 3000
 CLOSING = {
@@ -104,3 +106,18 @@ def test_hot_queries_use_their_indexes(store_url: str) -> None:
     made = using(store_url, lambda store: statements_of(store, store_url))
     found = indexes_of(store_url, made)
     assert {name: indexes - EXPECTED[name] for name, indexes in found.items()} == {name: set() for name in EXPECTED}
+
+
+def test_old_cohorts_go_a_few_at_a_time(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> object:
+        names = [f"group_{n}" for n in range(CLEAR_BATCH_SIZE + 1)]
+        await asyncio.gather(*(arrive(store, 0, "a", "b", group_id=name) for name in names))
+        await store.groups.finish([answered(one) for one in (await store.groups.find(names)).values()])
+        clock.forward(61)
+        await store.parts.claim_due(len(names))
+        clock.forward(86_400)
+        return [await store.parts.delete_old(86_400) for _ in range(3)]
+
+    assert using(store_url, with_task(scenario), clock) == [CLEAR_BATCH_SIZE, 1, 0]

@@ -51,6 +51,11 @@ def with_task(scenario: Callable[[Store], Awaitable[T]]) -> Callable[[Store], Aw
     return prepared
 
 
+def answered(pending: Group) -> GroupToStore:
+    rollouts = tuple(one.model_copy(update={"score": Score.exact(True)}) for one in pending.rollouts)
+    return GroupToStore(pending.model_copy(update={"rollouts": rollouts}))
+
+
 async def arrive(
     store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a"
 ) -> GroupSlot | Mismatch:
@@ -257,14 +262,7 @@ def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(store_ur
 
     async def scenario(store: Store) -> object:
         groups = [seat.begun[0] for seat in [await take(store, str(n), 1) for n in range(3)]]
-        done = GroupToStore(
-            groups[2].model_copy(
-                update={
-                    "rollouts": tuple(one.model_copy(update={"score": Score.exact(True)}) for one in groups[2].rollouts)
-                }
-            )
-        )
-        await store.groups.finish([done])
+        await store.groups.finish([answered(groups[2])])
         clock.forward(59)
         await store.parts.renew_holds([], [groups[1].group_id])
         clock.forward(1)

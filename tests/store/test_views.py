@@ -212,7 +212,8 @@ def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pyte
 def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_search, "AT_ONCE", 2)
+    for name in ("AT_ONCE", "MOST_AT_ONCE"):
+        monkeypatch.setattr(group_search, name, 2)
 
     async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
         monkeypatch.setattr(group_search, "SECONDS", seconds)
