@@ -388,7 +388,9 @@ class _Shown(str):
 
 
 def test_what_a_page_shows_goes_with_it(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text("{% macro twice(text) %}{{ text }} {{ shown.upper() }}{% endmacro %}{{ twice(shown) }}")
+    (tmp_path / "page.html").write_text(
+        "{% macro twice(text) %}{{ text }} {{ shown.upper() }}{% endmacro %}{{ twice(shown) }}"
+    )
     request = Request({"type": "http", "path": "/", "query_string": b"", "headers": [(b"host", b"here")]})
     shown = _Shown("one")
     seen = weakref.ref(shown)
