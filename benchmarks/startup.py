@@ -1,7 +1,8 @@
 """What the first minute takes, as ratios: commands against a Typer program of two commands, starts against importing
 the libraries that a service like this one is made of. Processor time, five rounds in turns. And three times the first
-start, the memory of a service that nobody has asked anything, and the start after it.
-`python -m benchmarks.startup [--record]` takes a minute and a half.
+start, the memory of a service that nobody has asked anything, and the start after it. And once the memory of one that
+was asked every route of `benchmarks.growth` twenty times, and for its documentation.
+`python -m benchmarks.startup [--record]` takes three minutes.
 """
 
 import contextlib
@@ -17,13 +18,19 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.growth import list_calls, sample
+from benchmarks.growth_routes import POLICY, Side
 from benchmarks.results import BenchmarkFigure, count_rounds, run
+from benchmarks.seeded_stores import seed
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
 ROUNDS = 5
 STARTS = 3
 IDLE_SECONDS = 10
 """From readiness on: what is prepared afterwards counts too."""
+ASKED_ROUNDS = 10
+"""Of each half."""
+SEEDED_STEPS = 2
 POLL_SECONDS = 0.02
 LIBRARIES = "import fastapi, sqlmodel, alembic, uvicorn"
 TYPER_PROGRAM = '''
@@ -54,6 +61,15 @@ class StartUp:
 
 
 @dataclass(frozen=True)
+class MemoryInUse:
+    """Megabytes, resident: idle, and when every route was asked ten and twenty times."""
+
+    idle: float
+    half: float
+    end: float
+
+
+@dataclass(frozen=True)
 class FirstMinute:
     """Processor seconds."""
 
@@ -68,7 +84,7 @@ class FirstMinute:
 
 def measure() -> list[BenchmarkFigure]:
     starts = [_measure_starts() for _ in count_rounds("starts on an empty folder", STARTS)]
-    return [*_list_ratios(list(measure_ratios())), *_list_starts(starts)]
+    return [*_list_ratios(list(measure_ratios())), *_list_starts(starts), *_list_memory(measure_memory_in_use())]
 
 
 def _measure_starts() -> StartUp:
@@ -79,6 +95,31 @@ def _measure_starts() -> StartUp:
         with serving(Path(folder), python=sys.executable) as again:
             pass
     return StartUp(first.seconds_to_ready, again.seconds_to_ready, resident, own)
+
+
+def measure_memory_in_use() -> MemoryInUse:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        url = f"sqlite:///{folder / 'gateway.db'}"
+        seed(folder, url, SEEDED_STEPS)
+        with serving(folder, settings=POLICY, python=sys.executable) as gateway:
+            side = Side(gateway, **sample(url))
+            time.sleep(IDLE_SECONDS)
+            idle = side.measure_memory()["VmRSS"]
+            side.tell_world()
+            side.client.get("/openapi.json").raise_for_status()
+            half, end = (_ask_everything(side, told) for told in ("every route", "every route again"))
+    return MemoryInUse(idle, half, end)
+
+
+def _ask_everything(side: Side, told: str) -> float:
+    """The memory afterwards."""
+    calls = list(list_calls(""))
+    for _ in count_rounds(told, ASKED_ROUNDS):
+        for call in calls:
+            for _ in call(side):
+                pass
+    return side.measure_memory()["VmRSS"]
 
 
 def _read_megabytes(pid: int) -> tuple[float, float]:
@@ -130,6 +171,14 @@ def _list_starts(found: Sequence[StartUp]) -> Iterator[BenchmarkFigure]:
     resident = [one.resident_megabytes for one in found]
     yield BenchmarkFigure.of("memory of an idle process, resident", resident, "MB", at_most=220)
     yield BenchmarkFigure.of("the same without what others share", [one.own_megabytes for one in found], "MB")
+
+
+def _list_memory(found: MemoryInUse) -> Iterator[BenchmarkFigure]:
+    what = f"memory of a process that was asked every route {2 * ASKED_ROUNDS} times, resident"
+    yield BenchmarkFigure.of(what, [found.end], "MB", at_most=400)
+    yield BenchmarkFigure.of("the same, times that of the idle process", [found.end / found.idle], at_most=2)
+    after = f"the same, times that after {ASKED_ROUNDS}"
+    yield BenchmarkFigure.of(after, [found.end / found.half], at_most=1.1)
 
 
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:

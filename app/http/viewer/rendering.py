@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from fastapi import Request
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import escape
 from pydantic_core import to_jsonable_python
 from starlette.responses import HTMLResponse, Response
@@ -70,15 +70,26 @@ class Renderer:
         """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
         caller = find_caller(request.scope)
-        html = self._environment.get_template(template).render(
-            root=root,
-            assets=root + self._assets,
-            base=str(request.base_url).rstrip("/"),
-            caller=None if caller is None else caller.name,
-            by_cookie=COOKIE in request.cookies,
-            **values,
-        )
+        told = {
+            "root": root,
+            "assets": root + self._assets,
+            "base": str(request.base_url).rstrip("/"),
+            "caller": None if caller is None else caller.name,
+            "by_cookie": COOKIE in request.cookies,
+        }
+        html = self._fill(self._environment.get_template(template), {**told, **values})
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status, headers=_BY_ACCEPT)
+
+    def _fill(self, template: Template, values: dict[str, object]) -> str:
+        """As `Template.render`. But macros are variables of the context that they refer to, so it would keep all that
+        is on the page until somebody looked for cycles."""
+        context = template.new_context(values)
+        try:
+            return "".join(template.root_render_func(context))
+        except Exception:
+            self._environment.handle_exception()
+        finally:
+            context.vars.clear()
 
     def render_missing(self, request: Request, kind: str, wanted: str, path: str, way: str, near: str = "") -> Response:
         """404 as a page, with a link to `path` in the words of `way`. Its twin is a problem document (NotFound)."""

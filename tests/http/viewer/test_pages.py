@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+import weakref
+from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from app.domain.groups import TaskPrompt
@@ -13,6 +15,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.rendering import Renderer
 from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
@@ -378,3 +381,19 @@ def test_pages_are_not_part_of_the_api() -> None:
     app = FastAPI()
     app.include_router(create_viewer_router(MemoryViews([hostile_group(1)])))
     assert app.openapi()["paths"] == {}
+
+
+class _Shown(str):
+    """A text whose end can be seen."""
+
+
+def test_what_a_page_shows_goes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(
+        "{% macro twice(text) %}{{ text }} {{ shown.upper() }}{% endmacro %}{{ twice(shown) }}"
+    )
+    request = Request({"type": "http", "path": "/", "query_string": b"", "headers": [(b"host", b"here")]})
+    shown = _Shown("one")
+    seen = weakref.ref(shown)
+    body = Renderer(tmp_path, "1").render_page(request, "page.html", {"shown": shown}).body
+    del shown
+    assert (body, seen()) == (b"one ONE", None)
