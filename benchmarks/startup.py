@@ -114,7 +114,7 @@ def measure_memory_in_use() -> MemoryInUse:
 
 def _ask_everything(side: Side, told: str) -> float:
     """The memory afterwards."""
-    calls = list(list_calls(""))
+    calls = list(list_calls(()))
     for _ in count_rounds(told, ASKED_ROUNDS):
         for call in calls:
             for _ in call(side):
