@@ -135,7 +135,7 @@ def find_misused_null(verdicts: Mapping[str, Verdict], rubric: Rubric) -> str | 
 
 def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
     """Explains a candidate's score for claims: the claims with their sources, and the bounds that applied."""
-    if rubric.claims is None:
+    if rubric.claims is None or not any([verdict.claims or verdict.defects for verdict in verdicts]):
         return ""
     claims = tuple(dict.fromkeys(claim for verdict in verdicts for claim in verdict.claims))
     told = [
@@ -164,9 +164,9 @@ def attach_claim_notes(
     """Adds the judges' claims as a note to the criterion about claims."""
     about = "" if rubric.claims is None else rubric.claims.criterion
     note = explain_claims(rubric, verdicts)[:_LONGEST_NOTE]
+    if not note:
+        return tuple(criteria)
     return tuple(
-        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
-        if note and each.name == about
-        else each
+        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))}) if each.name == about else each
         for each in criteria
     )
