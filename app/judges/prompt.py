@@ -1,5 +1,6 @@
 """Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from app.domain.digests import digest
+from app.domain.digests import begin_digest, digest, finish_digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
 from app.domain.values import SameObject
 from app.judges.configuration import VerdictForm
@@ -120,6 +121,8 @@ _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 _REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
 EVIDENCE_ASKED: Final = 3
+_MOST_PREFIXES: Final = 512
+"""Groups in flight, in which what their readings share is made once."""
 LAYOUT_VERSION: Final = 2
 """Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
@@ -149,16 +152,19 @@ class JudgePrompt:
     shared: str = ""
     """What `user` begins with in all readings of a group."""
 
-    def encode(self) -> str:
-        """Its messages as JSON."""
-        system, shared = _encode_shared(self.system), _encode_shared(self.shared)
-        user = f"{shared[:-1]}{_ENCODER.encode(self.user[len(self.shared) :])[1:]}"
-        return f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {user}}}]'
+    def encode(self, judge: str) -> tuple[str, str]:
+        """Its messages as JSON, and the digest of that and the judge's digest."""
+        beginning, begun = _begin_encoding(judge, self.system, self.shared)
+        rest = f"{_ENCODER.encode(self.user[len(self.shared) :])[1:]}}}]"
+        return beginning + rest, finish_digest(begun, rest)
 
 
-@lru_cache(maxsize=256)
-def _encode_shared(text: str) -> str:
-    return _ENCODER.encode(text)
+@lru_cache(maxsize=_MOST_PREFIXES)
+def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
+    """Up to where the readings of a group differ."""
+    system, shared = _ENCODER.encode(system), _ENCODER.encode(shared)
+    text = f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {shared[:-1]}'
+    return text, begin_digest(f"{judge} {text}")
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePro
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_MOST_PREFIXES)
 def _build_prefix(
     rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
 ) -> str:
