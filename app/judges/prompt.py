@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
 from app.domain.digests import begin_digest, digest, finish_digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
@@ -162,9 +163,17 @@ class JudgePrompt:
 @lru_cache(maxsize=_MOST_PREFIXES)
 def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
     """Up to where the readings of a group differ."""
-    system, shared = _ENCODER.encode(system), _ENCODER.encode(shared)
-    text = f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {shared[:-1]}'
-    return text, begin_digest(f"{judge} {text}")
+    encoded = f'[{{"role": "system", "content": {_encode_long_text(system)}}}, '
+    encoded += f'{{"role": "user", "content": {_encode_long_text(shared)[:-1]}'
+    return encoded, begin_digest(f"{judge} {encoded}")
+
+
+def _encode_long_text(text: str) -> str:
+    """As `_ENCODER` does it, in half the time."""
+    try:
+        return to_json(text).decode()
+    except PydanticSerializationError:  # a lone surrogate
+        return _ENCODER.encode(text)
 
 
 @dataclass(frozen=True)
