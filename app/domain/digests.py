@@ -21,7 +21,19 @@ def canonical_json(value: object) -> str:
 
 def digest_of_text(text: str) -> str:
     """32 hexadecimal digits of SHA-256."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return begin_digest(text).hexdigest()[:32]
+
+
+def begin_digest(text: str) -> "hashlib._Hash":
+    """For texts that begin alike, with `finish_digest`."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def finish_digest(begun: "hashlib._Hash", rest: str) -> str:
+    """As `digest_of_text` of both together."""
+    whole = begun.copy()
+    whole.update(rest.encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()[:32]
 
 
 def digest(value: object) -> str:

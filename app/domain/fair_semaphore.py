@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -23,8 +23,10 @@ class RecentTurns:
         self._turns: dict[str, tuple[float, float]] = {}
         """By key the number, and when it was that."""
 
-    def choose(self, keys: Iterable[str]) -> str:
+    def choose(self, keys: Collection[str]) -> str:
         """The first of those that had the fewest."""
+        if len(keys) == 1:
+            return next(iter(keys))
         now = self._clock()
         return min(keys, key=lambda key: self._count(key, now))
 

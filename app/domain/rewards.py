@@ -74,21 +74,41 @@ def _build_criterion(name: str, value: float | None, weight: float, note: str) -
 
 def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -> float:
     """As `compute_absolute` of `build_criteria`, without the criteria."""
-    weighed = _weigh_criteria(rubric, values)
-    return min(1.0, math.fsum([weight * value for value, weight in weighed if value is not None]))
+    (score,) = compute_absolute_scores(rubric, (values,))
+    return score
+
+
+def compute_absolute_scores(rubric: Rubric, listed: Iterable[Mapping[str, float | None]]) -> tuple[float, ...]:
+    """Of each. What they share is looked up once."""
+    same = SameObject(rubric)
+    names, requiring, weights = _list_criteria(same)
+    scores: list[float] = []
+    for values in listed:
+        met = _find_met(names, requiring, values)
+        shares = _share_weights(same, tuple([value is not None for value in met])) if None in met else weights
+        weighed = [weight * value for weight, value in zip(shares, met, strict=True) if value is not None]
+        scores.append(min(1.0, math.fsum(weighed)))
+    return tuple(scores)
 
 
 def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
     """Per criterion the value that counts, and its weight."""
     same = SameObject(rubric)
     names, requiring, weights = _list_criteria(same)
+    met = _find_met(names, requiring, values)
+    if None in met:
+        weights = _share_weights(same, tuple([value is not None for value in met]))
+    return list(zip(met, weights, strict=True))
+
+
+def _find_met(
+    names: Iterable[str], requiring: Iterable[tuple[int, RubricCriterion]], values: Mapping[str, float | None]
+) -> list[float | None]:
     met = list(map(values.get, names))
     for place, criterion in requiring:
         if _is_unmet(criterion, values):
             met[place] = 0.0
-    if None in met:
-        weights = _share_weights(same, tuple([value is not None for value in met]))
-    return list(zip(met, weights, strict=True))
+    return met
 
 
 @lru_cache(maxsize=256)

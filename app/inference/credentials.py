@@ -87,6 +87,8 @@ class Credentials:
         """Without the secrets, also where JSON spells their characters in another way. What was `asked` is kept: a
         header may be a word of it, which the answer quotes."""
         self._get_key()
+        if not self._keys and not self._headers:
+            return words
         secrets = {secret for secret in (*self._keys, *self._headers.values()) if len(secret) >= _SHORTEST_SECRET}
         secrets = {secret for secret in secrets if not any(secret in text for text in asked)}
         for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another

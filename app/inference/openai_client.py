@@ -17,6 +17,7 @@ import httpx2
 import openai
 import yarl
 from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
 from app.inference.endpoint import Endpoint, NoReply, OpenReply, ServerReply
 from app.ports.tracing import build_trace_headers
@@ -55,7 +56,7 @@ class OpenaiClient:
         """NoReply when none came, or too large a one."""
         kind = path, str(body.get("model"))
         if (url := self._urls.get(kind)) is not None:
-            return await _exchange(lambda: self._transport.exchange("POST", url, _ENCODER.encode(body).encode()))
+            return await _exchange(lambda: self._transport.exchange("POST", url, _encode_body(body)))
         response = await _ask_package(lambda: self._client.post(path, body=body, cast_to=httpx2.Response))
         self._urls[kind] = _as_address(response.request.url)
         return _as_reply(response)
@@ -197,6 +198,15 @@ async def _exchange(send: Callable[[], Awaitable[T]]) -> T:
         raise
     except Exception as error:
         raise NoReply("broken", type(error).__name__) from None
+
+
+def _encode_body(body: Mapping[str, JsonValue]) -> bytes:
+    """As the package writes bodies, in half the time. What is not finite, or no text, is refused as it does it."""
+    try:
+        written = to_json(body)
+    except PydanticSerializationError:
+        return _ENCODER.encode(body).encode()
+    return _ENCODER.encode(body).encode() if b"NaN" in written or b"Infinity" in written else written
 
 
 def _as_reply(response: httpx2.Response) -> ServerReply:

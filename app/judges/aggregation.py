@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
-from app.domain.rewards import apply_bounds, compute_absolute_score
+from app.domain.rewards import apply_bounds, compute_absolute_scores
 from app.domain.tasks import Message
 from app.judges.presentation_order import derive_opaque_ids
 from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value, space_as_normal
@@ -92,7 +92,7 @@ class CandidateGroup:
         )
 
     def compute_absolutes(self, values: Sequence[Values]) -> tuple[float, ...]:
-        return tuple(compute_absolute_score(self.case.rubric, each) for each in values)
+        return compute_absolute_scores(self.case.rubric, values)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 No text that was read or written is among it."""
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,17 +21,23 @@ def name_call(config: ChatJudgeConfig, path: str) -> str:
 
 
 def describe_call(config: ChatJudgeConfig, path: str, most_tokens: int) -> Attributes:
-    server = urlsplit(config.base_url)
+    host, port = _locate_server(config.base_url)
     return {
         "gen_ai.operation.name": _name_operation(path),
         "gen_ai.provider.name": "azure.ai.openai" if config.api_version else "openai",
         "gen_ai.request.model": config.model,
         "gen_ai.request.max_tokens": most_tokens or None,
         "gen_ai.request.temperature": config.temperature,
-        "server.address": server.hostname,
-        "server.port": server.port or _PORTS.get(server.scheme),
+        "server.address": host,
+        "server.port": port,
         "atropos.judge": config.name,
     }
+
+
+@lru_cache(maxsize=64)
+def _locate_server(base_url: str) -> tuple[str | None, int | None]:
+    server = urlsplit(base_url)
+    return server.hostname, server.port or _PORTS.get(server.scheme)
 
 
 def describe_reply(config: ChatJudgeConfig, reply: ChatResponse) -> Attributes:

@@ -7,7 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from app.domain.digests import digest, digest_of_text
+from pydantic import JsonValue
+
+from app.domain.digests import digest, digest_of_list
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.domain.values import utc_now
@@ -92,10 +94,10 @@ class ChatJudge:
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """Takes milliseconds for a large prompt, so call it once per judgement."""
         told = build_prompt(request, self._config.verdict_form)
-        kept = told.encode()
-        prompt_digest = digest_of_text(f"{self.digest} {kept}")
-        ids = [candidate.id for candidate in request.candidates]  # the prompt has letters, cached verdicts have ids
-        reading = digest([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
+        kept, prompt_digest = told.encode(self.digest)
+        # the prompt has letters, cached verdicts have ids
+        ids: list[JsonValue] = [candidate.id for candidate in request.candidates]
+        reading = digest_of_list([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
         return JudgeQuestion(request, told, kept, prompt_digest, reading)
 
     def report(self) -> JudgeReport:

@@ -3,7 +3,8 @@
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
@@ -16,7 +17,7 @@ _LEAST_WEIGHT: Final = 3
 """Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
-def normalise_quote(text: str) -> str:
+def _normalise_quote(text: str) -> str:
     """Normalises white space, quotation marks and case."""
     return _cached_quote(text) if len(text) <= _LONGEST_CACHED else _build_quote(text)
 
@@ -29,11 +30,24 @@ _cached_quote: Final = lru_cache(maxsize=1024)(_build_quote)
 """Cached, since every reading of a group quotes the same texts and cites the same events."""
 
 
-def occurs_in(quote: str, said: str) -> bool:
-    """Whether the normalised text `said` contains the quote."""
-    sought = normalise_quote(quote).strip("\"' …") if quote else ""
-    sought = sought.removesuffix("...").removeprefix("...").strip()
-    return sought in said and _is_long_enough(sought)
+@dataclass(frozen=True)
+class QuotedText:
+    """A text that judges quote."""
+
+    raw: str
+
+    @cached_property
+    def normalised(self) -> str:
+        return _normalise_quote(self.raw)
+
+    def contains(self, quote: str) -> bool:
+        """Whether it says the quote, but for white space, quotation marks and case. Most quotes are verbatim, and need
+        nothing of that: in ASCII it takes away no letter."""
+        if quote in self.raw and quote.isascii() and self.raw.isascii():
+            return _is_long_enough(quote)
+        sought = _normalise_quote(quote).strip("\"' …") if quote else ""
+        sought = sought.removesuffix("...").removeprefix("...").strip()
+        return sought in self.normalised and _is_long_enough(sought)
 
 
 def _is_long_enough(quote: str) -> bool:
@@ -57,13 +71,13 @@ _LONGEST_NOTE: Final = 600
 _MOST_EXPLAINED: Final = 5
 
 
-def normalise_sources(request: JudgeRequest) -> Mapping[str, str]:
-    """Normalised source texts by id."""
-    return {source.id: normalise_quote(source.text) for source in request.sources}
+def list_sources(request: JudgeRequest) -> Mapping[str, QuotedText]:
+    """By id."""
+    return {source.id: QuotedText(source.text) for source in request.sources}
 
 
 def parse_claims(
-    name: str, value: object, said: str, sources: Mapping[str, str], problems: list[str]
+    name: str, value: object, said: QuotedText, sources: Mapping[str, QuotedText], problems: list[str]
 ) -> tuple[Claim, ...]:
     """Parses all claims of a candidate and verifies both quotes. Invalid claims become problems: dropping them would
     change the reply's score."""
@@ -79,12 +93,14 @@ def parse_claims(
     return tuple(dict.fromkeys(claim for claim in read if claim is not None))
 
 
-def _parse_claim(where: str, item: object, said: str, sources: Mapping[str, str], problems: list[str]) -> Claim | None:
+def _parse_claim(
+    where: str, item: object, said: QuotedText, sources: Mapping[str, QuotedText], problems: list[str]
+) -> Claim | None:
     quote = item.get("quote") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(quote, str):
         problems.append(f'{where} has no "quote"')
         return None
-    if not occurs_in(quote, said):
+    if not said.contains(quote):
         problems.append(f"{where}: the reply does not say {shorten(quote)}")
         return None
     source, proof = item.get("source"), item.get("source_quote")
@@ -93,7 +109,7 @@ def _parse_claim(where: str, item: object, said: str, sources: Mapping[str, str]
     if not isinstance(source, str) or source not in sources:
         problems.append(f"{where}: there is no visible event {shorten(source)}; null is for what no event supports")
         return None
-    if not isinstance(proof, str) or not occurs_in(proof, sources[source]):
+    if not isinstance(proof, str) or not sources[source].contains(proof):
         problems.append(f"{where}: event {shorten(source)} does not say {shorten(proof)}")
         return None
     return Claim(quote=_trim_quote(quote), source=source, source_quote=_trim_quote(proof))
@@ -101,7 +117,7 @@ def _parse_claim(where: str, item: object, said: str, sources: Mapping[str, str]
 
 def build_unsupported_defects(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
     """One defect per claim without a source."""
-    if rubric.claims is None:
+    if not claims or rubric.claims is None:
         return ()
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
@@ -119,7 +135,7 @@ def find_misused_null(verdicts: Mapping[str, Verdict], rubric: Rubric) -> str | 
 
 def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
     """Explains a candidate's score for claims: the claims with their sources, and the bounds that applied."""
-    if rubric.claims is None:
+    if rubric.claims is None or not any([verdict.claims or verdict.defects for verdict in verdicts]):
         return ""
     claims = tuple(dict.fromkeys(claim for verdict in verdicts for claim in verdict.claims))
     told = [
@@ -148,9 +164,9 @@ def attach_claim_notes(
     """Adds the judges' claims as a note to the criterion about claims."""
     about = "" if rubric.claims is None else rubric.claims.criterion
     note = explain_claims(rubric, verdicts)[:_LONGEST_NOTE]
+    if not note:
+        return tuple(criteria)
     return tuple(
-        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
-        if note and each.name == about
-        else each
+        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))}) if each.name == about else each
         for each in criteria
     )

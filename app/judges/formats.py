@@ -158,7 +158,7 @@ def decode_whole(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> d
         return None
     if not isinstance(value, dict) or not is_wanted(value) or wanted > 1:
         return None
-    return value if objects == len(_find_openings(text)) else None
+    return value if objects == min(len(_OPENING.findall(text)), _MOST_TRIES) else None
 
 
 def _find_openings(text: str) -> "deque[re.Match[str]]":

@@ -278,8 +278,8 @@ def compute_shares(
     for chunk, readings in chunks:
         standings = zip(*(reading.standings for reading in readings), strict=True)
         for (one, ones), (other, others) in combinations(zip(group.locate_texts(chunk), standings, strict=True), 2):
-            found[one, other].append(mean(list(map(compute_preference, ones, others))))
-    return {pair: mean(shares) for pair, shares in found.items()}
+            found[one, other].append(sum(map(compute_preference, ones, others)) / len(ones))  # halves, which are exact
+    return {pair: shares[0] if len(shares) == 1 else mean(shares) for pair, shares in found.items()}
 
 
 def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:

@@ -66,7 +66,7 @@ def list_mirrored_orders(key: str, texts: Sequence[str], pairs: int) -> Mirrored
 
 def choose_first(key: str, texts: Sequence[str], count: int) -> int:
     """Which of `count` judges reads the group first."""
-    return int.from_bytes(_compute_keyed_hash(key, "judge", *sorted(texts))) % count
+    return 0 if count == 1 else int.from_bytes(_compute_keyed_hash(key, "judge", *sorted(texts))) % count
 
 
 def arrange_circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Final, get_args
 
 from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
-from app.domain.digests import digest
+from app.domain.digests import begin_digest, digest, finish_digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
 from app.domain.values import SameObject
 from app.judges.configuration import VerdictForm
@@ -120,6 +122,8 @@ _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 _REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
 EVIDENCE_ASKED: Final = 3
+_MOST_PREFIXES: Final = 512
+"""Groups in flight, in which what their readings share is made once."""
 LAYOUT_VERSION: Final = 2
 """Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
@@ -149,16 +153,27 @@ class JudgePrompt:
     shared: str = ""
     """What `user` begins with in all readings of a group."""
 
-    def encode(self) -> str:
-        """Its messages as JSON."""
-        system, shared = _encode_shared(self.system), _encode_shared(self.shared)
-        user = f"{shared[:-1]}{_ENCODER.encode(self.user[len(self.shared) :])[1:]}"
-        return f'[{{"role": "system", "content": {system}}}, {{"role": "user", "content": {user}}}]'
+    def encode(self, judge: str) -> tuple[str, str]:
+        """Its messages as JSON, and the digest of that and the judge's digest."""
+        beginning, begun = _begin_encoding(judge, self.system, self.shared)
+        rest = f"{_ENCODER.encode(self.user[len(self.shared) :])[1:]}}}]"
+        return beginning + rest, finish_digest(begun, rest)
 
 
-@lru_cache(maxsize=256)
-def _encode_shared(text: str) -> str:
-    return _ENCODER.encode(text)
+@lru_cache(maxsize=_MOST_PREFIXES)
+def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
+    """Up to where the readings of a group differ."""
+    encoded = f'[{{"role": "system", "content": {_encode_long_text(system)}}}, '
+    encoded += f'{{"role": "user", "content": {_encode_long_text(shared)[:-1]}'
+    return encoded, begin_digest(f"{judge} {encoded}")
+
+
+def _encode_long_text(text: str) -> str:
+    """As `_ENCODER` does it, in half the time."""
+    try:
+        return to_json(text).decode()
+    except PydanticSerializationError:  # a lone surrogate
+        return _ENCODER.encode(text)
 
 
 @dataclass(frozen=True)
@@ -192,7 +207,7 @@ def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePro
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_MOST_PREFIXES)
 def _build_prefix(
     rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
 ) -> str:

@@ -8,11 +8,10 @@ from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.judges.claims import (
+    QuotedText,
     build_unsupported_defects,
     find_misused_null,
-    normalise_quote,
-    normalise_sources,
-    occurs_in,
+    list_sources,
     parse_claims,
     shorten,
 )
@@ -30,6 +29,7 @@ _MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
     "long": '"verdicts" is missing or not a list',
     "short": '"scores" is missing or not an object',
 }
+_MISSING: Final = object()
 _NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
 _MOST_ANSWERS: Final = 50
 _MOST_PROBLEMS: Final = 6
@@ -104,9 +104,10 @@ def _validate_answer(
         found = expand_short_answer(found, tuple(ids), request.rubric, problems)
     entries = _parse_entries(found, tuple(texts), problems)
     ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
-    sources = normalise_sources(request)
+    sources = list_sources(request)
+    criteria = dict.fromkeys(criterion.name for criterion in request.rubric.criteria)
     verdicts = {
-        name: _parse_verdict(name, ids[name], entries[name], texts[name], request.rubric, sources, problems)
+        name: _parse_verdict(name, ids[name], entries[name], texts[name], request.rubric, criteria, sources, problems)
         for name in texts
         if name in entries
     }
@@ -135,7 +136,7 @@ def _parse_entries(
         elif name in entries:
             problems.append(f'candidate {name} occurs more than once in "verdicts"')
         else:
-            problems += _find_duplicates(entry, f"candidate {name}")
+            problems += _find_duplicates(entry, "candidate", name)
             entries[name] = entry
     problems += [f'candidate {name} is missing from "verdicts"' for name in ids if name not in entries]
     return entries
@@ -164,10 +165,11 @@ def _parse_verdict(
     entry: Mapping[str, object],
     text: str,
     rubric: Rubric,
-    sources: Mapping[str, str],
+    criteria: Mapping[str, None],
+    sources: Mapping[str, QuotedText],
     problems: list[str],
 ) -> Verdict:
-    said = normalise_quote(text)
+    said = QuotedText(text)
     dropped: list[str] = []
     evidence = _parse_evidence(entry.get("evidence"), said, dropped)
     listed = entry.get("claims")
@@ -175,7 +177,7 @@ def _parse_verdict(
     if rubric.claims is not None and listed is not None:  # who lists none reports none
         claims = parse_claims(name, listed, said, sources, problems)
     defects = _parse_defects(entry.get("defects"), said, rubric, dropped)
-    scores = _parse_scores(name, entry.get("scores"), rubric, dropped, problems)
+    scores = _parse_scores(name, entry.get("scores"), criteria, dropped, problems)
     note = entry.get("note")
     remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
     if dropped:
@@ -184,7 +186,7 @@ def _parse_verdict(
         candidate=candidate,
         evidence=evidence,
         claims=claims,
-        defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
+        defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))) if claims else defects,
         scores=scores,
         note=replace_surrogates(" ".join(remarks)),
         reward=None,
@@ -192,37 +194,37 @@ def _parse_verdict(
 
 
 def _parse_scores(
-    name: str, value: object, rubric: Rubric, dropped: list[str], problems: list[str]
+    name: str, value: object, criteria: Mapping[str, None], dropped: list[str], problems: list[str]
 ) -> dict[str, float | None]:
     """What is no criterion counts for nothing, but every criterion must be there."""
-    names = [criterion.name for criterion in rubric.criteria]
     if not isinstance(value, dict):
         problems.append(f'candidate {name} has no "scores" object')
         return {}
-    problems += _find_duplicates(value, f"candidate {name}")
-    unknown = [f"{shorten(key)} is no criterion" for key in value if key not in names][:2]
+    problems += _find_duplicates(value, "candidate", name)
+    unknown = [f"{shorten(key)} is no criterion" for key in value if key not in criteria][:2]
     dropped += unknown
     scores: dict[str, float | None] = {}
-    for criterion in names:
-        if criterion not in value:
-            problems.append(f"candidate {name} has no score for {criterion}")
+    for criterion in criteria:
+        given = value.get(criterion, _MISSING)
+        if (type(given) is int or type(given) is float) and 0 <= given <= HIGHEST:  # no bool
+            scores[criterion] = given / HIGHEST
             continue
-        score = _parse_number(value[criterion])
-        if score is None and value[criterion] is not None:
+        score = _parse_number(given)
+        if given is _MISSING:
+            problems.append(f"candidate {name} has no score for {criterion}")
+        elif score is None and given is not None:
             problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
         else:
             scores[criterion] = None if score is None else score / HIGHEST
-    if not scores.keys() >= set(names):
+    if len(scores) < len(criteria):
         problems += [f"candidate {name}: {each}" for each in unknown]
-    elif all(score is None for score in scores.values()):
+    elif all([score is None for score in scores.values()]):
         problems.append(f"candidate {name} has no score but null")
     return scores
 
 
 def _parse_number(value: object) -> float | None:
     """A score from 0 to 4, also one in quotation marks. None for everything else."""
-    if type(value) is float or type(value) is int:  # no bool
-        return float(value) if 0 <= value <= HIGHEST else None
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:
@@ -253,23 +255,30 @@ def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
     return [problem for where, part in parts.items() for problem in _find_duplicates(part, where)]
 
 
-def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:
+def _find_duplicates(found: Mapping[str, object], *where: str) -> list[str]:
     names = list_duplicates(found)
-    return [f"{where} has {shorten(name)} more than once" for name in names] if names else names
+    return [f"{' '.join(where)} has {shorten(name)} more than once" for name in names] if names else names
 
 
-def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
-    listed = value[:_MOST_QUOTES] if isinstance(value, list) else []
-    quotes = [quote for quote in listed if isinstance(quote, str)]
-    found = {quote: occurs_in(quote, said) for quote in quotes}
-    dropped += [f"the reply does not say {shorten(quote)}" for quote in quotes if not found[quote]]
-    return tuple(replace_surrogates(quote) for quote in quotes if found[quote])
+def _parse_evidence(value: object, said: QuotedText, dropped: list[str]) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    found: list[str] = []
+    for quote in value[:_MOST_QUOTES]:
+        if isinstance(quote, str):
+            if said.contains(quote):
+                found.append(replace_surrogates(quote))
+            else:
+                dropped.append(f"the reply does not say {shorten(quote)}")
+    return tuple(found)
 
 
-def _parse_defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
+def _parse_defects(value: object, said: QuotedText, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
     """Defects without a verbatim quote are dropped, but for omissions."""
+    if not isinstance(value, list) or not value:
+        return ()
     kept: list[Defect] = []
-    for item in value[:_MOST_DEFECTS] if isinstance(value, list) else []:
+    for item in value[:_MOST_DEFECTS]:
         code = item.get("code") if isinstance(item, dict) else item
         quote = item.get("quote", "") if isinstance(item, dict) else ""
         if not isinstance(code, str):
@@ -283,12 +292,12 @@ def _parse_defects(value: object, said: str, rubric: Rubric, dropped: list[str])
     return tuple(dict.fromkeys(kept))
 
 
-def _find_defect_fault(code: str, quote: str, said: str, rubric: Rubric) -> str:
+def _find_defect_fault(code: str, quote: str, said: QuotedText, rubric: Rubric) -> str:
     rule = next((rule for rule in rubric.defects if rule.code == code), None)
     if rule is None:
         return f"the rubric has no defect {shorten(code)}"
     if quote.strip():
-        return "" if occurs_in(quote, said) else f"{code}, since the reply does not say {shorten(quote)}"
+        return "" if said.contains(quote) else f"{code}, since the reply does not say {shorten(quote)}"
     return "" if rule.omission else f"{code}, since it has no quote"
 
 
@@ -297,6 +306,6 @@ def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdic
     of plug-ins may not check their own answers."""
     if not verdict.defects:
         return verdict
-    said = normalise_quote(replace_surrogates(text))
+    said = QuotedText(replace_surrogates(text))
     kept = [each for each in verdict.defects if not _find_defect_fault(each.code, each.quote, said, rubric)]
     return verdict.model_copy(update={"defects": tuple(kept)})

@@ -22,6 +22,7 @@ from app.domain.values import utc_now
 from app.ports.runtime import Clock
 from app.ports.tracing import Span, name_operation, open_span
 from app.store.database_errors import as_gateway_error, is_disconnect
+from app.store.prepared_statements import fetch_rows
 from app.store.rows import to_micros
 from app.store.writer import SharedUnit, Unit, Writer
 
@@ -147,7 +148,7 @@ def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None
         cursor.close()
 
     def begin_transaction(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        fetch_rows(connection, begin, (), alone=True)
 
     event.listen(engine, "connect", configure_connection)
     event.listen(engine, "begin", begin_transaction)

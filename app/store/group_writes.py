@@ -35,7 +35,7 @@ from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
-from app.store.rows import filter_storable, insert_new_returning, insert_rows, insert_tuples
+from app.store.rows import filter_storable, insert_new_returning, insert_new_rows, insert_rows, insert_tuples
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 
@@ -174,10 +174,9 @@ def insert_judgements(
     if not made:
         return
     stamp = database.read_clock()
-    record_costs(connection, database, made, stamp)
+    record_costs(connection, made, stamp)
     rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
-    if rows.prompts:
-        connection.execute(database.insert_new(prompts), rows.prompts)
+    insert_new_rows(connection, prompts, rows.prompts)
     insert_rows(connection, judgements, rows.judgements)
 
 

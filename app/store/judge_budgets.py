@@ -136,7 +136,7 @@ def _parse_spending(values: list[float], lost: list[float]) -> Spending:
     for name, more in zip(("unanswered_calls", "unanswered_tokens", "unanswered_usd"), lost, strict=True):
         found[name] += more
     whole = {name: value if name.endswith("_usd") else int(value) for name, value in found.items()}
-    return Spending.model_validate(whole)
+    return Spending.build_trusted(**whole)
 
 
 def _insert(table: Table, postgres: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Insert, case, delete, exists, func, literal, select, update
@@ -21,6 +21,7 @@ from app.domain.run_costs import (
 from app.store.database import Database
 from app.store.judge_limits import is_gone, name_holder
 from app.store.judge_tables import judgements, run_costs, run_holds
+from app.store.prepared_statements import PreparedStatement, Value, is_among
 from app.store.rows import from_micros
 from app.store.tables import groups, runs
 
@@ -31,30 +32,21 @@ _IS_OPEN_OR_SETTLED: Final = (run_holds.c.settled.is_(False), run_holds.c.settle
 _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
-def record_costs(connection: Connection, database: Database, made: Sequence[tuple[int, Judgement]], stamp: int) -> None:
+def record_costs(connection: Connection, made: Sequence[tuple[int, Judgement]], stamp: int) -> None:
     """Call before the judgements of these groups, by sequence, are inserted. What was reserved for the groups is free
     again."""
-    found = select(
-        groups.c.sequence,
-        groups.c.group_id,
-        groups.c.run,
-        groups.c.environment,
-        exists().where(judgements.c.group_sequence == groups.c.sequence).label("known"),
-    ).where(groups.c.sequence.in_({sequence for sequence, _ in made}), groups.c.run.is_not(None))
-    rows = {row["sequence"]: row for row in connection.execute(found).mappings()}
+    found = _SELECT_RUNS.fetch(connection, given=sorted({sequence for sequence, _ in made}))
+    of_run = {sequence: (str(run), str(environment)) for sequence, _, run, environment, _ in found}
     spent: defaultdict[tuple[str, str], list[RunSpending]] = defaultdict(list)
-    for row in rows.values():
-        spent[row["run"], row["environment"]].append(RunSpending(groups=0 if row["known"] else 1))
+    for sequence, _, _, _, is_known in found:
+        spent[of_run[sequence]].append(RunSpending(groups=0 if is_known else 1))
     for sequence, judgement in made:
-        if sequence in rows:
-            row = rows[sequence]
-            spent[row["run"], row["environment"]].append(_price_judgement(judgement))
+        if sequence in of_run:
+            spent[of_run[sequence]].append(_price_judgement(judgement))
     for run, environment in sorted(spent):
-        values = {"run": run, "environment": environment, "hour": stamp // MICROSECONDS_PER_HOUR}
-        total = add_up(spent[run, environment]).model_dump()
-        connection.execute(_build_upsert(database.postgres), values | total | {"first_at": stamp, "last_at": stamp})
-    if rows:
-        release_holds(connection, [row["group_id"] for row in rows.values()])
+        _add_spending(connection, run, environment, spent[run, environment], stamp)
+    if found:
+        release_holds(connection, [group_id for _, group_id, _, _, _ in found])
 
 
 def record_health_costs(
@@ -62,10 +54,8 @@ def record_health_costs(
 ) -> None:
     """The cost of readings that belong to no group's scores. What was reserved under `hold` is free again."""
     if made:
-        stamp = database.read_clock()
-        values = {"run": run, "environment": environment, "hour": stamp // MICROSECONDS_PER_HOUR}
-        total = add_up([_price_judgement(judgement) for judgement in made]).model_dump()
-        connection.execute(_build_upsert(database.postgres), values | total | {"first_at": stamp, "last_at": stamp})
+        priced = [_price_judgement(judgement) for judgement in made]
+        _add_spending(connection, run, environment, priced, database.read_clock())
     release_holds(connection, [hold])
 
 
@@ -74,7 +64,14 @@ def _price_judgement(judgement: Judgement) -> RunSpending:
     return RunSpending(unpriced_calls=unpriced, **dict(Spending.of_judgements([judgement])))
 
 
-@cache
+def _add_spending(connection: Connection, run: str, environment: str, spent: Sequence[RunSpending], stamp: int) -> None:
+    hour = stamp // MICROSECONDS_PER_HOUR
+    counted: dict[str, Value] = dict(add_up(spent))
+    _ADD_SPENDING.fetch(
+        connection, run=run, environment=environment, hour=hour, **counted, first_at=stamp, last_at=stamp
+    )
+
+
 def _build_upsert(postgres: bool) -> Insert:
     into: Any
     if postgres:
@@ -92,7 +89,23 @@ def _build_upsert(postgres: bool) -> Insert:
 
 
 def release_holds(connection: Connection, group_ids: Sequence[str]) -> None:
-    connection.execute(delete(run_holds).where(run_holds.c.group_id.in_(group_ids)))
+    _DELETE_HOLDS.fetch(connection, given=list(group_ids))
+
+
+_SELECT_RUNS: Final = PreparedStatement(
+    lambda postgres: select(
+        groups.c.sequence,
+        groups.c.group_id,
+        groups.c.run,
+        groups.c.environment,
+        exists().where(judgements.c.group_sequence == groups.c.sequence).label("known"),
+    ).where(is_among(groups.c.sequence, "given", postgres), groups.c.run.is_not(None))
+)
+"""Of groups that are of runs."""
+_ADD_SPENDING: Final = PreparedStatement(_build_upsert)
+_DELETE_HOLDS: Final = PreparedStatement(
+    lambda postgres: delete(run_holds).where(is_among(run_holds.c.group_id, "given", postgres))
+)
 
 
 def settle_hold(connection: Connection, group_id: str, usd: float) -> None:

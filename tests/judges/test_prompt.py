@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from app.domain.digests import digest_of_text
 from app.judges.prompt import JudgePrompt, encode_text, render_lines
 
 DOCUMENT: dict[str, JsonValue] = {
@@ -66,7 +67,8 @@ def test_an_encoded_text_is_one_line_and_comes_back(text: str) -> None:
 def test_a_prompt_in_two_pieces_is_stored_as_one(system: str, shared: str, candidates: str) -> None:
     user = shared + candidates
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    assert JudgePrompt(system, user, shared).encode() == json.dumps(messages, ensure_ascii=False)
+    whole = json.dumps(messages, ensure_ascii=False)
+    assert JudgePrompt(system, user, shared).encode("judge") == (whole, digest_of_text(f"judge {whole}"))
 
 
 def test_parts_that_scenes_share_are_rendered_alike_each_time() -> None:

@@ -203,8 +203,11 @@ def _is_looping(reply: Reply) -> bool:
     words = reply.words
     if _holds_one_letter(reply.folded):
         return True
+    distinct = len(set(words))
     if reply.length < 30:
-        return reply.length >= 12 and len(set(words)) <= 2
+        return reply.length >= 12 and distinct <= 2
+    if distinct > len(words) / 2 + 1 and reply.folded.isascii():
+        return False  # nearly every word that is new begins a run that is new
     seen = list(iterate_runs(words, 3))
     return len(set(seen)) < len(seen) / 2
 

@@ -1,15 +1,17 @@
 """Gates on who speaks, not the assistant behind the character and not the player, and on what is told instead."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import re2
 
 from app.domain.judging import GateFacts
 from app.judges.gates.wordings import (
     NarrationWording,
     WordingKind,
+    compile_trusted,
     expand_narration,
     find_words,
     is_excused,
@@ -75,16 +77,23 @@ class _OtherSpeakers:
 
 
 def _get_other_speakers(facts: GateFacts) -> _OtherSpeakers:
-    return _build_other_speakers((facts.speaker, *facts.aliases), facts.others, facts.language)
+    return _compile_other_speakers(_list_other_speakers((facts.speaker, *facts.aliases), facts.others), facts.language)
 
 
 @lru_cache(maxsize=1024)
-def _build_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...], language: str) -> _OtherSpeakers:
+def _list_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...]) -> str:
+    """A pattern of their names."""
     own = {to_spoken_form(name) for name in own_names}
     players = (name for wording in read_wordings().values() for name in wording.players)
     named = (*others, *players) if others else ()
     distinct = {" ".join(name.casefold().split()) for name in named if to_spoken_form(name) not in own}
-    names = "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
+    return "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
+
+
+@lru_cache(maxsize=1024)
+def _compile_other_speakers(names: str, language: str) -> _OtherSpeakers:
+    """Apart from who speaks: most characters have no name of a player, and share the patterns, which take
+    milliseconds to compile."""
     return _OtherSpeakers(
         label=re.compile(rf"(?:^|[\n.!?。\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
         deed=_build_player_narration_pattern(names, language),
@@ -93,6 +102,8 @@ def _build_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...], l
 
 @dataclass(frozen=True)
 class _CompiledNarration:
+    any_in_ascii: "re2._Regexp"
+    """Whether one of the next three matches."""
     acts: re.Pattern[str]
     nods_and_says: re.Pattern[str]
     nods_and_does: re.Pattern[str]
@@ -103,11 +114,8 @@ class _CompiledNarration:
 def _narrates_player(text: str, facts: GateFacts) -> bool:
     """`text` is folded. Checks English and the character's language. Quoting what the player really said is allowed."""
     patterns = _compile_narration(facts.language)
-    if patterns.acts.search(text) is not None:
-        return True
-    if any(not patterns.conditions & _get_word_before(text, match) for match in patterns.nods_and_says.finditer(text)):
-        return True
-    if any(not _is_question(text, match) for match in patterns.nods_and_does.finditer(text)):
+    may_tell = not text.isascii() or patterns.any_in_ascii.search(text) is not None
+    if may_tell and _tells_of_player(text, patterns):
         return True
     if '"' not in text and "「" not in text and "『" not in text:
         return False
@@ -115,6 +123,16 @@ def _narrates_player(text: str, facts: GateFacts) -> bool:
     return any(
         not patterns.conditions & _get_word_before(text, match) and not contains_words(said, match.group(1))
         for match in patterns.says_quoted.finditer(text)
+    )
+
+
+def _tells_of_player(text: str, patterns: _CompiledNarration) -> bool:
+    return (
+        patterns.acts.search(text) is not None
+        or any(
+            not patterns.conditions & _get_word_before(text, match) for match in patterns.nods_and_says.finditer(text)
+        )
+        or any(not _is_question(text, match) for match in patterns.nods_and_does.finditer(text))
     )
 
 
@@ -131,20 +149,20 @@ def _build_player_narration_pattern(names: str, language: str) -> re.Pattern[str
 @lru_cache(maxsize=64)
 def _compile_narration(language: str) -> _CompiledNarration:
     tellings = _select_wordings(language)
+    acts = join_alternatives(rf"[{telling.marks}] ?(?:{telling.acts})" for telling in tellings)
+    nods_and_says = join_alternatives(telling.nods_and_says for telling in tellings)
+    nods_and_does = join_alternatives(rf"{_STATEMENT}(?:{telling.nods_and_does})" for telling in tellings)
     return _CompiledNarration(
-        acts=_compile_any(rf"[{telling.marks}] ?(?:{telling.acts})" for telling in tellings),
-        nods_and_says=_compile_any(telling.nods_and_says for telling in tellings),
-        nods_and_does=_compile_any(rf"{_STATEMENT}(?:{telling.nods_and_does})" for telling in tellings),
+        any_in_ascii=compile_trusted(f"{acts}|{nods_and_says}|{nods_and_does}"),
+        acts=re.compile(acts),
+        nods_and_says=re.compile(nods_and_says),
+        nods_and_does=re.compile(nods_and_does),
         # one group, whatever the language, so that what is quoted is always the first
         says_quoted=re.compile(
             f"(?:{join_alternatives(rf'(?:{each.says}) ?[{each.quote_marks}]' for each in tellings)}){_QUOTE}"
         ),
         conditions=frozenset(word for telling in tellings for word in telling.conditions.split()),
     )
-
-
-def _compile_any(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(join_alternatives(patterns))
 
 
 def _select_wordings(language: str) -> tuple[NarrationWording, ...]:

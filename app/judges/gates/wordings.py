@@ -114,10 +114,12 @@ def read_wordings() -> Mapping[str, Wording]:
     }
 
 
-def find_words(kind: WordingKind, sentences: str) -> Iterator[tuple[int, int]]:
+def find_words(kind: WordingKind, sentences: str) -> Iterable[tuple[int, int]]:
     """Where one of the patterns matches, in text as `Reply.sentences` has it. Linear time."""
-    if not _may_say(sentences):
-        return
+    return _iterate_words(kind, sentences) if _may_say(sentences) else ()
+
+
+def _iterate_words(kind: WordingKind, sentences: str) -> Iterator[tuple[int, int]]:
     pattern = _compile_kind(kind)
     start = 0
     for _ in range(_MOST_FOUND):
@@ -193,7 +195,7 @@ def _compile(whole_words: str, kinds: Iterable[WordingKind], end: str) -> "re2._
     unspaced: list[str] = []
     for wording, kind in product(read_wordings().values(), kinds):
         (spaced if wording.spaced else unspaced).extend(map(wording.expand, wording.list_patterns(kind)))
-    return _compile_trusted(f"(?:{whole_words.format(join_alternatives(spaced))}|{join_alternatives(unspaced)}){end}")
+    return compile_trusted(f"(?:{whole_words.format(join_alternatives(spaced))}|{join_alternatives(unspaced)}){end}")
 
 
 @cache
@@ -208,10 +210,11 @@ def _compile_verdicts() -> "re2._Regexp":
     unit = r" ?(?:%|points?|punkte|puntos|punti|pontos|баллов|分|点|점)?"
     chosen = rf"(?:(?:{candidates}) ?)?[a-d](?: wins)?"
     end = r"[*_]{0,2} ?(?:[.!。\n]|$)"
-    return _compile_trusted(rf"{begin}(?:(?:{scores}){is_}{number}{unit}|(?:{winners}){is_}{chosen}){end}")
+    return compile_trusted(rf"{begin}(?:(?:{scores}){is_}{number}{unit}|(?:{winners}){is_}{chosen}){end}")
 
 
-def _compile_trusted(pattern: str) -> "re2._Regexp":
+def compile_trusted(pattern: str) -> "re2._Regexp":
+    """For patterns of ours. Words begin and end beside letters of ASCII alone."""
     options = re2.Options()
     options.max_mem = _MEMORY
     return re2.compile(fold_text(pattern), options)
