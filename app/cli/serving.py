@@ -58,10 +58,10 @@ def tune_garbage_collection() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
     everything that was ever loaded, took a fifth of the time of scoring. Everything waits for a look at the young
     ones, which are more than the first number by all that was let go meanwhile: tens of milliseconds where each
-    look was only every sixth time at those that had been looked at before. A look at all of them takes a tenth of a
-    second. So it comes once in five million, and not for ever later: what a request leaves in cycles, such as
-    statements of SQLAlchemy, would fill the memory meanwhile.
+    look was only every sixth time at those that had been looked at before. At all of them it looks once in 50 million:
+    that takes 0.2 s, and requests leave few cycles. A page of the viewer left all that it shows, until `Renderer` let go
+    of it.
     """
     gc.freeze()
-    gc.set_threshold(1_000, 0, 2_500)
+    gc.set_threshold(1_000, 0, 25_000)
     gc.enable()
