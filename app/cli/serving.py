@@ -59,8 +59,8 @@ def tune_garbage_collection() -> None:
     everything that was ever loaded, took a fifth of the time of scoring. Everything waits for a look at the young
     ones, which are more than the first number by all that was let go meanwhile: tens of milliseconds where each
     look was only every sixth time at those that had been looked at before. At all of them it looks once in 50 million:
-    that takes 0.2 s, and requests leave few cycles. A page of the viewer left all that it shows, until `Renderer` let go
-    of it.
+    that takes 0.2 s, and requests leave few cycles. A page of the viewer left all that it shows, until `Renderer` let
+    go of it.
     """
     gc.freeze()
     gc.set_threshold(1_000, 0, 25_000)
