@@ -33,9 +33,6 @@ ENOUGH = 64
 QUIET_TURNS = 2
 """Turns of the event loop without another unit, after which none is waited for: what came while the first of a batch
 was queued is read in the first turn, and queued in the second."""
-PATIENCE_SECONDS = 0.002
-"""After a batch, for those who were answered and may come again: together with who came meanwhile they share the next
-commit. Otherwise two halves take turns, and the event loop with the writer's thread, statement by statement."""
 
 
 @dataclass
@@ -71,20 +68,12 @@ class _Queue:
     """Of all jobs that ever were."""
     is_due: bool = False
     """Whether the writer may begin."""
-    is_writing: bool = False
-    expected: int = 0
-    """Units that the next batch has when all who were answered have come again."""
-    patient_until: float = 0.0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def begin(self) -> None:
         if not self.is_due:
             self.is_due = True
             self.changed.notify()
-
-    def compute_patience(self) -> float:
-        """For how many seconds more units are waited for."""
-        return self.patient_until - time.monotonic() if len(self.jobs) < self.expected else 0.0
 
 
 class Writer:
@@ -141,7 +130,7 @@ class Writer:
             queue.queued += 1
             if len(queue.jobs) >= ENOUGH or queue.gathering not in {None, job.loop}:
                 queue.begin()
-            elif (queue.gathering is None and not queue.is_due) or len(queue.jobs) == queue.expected:
+            elif queue.gathering is None and not queue.is_due:
                 queue.gathering = job.loop
                 job.loop.call_soon(self._look_for_more, job.loop, queue.queued, QUIET_TURNS)
         return None
@@ -152,16 +141,11 @@ class Writer:
         queue = self._queue
         with queue.changed:
             left = turns - 1 if queue.queued == known else QUIET_TURNS
-            if queue.is_due or not queue.jobs:
-                queue.gathering = None
-            elif queue.is_writing:
-                pass  # the writer has it looked again
-            elif left:
+            if left and not queue.is_due:
                 loop.call_soon(self._look_for_more, loop, queue.queued, left)
-            elif (patience := queue.compute_patience()) > 0:
-                loop.call_later(patience, self._look_for_more, loop, queue.queued, 1)
-            else:
-                queue.gathering = None
+                return
+            queue.gathering = None
+            if queue.jobs:
                 queue.begin()
 
     def close(self) -> None:
@@ -176,18 +160,7 @@ class Writer:
             origins = [origin for job in batch for origin in job.origins]
             with open_linked_span("commit batch", {"db.operation.batch.size": len(batch)}, origins):
                 _run_batch(self._engine, batch, self._committed, self._complete)
-            self._end_batch(batch)
-
-    def _end_batch(self, batch: Sequence[_Job[Any]]) -> None:
-        queue = self._queue
-        with queue.changed:
-            queue.is_writing = False
-            queue.expected = len(batch) + len(queue.jobs)
-            queue.patient_until = time.monotonic() + PATIENCE_SECONDS
-            gathering, known = queue.gathering, queue.queued
-        _wake_callers(batch)
-        if gathering is not None:
-            _call_in_loop(gathering, partial(self._look_for_more, gathering, known, QUIET_TURNS))
+            _wake_callers(batch)
 
     def _take_batch(self) -> list[_Job[Any]]:
         """The next batch of queued jobs; empty only when the store closes."""
@@ -197,7 +170,6 @@ class Writer:
                 queue.changed.wait()
             batch = [queue.jobs.popleft() for _ in range(min(BATCH, len(queue.jobs)))]
             queue.is_due = bool(queue.jobs)
-            queue.is_writing = bool(batch)
             room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
             woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
         for loop, waiter in woken:
