@@ -1,7 +1,7 @@
 """Combines the parts of a score into a reward, and computes group statistics."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from app.domain.judging import Defect, Rubric, RubricCriterion, Verdict
@@ -53,6 +53,7 @@ def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
 def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
     Weights of criteria that do not apply are distributed over the others in proportion."""
+    (weighed,) = _weigh_criteria(rubric, (values,))
     return tuple(
         [
             _build_criterion(
@@ -61,7 +62,7 @@ def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[
                 weight,
                 _explain_unmet(criterion, values) if criterion.requires is not None else "",
             )
-            for criterion, (value, weight) in zip(rubric.criteria, _weigh_criteria(rubric, values), strict=True)
+            for criterion, (value, weight) in zip(rubric.criteria, weighed, strict=True)
         ]
     )
 
@@ -79,36 +80,28 @@ def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -
 
 
 def compute_absolute_scores(rubric: Rubric, listed: Iterable[Mapping[str, float | None]]) -> tuple[float, ...]:
-    """Of each. What they share is looked up once."""
+    """Of each."""
+    return tuple(
+        [
+            min(1.0, math.fsum([weight * value for value, weight in weighed if value is not None]))
+            for weighed in _weigh_criteria(rubric, listed)
+        ]
+    )
+
+
+def _weigh_criteria(
+    rubric: Rubric, listed: Iterable[Mapping[str, float | None]]
+) -> Iterator[list[tuple[float | None, float]]]:
+    """Of each, per criterion the value that counts, and its weight. What they share is looked up once."""
     same = SameObject(rubric)
     names, requiring, weights = _list_criteria(same)
-    scores: list[float] = []
     for values in listed:
-        met = _find_met(names, requiring, values)
+        met = list(map(values.get, names))
+        for place, criterion in requiring:
+            if _is_unmet(criterion, values):
+                met[place] = 0.0
         shares = _share_weights(same, tuple([value is not None for value in met])) if None in met else weights
-        weighed = [weight * value for weight, value in zip(shares, met, strict=True) if value is not None]
-        scores.append(min(1.0, math.fsum(weighed)))
-    return tuple(scores)
-
-
-def _weigh_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> list[tuple[float | None, float]]:
-    """Per criterion the value that counts, and its weight."""
-    same = SameObject(rubric)
-    names, requiring, weights = _list_criteria(same)
-    met = _find_met(names, requiring, values)
-    if None in met:
-        weights = _share_weights(same, tuple([value is not None for value in met]))
-    return list(zip(met, weights, strict=True))
-
-
-def _find_met(
-    names: Iterable[str], requiring: Iterable[tuple[int, RubricCriterion]], values: Mapping[str, float | None]
-) -> list[float | None]:
-    met = list(map(values.get, names))
-    for place, criterion in requiring:
-        if _is_unmet(criterion, values):
-            met[place] = 0.0
-    return met
+        yield list(zip(met, shares, strict=True))
 
 
 @lru_cache(maxsize=256)
