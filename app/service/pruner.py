@@ -154,7 +154,7 @@ class Pruner:
 
 
 async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
-    """Of groups in pieces that are as old as that. All replicas do."""
+    """Forgets groups that came in pieces more than a day ago, a few at a time. Every replica does."""
     while True:
         began, cleared = time.monotonic(), 0
         try:

@@ -70,14 +70,14 @@ class Renderer:
         """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
         caller = find_caller(request.scope)
-        told = {
+        shared = {
             "root": root,
             "assets": root + self._assets,
             "base": str(request.base_url).rstrip("/"),
             "caller": None if caller is None else caller.name,
             "by_cookie": COOKIE in request.cookies,
         }
-        html = self._fill(self._environment.get_template(template), {**told, **values})
+        html = self._fill(self._environment.get_template(template), {**shared, **values})
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status, headers=_BY_ACCEPT)
 
     def _fill(self, template: Template, values: dict[str, object]) -> str:
