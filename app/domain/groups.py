@@ -252,8 +252,8 @@ class GroupFilter(Frozen):
 
 class FoundGroups(Frozen):
     """A page of what a filter finds among the newest groups of an index. `looked_at` of them were looked at, `matched`
-    of these match; both end with the page where all that the index finds match. `next_before` goes on from there; null
-    where nothing older is left."""
+    of these match; both end with the page where all that the index finds match. What the index of texts finds counts as
+    looked at. `next_before` goes on from there; null where nothing older is left."""
 
     groups: tuple[GroupSummary, ...]
     next_before: int | None

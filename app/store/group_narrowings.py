@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic_core import to_json
 from sqlalchemy import ColumnElement, and_, func, literal_column, null, or_, select
 
 from app.domain.groups import GroupFilter
@@ -70,7 +71,12 @@ def _has_model(model: str) -> ColumnElement[bool]:
 
 def _lists(column: ColumnElement[str], word: str) -> ColumnElement[bool]:
     """Whether a list of the JSON object holds the word, and no name or value beside: quotes in texts are escaped."""
-    told = encode_json(word)
+    forms = dict.fromkeys((encode_json(word), to_json(word).decode()))  # of letters beyond ASCII there are two
     return or_(
-        *(column.contains(f"{begin}{told}{end}", autoescape=True) for begin in "[," for end in ",]"),
+        *(
+            column.contains(f"{begin}{told}{end}", autoescape=True)
+            for told in forms
+            for begin in "[,"
+            for end in ",]"
+        ),
     )

@@ -37,6 +37,11 @@ class Stretch:
         before = self.before if before is None else min(before, LARGEST if self.before is None else self.before)
         return replace(self, after=after, before=before)
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The sequences right outside."""
+        return self.after or 0, LARGEST if self.before is None else self.before
+
     def match_each(self) -> Iterator[ColumnElement[bool]]:
         """What is compared for groups that were found in another way."""
         yield from (*self.terms, *self.beside)

@@ -20,14 +20,13 @@ from sqlalchemy import (
 )
 
 from app.domain.groups import GroupFilter, GroupOrder
-from app.domain.text_search import TextQuery
 from app.store.bounded_runs import list_allowed_runs, list_newest
 from app.store.group_narrowings import build_narrowings, match_task
-from app.store.group_places import LARGEST, Stretch, open_stretch
+from app.store.group_places import Stretch, open_stretch
 from app.store.rows import match_names, to_micros
 from app.store.tables import groups, tasks
-from app.store.text_index_store import count_unindexed
-from app.store.text_search import TextSearch, find_texts
+from app.store.text_index_store import count_unindexed, list_unindexed
+from app.store.text_search import TAGGED, TextSearch, build_query, find_texts
 
 LOOKED_AT: Final = 2_000
 """Groups that one search looks at."""
@@ -74,9 +73,8 @@ def find_rows(connection: Connection, where: GroupFilter, columns: Columns = ALL
     stretch = _open_filtered(connection, where)
     search = _Search(connection, where, narrowings, columns)
     if where.text is not None:
-        candidates = find_texts(connection, _build_text_search(where.text, stretch, rising=where.after is not None))
-        search.look_at(candidates.sequences, [*stretch.match_each()], candidates.edge)
-        return replace(search.build_page(), not_indexed=count_unindexed(connection))
+        found = _find_by_words(connection, where, columns)
+        return replace(found.build_page(), not_indexed=count_unindexed(connection))
     if where.task_ids:
         named = _name_groups_of_tasks(connection, where, stretch)
         others = where.model_copy(update={"task_ids": ()})  # hundreds, which each look would compare again
@@ -91,11 +89,40 @@ def find_rows(connection: Connection, where: GroupFilter, columns: Columns = ALL
     if is_plain:
         return _list_rows(search, stretch)
     few = _name_rare(connection, where)
-    if few is None:
-        search.look_along(stretch)
-    else:
+    if few is not None:
         search.look_at(sorted(few, reverse=where.after is None), [*stretch.match_each()], None)
+        return search.build_page()
+    if (where.flag is not None or where.model is not None) and where.task_id is None:
+        near = _look_at_unindexed(search, stretch)
+        if near is not None:
+            return _find_by_words(connection, where, columns, near).build_page()
+    search.look_along(stretch)
     return search.build_page()
+
+
+def _look_at_unindexed(search: "_Search", stretch: Stretch) -> "_Search | None":
+    """At groups that the index does not have. None where there are too many of them to be looked at."""
+    rising = search.where.after is not None
+    unindexed = list_unindexed(search.connection, *stretch.bounds, LOOKED_AT, rising=rising)
+    if len(unindexed) == LOOKED_AT:
+        return None
+    search.look_at(unindexed, [*stretch.match_each()], None)
+    return search
+
+
+def _find_by_words(
+    connection: Connection, where: GroupFilter, columns: Columns, beside: "_Search | None" = None
+) -> "_Search":
+    """What the index of texts finds, and what was found `beside` it. What the index tells is not compared again."""
+    others = where.model_copy(update=dict.fromkeys(TAGGED))
+    stretch, rising = _open_filtered(connection, others), where.after is not None
+    wanted = TextSearch(build_query(where), *stretch.bounds, rising=rising, most=LOOKED_AT, seconds=SECONDS)
+    candidates = find_texts(connection, wanted)
+    search = _Search(connection, others, tuple(build_narrowings(others)), columns)
+    search.look_at(candidates.sequences, [*replace(stretch, after=None, before=None).match_each()], candidates.edge)
+    if beside is not None:
+        search.take_in(beside)
+    return search
 
 
 def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) -> FoundRows:
@@ -112,11 +139,6 @@ def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) ->
     return FoundRows(
         load_rows(connection, shown, search.columns), shown[-1] if len(newest) == most else None, seen, seen
     )
-
-
-def _build_text_search(query: TextQuery, stretch: Stretch, *, rising: bool) -> TextSearch:
-    before = LARGEST if stretch.before is None else stretch.before
-    return TextSearch(query, stretch.after or 0, before, rising=rising, most=LOOKED_AT, seconds=SECONDS)
 
 
 def _list_rows(search: "_Search", stretch: Stretch) -> FoundRows:
@@ -158,6 +180,9 @@ class _Search:
     def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
         """At these, in their order, piece by piece too. `edge` is where the next search goes on after all of them."""
         self.edge = edge
+        if not self.narrowings and not conditions and self.where.order is None:
+            self.looked_at, self.found = len(sequences), [(sequence, None) for sequence in sequences]
+            return
         began, end, wanted = time.monotonic(), 0, AT_ONCE
         newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
         while end < len(sequences):
@@ -168,6 +193,20 @@ class _Search:
                 self.edge = piece[-1]
                 return
             wanted = _choose_next(end, taken)
+
+    def take_in(self, other: "_Search") -> None:
+        """What another search of the same order found, as far as both looked."""
+        nearest = min if self.where.after is not None else max
+        edges = [edge for edge in (self.edge, other.edge) if edge is not None]
+        self.edge = nearest(edges, default=None)
+        found = {**dict(other.found), **dict(self.found)}
+        self.found = [(one, found[one]) for one in sorted(found, reverse=nearest is max) if self._has_passed(one)]
+        self.looked_at += other.looked_at
+
+    def _has_passed(self, sequence: int) -> bool:
+        if self.edge is None:
+            return True
+        return sequence <= self.edge if self.where.after is not None else sequence >= self.edge
 
     def _has_enough(self) -> bool:
         where = self.where

@@ -1,9 +1,11 @@
 """The words of groups, in the database's own index: FTS5 on SQLite, tsvector and GIN on PostgreSQL.
 
 Neither splits texts or reads what people ask for: both are given terms, each a run of letters, marks and digits. The
-index has no texts, so SQLite must be told again what it forgets, word for word.
+index has no texts, so SQLite must be told again what it forgets, word for word. What groups have beside texts, such as
+a flag, is a word too.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,6 +19,7 @@ Words = Mapping[int, Sequence[str]]
 
 GAP: Final = "\ue000"
 """Between texts: no phrase goes over it, since nothing that people write is made of it."""
+_TAG: Final = "\ue001"
 _LAST_POSITION: Final = 16_383
 """Of a tsvector."""
 
@@ -30,6 +33,12 @@ _CREATE: Final = {
         "CREATE INDEX IF NOT EXISTS ix_group_words ON group_words USING gin (words) WITH (fastupdate = off)",
     ),
 }
+
+
+def tag(field: str, value: str) -> str:
+    """The word for a value that is no text. A digest, since an index would fold its letters and split it at signs."""
+    digest = hashlib.blake2b(f"{field}\0{value}".encode("utf-8", "surrogatepass"), digest_size=8)
+    return _TAG + digest.hexdigest()
 
 
 def create_words(connection: Connection) -> None:

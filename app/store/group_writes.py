@@ -217,6 +217,7 @@ def mask_group(connection: Connection, group_id: str) -> Group:
     if stored.outcome != "unscored" or stored.is_masked:
         return stored
     masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
+    forget_words(connection, load_indexed_words(connection, [sequence]))
     connection.execute(update(groups).where(here).values(head=encode_head(masked)))
     return masked
 

@@ -16,7 +16,7 @@ from app.store.tables import groups
 from app.store.task_store import fill_scenes, find_missing_scenes
 from app.store.text_tables import group_texts, text_progress
 
-FORM: Final = 1
+FORM: Final = 2
 """Of how texts become words. An index of another form is made anew: it could not be told what to forget."""
 _IS_WAITING: Final = group_texts.c.waiting == literal_column("1")  # names the partial index
 _IS_PENDING: Final = groups.c.outcome == "pending"
@@ -59,6 +59,17 @@ def read_through(connection: Connection) -> int | None:
         select(text_progress.c.through).where(text_progress.c.form == FORM)
     ).scalar()
     return through
+
+
+def list_unindexed(connection: Connection, after: int, before: int, most: int, *, rising: bool) -> list[int]:
+    """Groups between these sequences of which the index has no words, at most so many, in the order of a search."""
+    newer = select(groups.c.sequence).where(groups.c.sequence > max(after, read_through(connection) or 0))
+    waiting = select(group_texts.c.sequence).where(_IS_WAITING, group_texts.c.sequence > after)
+    found: set[int] = set()
+    for wanted, column in ((newer, groups.c.sequence), (waiting, group_texts.c.sequence)):
+        order = column.asc() if rising else column.desc()
+        found |= {*connection.execute(wanted.where(column < before).order_by(order).limit(most)).scalars()}
+    return sorted(found, reverse=not rising)[:most]
 
 
 def count_unindexed(connection: Connection) -> int:

@@ -8,10 +8,13 @@ from typing import Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from app.domain.groups import GroupFilter
 from app.domain.text_search import TextQuery
-from app.store.group_words import write_query
+from app.store.group_words import tag, write_query
 from app.store.text_index_store import read_through
 
+TAGGED: Final = ("environment", "run", "model", "flag")
+"""Fields of a filter that the index of texts has too."""
 SPAN: Final = 10_000
 """Sequences that are looked through at first; then twice as many, and so on."""
 AT_ONCE: Final = 1_000
@@ -41,6 +44,13 @@ class TextSearch:
     rising: bool
     most: int
     seconds: float
+
+
+def build_query(where: GroupFilter) -> TextQuery:
+    """For all of a filter that the index tells."""
+    phrases = () if where.text is None else where.text.phrases
+    given = ((name, getattr(where, name)) for name in TAGGED)
+    return TextQuery(phrases=(*phrases, *((tag(name, value),) for name, value in given if value is not None)))
 
 
 def find_texts(connection: Connection, search: TextSearch) -> TextCandidates:

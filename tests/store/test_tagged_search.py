@@ -1,0 +1,144 @@
+"""Flags and models are found by the index of texts, wherever it is, and among groups that it does not have."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from app.domain.groups import Group, GroupFilter
+from app.domain.runs import Policy
+from app.domain.scores import Score
+from app.domain.text_search import parse_text_query
+from app.ports.store import GroupToStore
+from app.service.text_indexer import TextIndexer
+from app.store import group_search, text_search
+from app.store.store import Store
+from tests.support.store_cases import group, record, using
+
+FLAGS = ("late", "latest", "well-met", "d\u00e9j\u00e0 \ue001", "truncated")
+EVERY = 40
+WANTED: Sequence[dict[str, object]] = [
+    *({"flag": flag} for flag in FLAGS),
+    {"flag": "lat"},
+    {"flag": "masked"},
+    {"model": "big"},
+    {"model": "big/"},
+    {"flag": "late", "model": "small"},
+    {"flag": "late", "run": "long"},
+    {"flag": "late", "environment": "qa", "min_mean": 0.6},
+    {"flag": "late", "purpose": "eval"},
+    {"flag": "late", "outcome": "pending"},
+    {"flag": "late", "runs": ("lo*",)},
+    {"flag": "late", "task_id": "task_1"},
+    {"flag": "late", "order": "mean"},
+]
+
+
+def make_groups(seed: int) -> Iterator[GroupToStore]:
+    chosen = random.Random(seed)
+    for number in range(EVERY):
+        scores = [Score.exact(chosen.random() < 0.5).model_copy(update={"flags": pick(chosen)}) for _ in range(2)]
+        if chosen.random() < 0.3:
+            scores[1] = Score.pending()
+        yield group(
+            f"g{number}",
+            scores,
+            task_id=f"task_{chosen.randrange(2)}",
+            environment=chosen.choice(("gsm8k", "qa")),
+            run=chosen.choice(("long", "short", None)),
+            policy=chosen.choice((Policy(model="big", step=1), Policy(model="small"), None)),
+            purpose="eval" if chosen.random() < 0.2 else "train",
+            flags=pick(chosen),
+        )
+
+
+def pick(chosen: random.Random) -> tuple[str, ...]:
+    return tuple(flag for flag in FLAGS if chosen.random() < 0.15)
+
+
+def matches(one: Group, where: dict[str, object]) -> bool:
+    flags = {*one.flags, *(flag for score in one.scores for flag in score.flags)}
+    rewards = [score.reward for score in one.scores if score.reward is not None]
+    told = {
+        "flag": where.get("flag") in flags,
+        "model": one.policy is not None and one.policy.model == where.get("model"),
+        "run": one.run == where.get("run"),
+        "runs": one.run == "long",
+        "environment": one.environment == where.get("environment"),
+        "purpose": one.purpose == where.get("purpose"),
+        "outcome": one.outcome == where.get("outcome"),
+        "task_id": one.task_id == where.get("task_id"),
+        "min_mean": len(rewards) > 1 and sum(rewards) / len(rewards) >= 0.6,
+    }
+    return all(told[name] for name in where if name != "order")
+
+
+async def find_all(store: Store, where: dict[str, object], rising: bool, limit: int) -> list[str]:
+    """Page by page."""
+    found: list[str] = []
+    edge: dict[str, object] = {"after": 0} if rising else {}
+    while True:
+        page = await store.views.find_groups(GroupFilter.model_validate({**where, **edge, "limit": limit}))
+        found += [one.group_id for one in page.groups]
+        if page.next_before is None:
+            return found
+        edge = {"after" if rising else "before": page.next_before}
+
+
+@pytest.mark.parametrize("looked_at", [4, 2_000])
+def test_what_is_found_does_not_depend_on_how_far_the_index_is(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    monkeypatch.setattr(group_search, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(text_search, "SPAN", 8)
+
+    async def check(store: Store) -> list[tuple[bool, dict[str, object], list[str]]]:
+        """What differs from looking at every group."""
+        stored = await store.groups.find([f"g{number}" for number in range(EVERY)])
+        differing = []
+        for where in WANTED:
+            right = [one for one in stored if matches(stored[one], where)]
+            for rising in (False, True):
+                found = await find_all(store, where, rising, 3 if "order" not in where else 50)
+                in_order = sorted(right, key=lambda one: int(one[1:]), reverse=not rising)
+                if sorted(found) != sorted(right) if "order" in where else found != in_order:
+                    differing.append((rising, where, found))
+        return differing
+
+    async def scenario(store: Store) -> list[object]:
+        indexer = TextIndexer(store.texts, store.retention, settled_seconds=0)
+        await store.tasks.put([record(0), record(1)])
+        made = [*make_groups(7)]
+        await store.groups.add(made[:25])
+        seen: list[object] = [await check(store)]
+        await indexer.catch_up()
+        seen.append(await check(store))
+        await store.groups.add(made[25:])
+        begun = next(one for one in made if one.group.outcome == "pending")
+        late = Score.exact(True).model_copy(update={"flags": ("late",)})
+        rollouts = (begun.group.rollouts[0], begun.group.rollouts[1].model_copy(update={"score": late}))
+        await store.groups.finish([GroupToStore(begun.group.model_copy(update={"rollouts": rollouts}), ())])
+        seen.append(await check(store))
+        await indexer.catch_up()
+        return [*seen, await check(store)]
+
+    assert using(store_url, scenario) == [[], [], [], []]
+
+
+def test_a_group_that_is_masked_is_found_by_that_flag(store_url: str) -> None:
+    async def scenario(store: Store) -> list[object]:
+        async def look(**where: object) -> list[str]:
+            found = await store.views.find_groups(GroupFilter.model_validate(where))
+            return [one.group_id for one in found.groups]
+
+        indexer = TextIndexer(store.texts, store.retention, settled_seconds=0)
+        await store.tasks.put([record(0)])
+        await store.groups.add([group("failed", [Score.unscored("budget")]), group("other")])
+        await indexer.catch_up()
+        seen: list[object] = [await look(flag="masked")]
+        await store.groups.mask("failed")
+        seen.append(await look(flag="masked"))
+        await indexer.catch_up()
+        return [*seen, await look(flag="masked"), await look(flag="masked", text=parse_text_query("many"))]
+
+    assert using(store_url, scenario) == [[], ["failed"], ["failed"], ["failed"]]
