@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
-from sqlalchemy import Engine, text
 
 import benchmarks.grown_stores
 import benchmarks.seeded_stores
-from app.store.database import open_writer
 from app.store.migration import migrate
 from app.store.store import Store
 from benchmarks.grown_stores import grow
@@ -27,9 +25,8 @@ from benchmarks.seeded_stores import GROUP_SIZE, GROUPS_A_STEP, GROUPS_BESIDE, S
 from tests.support.databases import MIGRATIONS, read_migrated_store, running_server
 
 KEPT: Final = Path(__file__).parents[1] / ".cache" / "growth"
-INDEXED: Final = 50_000
-"""Groups of which the index of texts has the words."""
 INDEXED_AT_ONCE: Final = 500
+REPORT_SECONDS: Final = 30
 OF_GROUPS: Final = ("groups", "rollouts", "scores", "judgements")
 FEW: Final = 16
 """Copies in the small store: so many that pages and what is drawn from them are full."""
@@ -149,24 +146,21 @@ def _lay_together(url: str) -> None:
 
 
 def _prepare(*urls: str) -> None:
-    """Beforehand, so that nothing is measured with it: the schema, and the words of the newest groups. The service
-    would take in all of them, for hours."""
+    """Beforehand, so that nothing is measured with it: the schema, and the index of texts. The service would take hours
+    for the latter, with its pauses."""
     for url in urls:
-        store = Store.open(url, MIGRATIONS)
-        engine = open_writer(url)
-        with engine.begin() as connection:
-            newest = connection.execute(text("SELECT max(sequence) FROM groups")).scalar_one()
-            through = connection.execute(text("SELECT max(through) FROM text_progress")).scalar() or 0
-        asyncio.run(_index_texts(store, engine, max(through, newest - INDEXED), newest))
-        engine.dispose()
+        asyncio.run(_index_texts(Store.open(url, MIGRATIONS)))
 
 
-async def _index_texts(store: Store, engine: Engine, through: int, newest: int) -> None:
-    indexed = await store.texts.index_texts(0, 1)  # makes the index, if there is none
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE text_progress SET through = :through"), {"through": through})
-    while not indexed.is_last or through < newest:
-        indexed, through = await store.texts.index_texts(newest, INDEXED_AT_ONCE), newest
+async def _index_texts(store: Store) -> None:
+    newest = await store.texts.get_newest()
+    indexed, reported, is_last = 0, time.monotonic(), False
+    while not is_last:
+        batch = await store.texts.index_texts(newest, INDEXED_AT_ONCE)
+        indexed, is_last = indexed + batch.indexed, batch.is_last
+        if time.monotonic() > reported + REPORT_SECONDS:
+            _report(f"texts of {indexed:,} groups indexed, of {newest:,} at most")
+            reported = time.monotonic()
     await store.close()
 
 
