@@ -1,7 +1,7 @@
-"""The words of a group: of its prompt, and of each completion with its rationale. Before them stand tags: of its
-environment, run and model, and of each flag.
+"""The words of a group: of its prompt, and of each completion with its rationale.
 
-They depend on nothing but what is stored, so that the index can be told what to forget.
+Before them stand tags, of its environment, run and model, and of each flag. They depend on nothing but what is stored,
+so that the index can be told what to forget.
 """
 
 from collections import defaultdict
