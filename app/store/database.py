@@ -22,6 +22,7 @@ from app.domain.values import utc_now
 from app.ports.runtime import Clock
 from app.ports.tracing import Span, name_operation, open_span
 from app.store.database_errors import as_gateway_error, is_disconnect
+from app.store.inserts import let_copy
 from app.store.prepared_statements import fetch_rows
 from app.store.rows import to_micros
 from app.store.writer import SharedUnit, Unit, Writer
@@ -120,7 +121,9 @@ def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: st
             "tcp_user_timeout": 3 * CONNECT_SECONDS * 1000,
             "prepare_threshold": EXECUTIONS_BEFORE_PREPARING if prepare else None,
         }
-        return create_engine(url, pool_size=connections, max_overflow=0, connect_args=options)
+        engine = create_engine(url, pool_size=connections, max_overflow=0, connect_args=options)
+        let_copy(engine)
+        return engine
     engine = create_engine(url, pool_size=connections, max_overflow=0, connect_args={"check_same_thread": False})
     _set_up_sqlite(engine, tuple(pragmas), begin)
     return engine

@@ -12,8 +12,9 @@ from app.store.event_index import add_postings, remove_postings
 from app.store.event_revisions import KnownEvent, build_event_place, find_known_events, find_seen_event
 from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, successions, withdrawals, worlds
+from app.store.inserts import insert_rows
 from app.store.posting_keys import PostedEvent, index_event
-from app.store.rows import Row, encode, insert_rows, to_micros
+from app.store.rows import Row, encode, to_micros
 from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
 from app.store.world_revisions import Writing, copy_to_branches, keep_revision, keep_withdrawn
 

@@ -73,10 +73,5 @@ def _lists(column: ColumnElement[str], word: str) -> ColumnElement[bool]:
     """Whether a list of the JSON object holds the word, and no name or value beside: quotes in texts are escaped."""
     forms = dict.fromkeys((encode_json(word), to_json(word).decode()))  # of letters beyond ASCII there are two
     return or_(
-        *(
-            column.contains(f"{begin}{told}{end}", autoescape=True)
-            for told in forms
-            for begin in "[,"
-            for end in ",]"
-        ),
+        *(column.contains(f"{begin}{told}{end}", autoescape=True) for told in forms for begin in "[," for end in ",]"),
     )

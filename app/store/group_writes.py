@@ -29,13 +29,14 @@ from app.store.group_rows import (
     summarise_scores,
 )
 from app.store.group_texts import forget_words, load_indexed_words
+from app.store.inserts import insert_new_returning, insert_new_rows, insert_rows, insert_tuples
 from app.store.judge_tables import judgements
 from app.store.lease_tables import leases
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import release_leases
 from app.store.retention_tables import pruned_groups
 from app.store.rollups import load_readings, note_group
-from app.store.rows import filter_storable, insert_new_returning, insert_new_rows, insert_rows, insert_tuples
+from app.store.rows import filter_storable
 from app.store.run_costs import record_costs
 from app.store.tables import groups, idempotency_keys, prompts, rollouts, scores, tasks
 

@@ -17,10 +17,11 @@ from app.store import judge_budgets, judge_limits
 from app.store.batched_calls import BatchedCalls
 from app.store.database import Database
 from app.store.health_versions import record_judge_version
+from app.store.inserts import insert_new_rows
 from app.store.judge_tables import calibration_references, judge_cache, judgements
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.quota_store import charge_key
-from app.store.rows import Row, decode, encode, insert_new_rows
+from app.store.rows import Row, decode, encode
 
 _PUTS_PER_SWEEP: Final = 200
 _PAUSE_SHARE: Final = 0.02

@@ -23,11 +23,12 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Arm, ArmCounts, ItemCandidate, LabelLease, QueueStratum
 from app.ports.labelling import LabelQueue
 from app.store.database import Database
+from app.store.inserts import insert_rows
 from app.store.label_rows import draw_sequences, load_candidates, parse_lease
 from app.store.label_tables import label_leases, labels
 from app.store.reduced_parts import has_text
 from app.store.rollup_tables import rollups
-from app.store.rows import encode, filter_storable, insert_rows, is_storable
+from app.store.rows import encode, filter_storable, is_storable
 from app.store.tables import groups
 
 _ORDER = "labels"

@@ -9,10 +9,11 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Label, LabelledGroupRecord, QueueDraw
 from app.ports.labelling import LabelStore
 from app.store.database import Database
+from app.store.inserts import insert_rows
 from app.store.label_queue import is_taken, lock_group, require_lease, set_lease_state
 from app.store.label_rows import build_label_row, load_records, parse_label, parse_lease
 from app.store.label_tables import label_leases, labels
-from app.store.rows import insert_rows, is_storable, to_micros
+from app.store.rows import is_storable, to_micros
 
 _ORDER = "labels"
 _TRIES = 3

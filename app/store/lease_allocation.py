@@ -21,9 +21,9 @@ from sqlalchemy import (
 
 from app.domain.runs import Slot, Stream
 from app.ports.store import SlotLocator
+from app.store.inserts import insert_rows
 from app.store.lease_tables import leases, streams
 from app.store.prepared_statements import PreparedStatement, Value, is_among
-from app.store.rows import insert_rows
 
 MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""

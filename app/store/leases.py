@@ -12,6 +12,7 @@ from app.domain.tasks import TaskKey
 from app.domain.values import Split
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
+from app.store.inserts import insert_new_rows
 from app.store.lease_allocation import (
     IS_LIVE,
     LeaseAllocation,
@@ -23,7 +24,7 @@ from app.store.lease_allocation import (
 )
 from app.store.lease_tables import leases, streams
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import Row, decode_json, from_micros, insert_new_rows
+from app.store.rows import Row, decode_json, from_micros
 from app.store.tables import runs
 
 TaskKind = tuple[str, Split]

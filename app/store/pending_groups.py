@@ -16,9 +16,10 @@ from app.ports.store import GroupToStore
 from app.store.database import Database
 from app.store.group_rows import EncodedTexts, GroupHead, load_groups
 from app.store.group_writes import add_groups, require_unpruned
+from app.store.inserts import insert_rows
 from app.store.part_tables import part_members, parts
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros, insert_rows
+from app.store.rows import decode, decode_json, encode, encode_completion, encode_json, from_micros
 from app.store.tables import groups
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000

@@ -16,6 +16,7 @@ from app.domain.groups import Group
 from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows, SampleName
 from app.domain.tasks import Completion
 from app.store.database import Database
+from app.store.inserts import insert_rows
 from app.store.part_tables import part_members, parts
 from app.store.pending_groups import (
     MICROSECONDS_PER_SECOND,
@@ -29,7 +30,6 @@ from app.store.pending_groups import (
     lock_scopes,
 )
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import insert_rows
 
 HOLD_SECONDS: Final = 15.0
 """A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as

@@ -14,13 +14,14 @@ from app.store.group_sizes import GroupKind, estimate_group_bytes, measure_group
 from app.store.group_texts import find_indexed, load_indexed_words
 from app.store.group_words import Words, remove_words
 from app.store.health_tables import run_anchors
+from app.store.inserts import insert_rows
 from app.store.judge_tables import judgements
 from app.store.label_tables import label_leases, labels
 from app.store.part_tables import parts
 from app.store.retention_tables import pruned_groups
 from app.store.rollup_sums import Addend, build_addend, load_labels
 from app.store.rollups import load_readable_groups, load_readings
-from app.store.rows import insert_rows, match_names, to_micros
+from app.store.rows import match_names, to_micros
 from app.store.sealed_rollups import lock_sealed, seal
 from app.store.tables import groups, prompts, rescores, rollouts, scores, scorings, tasks
 from app.store.text_tables import group_texts

@@ -25,10 +25,11 @@ from app.domain.rollups import (
     merge_measures,
     negate,
 )
+from app.store.inserts import upsert_rows
 from app.store.prepared_statements import PreparedStatement, is_among
 from app.store.retention_tables import sealed_rollups, sealed_task_rollups
 from app.store.rollup_tables import rollups, task_rollups
-from app.store.rows import Row, decode_json, encode_json, upsert_rows
+from app.store.rows import Row, decode_json, encode_json
 from app.store.tables import tasks
 
 TaskNames = tuple[str | None, str | None]

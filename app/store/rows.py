@@ -1,23 +1,16 @@
-"""Rows: models encoded as JSON, times as microseconds, and fast bulk inserts."""
+"""Rows: models encoded as JSON, times as microseconds."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from itertools import chain
-from operator import itemgetter
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import ColumnElement, Connection, Insert, Table, func, insert, make_url, or_
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy import ColumnElement, func, or_
 
 from app.domain.tasks import LARGE_TEXT, Completion
 from app.domain.values import is_encodable
-from app.store.prepared_statements import fetch_rows
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -106,120 +99,3 @@ def filter_storable(identifiers: Iterable[str]) -> list[str]:
 
 RowValue = str | int | float | bytes | None
 Row = Mapping[str, RowValue]
-
-
-@dataclass(frozen=True)
-class _CompiledInsert:
-    sql: str
-    values: Callable[[Row], tuple[RowValue, ...]]
-
-
-def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts rows. Each row has a value for every column except a generated key."""
-    _write_rows(connection, table, rows)
-
-
-def insert_tuples(connection: Connection, table: Table, rows: Sequence[tuple[RowValue, ...]]) -> None:
-    """As `insert_rows`, for tables that get many rows: values in the order of the table's columns, since to name each
-    takes longer than to make it."""
-    if rows:
-        dialect = connection.dialect
-        _execute_rows(connection, _compile_insert(table, f"{dialect.name}+{dialect.driver}://", None).sql, rows)
-
-
-def insert_new_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts rows, as `insert_rows`. Where a key exists, the row stays as it is."""
-    _write_rows(connection, table, rows, ())
-
-
-def upsert_rows(connection: Connection, table: Table, changed: str, rows: Sequence[Row]) -> None:
-    """Inserts rows, as `insert_rows`. Where the primary key exists, the column `changed` gets the new value."""
-    _write_rows(connection, table, rows, (changed,))
-
-
-def _write_rows(
-    connection: Connection, table: Table, rows: Sequence[Row], changed: tuple[str, ...] | None = None
-) -> None:
-    if rows:
-        dialect = connection.dialect
-        statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://", changed)
-        _execute_rows(connection, statement.sql, [statement.values(row) for row in rows])
-
-
-MOST_ROWS: Final = 100
-"""Of one statement with values for each of them."""
-_PORTIONS: Final = (64, 8, 1)
-"""Few, so that each statement is prepared once. A group has eight rollouts, or a multiple of that."""
-
-
-def _execute_rows(connection: Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """SQLite gets many rows with each statement: for each the driver lets other threads run, and then waits until one
-    of them lets it go on."""
-    if connection.dialect.name != "sqlite":
-        connection.exec_driver_sql(sql, list(rows))
-        return
-    done = 0
-    for size in _PORTIONS:
-        while len(rows) - done >= size:
-            given = tuple(chain.from_iterable(rows[done : done + size]))
-            fetch_rows(connection, _repeat_values(sql, size), given)
-            done += size
-
-
-@cache
-def _repeat_values(sql: str, count: int) -> str:
-    """The insert of one row, for this many."""
-    into, _, rest = sql.partition(" VALUES ")
-    values, _, conflict = rest.partition(")")
-    return f"{into} VALUES {', '.join([f'{values})'] * count)}{conflict}"
-
-
-def insert_new_returning(
-    connection: Connection, table: Table, rows: Sequence[Row], columns: tuple[str, ...]
-) -> list[tuple[Any, ...]]:
-    """Inserts rows, as `insert_new_rows`, and returns these columns of those that are new."""
-    dialect = connection.dialect
-    found: list[tuple[Any, ...]] = []
-    for first in range(0, len(rows), MOST_ROWS):
-        part = rows[first : first + MOST_ROWS]
-        statement = _compile_returning(table, f"{dialect.name}+{dialect.driver}://", columns, len(part))
-        given = tuple(chain.from_iterable(map(statement.values, part)))
-        found += map(tuple, fetch_rows(connection, statement.sql, given))
-    return found
-
-
-@cache
-def _compile_returning(table: Table, url: str, columns: tuple[str, ...], count: int) -> _CompiledInsert:
-    """One statement for `count` rows: the drivers return nothing of one that is executed for each."""
-    single = _compile_insert(table, url, None)
-    into, _, values = single.sql.partition(" VALUES ")
-    sql = f"{into} VALUES {', '.join([values] * count)} ON CONFLICT DO NOTHING RETURNING {', '.join(columns)}"
-    return _CompiledInsert(sql, single.values)
-
-
-@cache
-def _compile_insert(table: Table, url: str, changed: tuple[str, ...] | None) -> _CompiledInsert:
-    """`changed`: columns that get the new value where the key exists; None where it must not."""
-    dialect = cast("type[DefaultDialect]", make_url(url).get_dialect())
-    columns = [column.name for column in table.columns if column is not table.autoincrement_column]
-    positional = dialect(paramstyle="qmark" if dialect.name == "sqlite" else "format")
-    into: Insert = insert(table) if changed is None else _build_upsert(table, changed, dialect.name)
-    compiled = into.inline().compile(dialect=positional, column_keys=columns)
-    return _CompiledInsert(str(compiled), itemgetter(*columns))
-
-
-def _build_upsert(table: Table, changed: tuple[str, ...], dialect: str) -> Insert:
-    into: Any
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql  # takes long to import
-
-        into = postgresql.insert(table)
-    else:
-        into = sqlite.insert(table)
-    keys = [column.name for column in table.primary_key]
-    written: Insert = (
-        into.on_conflict_do_update(index_elements=keys, set_={name: into.excluded[name] for name in changed})
-        if changed
-        else into.on_conflict_do_nothing()
-    )
-    return written

@@ -20,8 +20,9 @@ from app.ports.store import ScoringStore
 from app.store.database import Database
 from app.store.group_rows import CALIBRATED_FIELDS, build_score_columns, decode_score
 from app.store.group_writes import insert_judgements
+from app.store.inserts import insert_rows
 from app.store.reduced_parts import ALL_BITS, PART_BITS
-from app.store.rows import decode, encode, filter_storable, from_micros, insert_rows, to_micros
+from app.store.rows import decode, encode, filter_storable, from_micros, to_micros
 from app.store.tables import groups, rescores, scorings
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from sqlalchemy import Connection, RowMapping, bindparam, delete, select, text
 
 from app.store.event_tables import segment_pages, segments
+from app.store.inserts import insert_rows
 from app.store.posting_keys import PostedEvent
 from app.store.posting_segments import Numbers, PostingSegment, build_segment, merge_segments
 from app.store.prepared_statements import PreparedStatement
-from app.store.rows import insert_rows
 
 PAGE: Final = 1024
 """Postings of a page."""

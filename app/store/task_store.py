@@ -16,9 +16,10 @@ from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, 
 from app.store import leases
 from app.store.batched_calls import BatchedCalls, split_by_size
 from app.store.database import Database
+from app.store.inserts import insert_new_rows
 from app.store.lease_tables import contexts
 from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import Row, decode, decode_json, encode, encode_json, filter_storable, insert_new_rows
+from app.store.rows import Row, decode, decode_json, encode, encode_json, filter_storable
 from app.store.tables import groups, prompts, tasks
 
 TITLE_LENGTH = 120

@@ -10,8 +10,8 @@ from app.ports.text_index import IndexedBatch, TextIndexStore
 from app.store.database import Database
 from app.store.group_texts import load_words
 from app.store.group_words import Words, add_words, create_words, drop_words
+from app.store.inserts import upsert_rows
 from app.store.pruning import load_states
-from app.store.rows import upsert_rows
 from app.store.tables import groups
 from app.store.task_store import fill_scenes, find_missing_scenes
 from app.store.text_tables import group_texts, text_progress

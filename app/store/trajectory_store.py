@@ -19,8 +19,9 @@ from app.domain.trajectories import (
 )
 from app.ports.trajectories import TrajectoryQueue
 from app.store.database import Database, insert_new
+from app.store.inserts import insert_rows
 from app.store.prepared_statements import PreparedStatement
-from app.store.rows import Row, encode_json, from_micros, insert_rows, is_storable
+from app.store.rows import Row, encode_json, from_micros, is_storable
 from app.store.trajectory_batches import delete_delivered, find_sent, hand_out_batch, mark_sent, return_to_queue
 from app.store.trajectory_rows import load_backlog, load_lag, load_run, load_run_state, lock_run
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs

@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select
 from app.domain.worlds import ListedWriting
 from app.store.database import Database
 from app.store.event_tables import world_revisions, worlds
-from app.store.rows import from_micros, insert_rows
+from app.store.inserts import insert_rows
+from app.store.rows import from_micros
 
 KEPT_REVISIONS: Final = 200
 """Of one event or lorebook: a game may correct the same event for years."""

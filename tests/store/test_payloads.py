@@ -28,6 +28,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
+from app.store.inserts import insert_new_rows, insert_rows, upsert_rows
 from app.store.rows import (
     decode,
     decode_json,
@@ -36,10 +37,7 @@ from app.store.rows import (
     encode_json,
     filter_storable,
     from_micros,
-    insert_new_rows,
-    insert_rows,
     to_micros,
-    upsert_rows,
 )
 from app.store.task_store import TITLE_LENGTH, build_title
 

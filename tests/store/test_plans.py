@@ -18,10 +18,10 @@ from app.domain.tasks import Context
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
+from app.store.inserts import insert_tuples
 from app.store.judge_tables import judgements
 from app.store.label_rows import SORTED_UP_TO
 from app.store.lease_tables import leases, streams
-from app.store.rows import insert_tuples
 from app.store.store import Store
 from app.store.tables import groups, rescores, rollouts, scorings
 from tests.support.store_cases import START, cycle, group, record, stream, using
