@@ -116,10 +116,15 @@ def _find_by_words(
     """What the index of texts finds, and what was found `beside` it. What the index tells is not compared again."""
     others = where.model_copy(update=dict.fromkeys(TAGGED))
     stretch, rising = _open_filtered(connection, others), where.after is not None
-    wanted = TextSearch(build_query(where), *stretch.bounds, rising=rising, most=LOOKED_AT, seconds=SECONDS)
-    candidates = find_texts(connection, wanted)
-    search = _Search(connection, others, tuple(build_narrowings(others)), columns)
-    search.look_at(candidates.sequences, [*replace(stretch, after=None, before=None).match_each()], candidates.edge)
+    narrowings, conditions = tuple(build_narrowings(others)), [*replace(stretch, after=None, before=None).match_each()]
+    is_whole = not narrowings and not conditions and where.order is None
+    page = where.skip + where.limit + 1 if is_whole else LOOKED_AT
+    candidates = find_texts(
+        connection,
+        TextSearch(build_query(where), *stretch.bounds, rising=rising, page=page, most=LOOKED_AT, seconds=SECONDS),
+    )
+    search = _Search(connection, others, narrowings, columns)
+    search.look_at(candidates.sequences, conditions, candidates.edge)
     if beside is not None:
         search.take_in(beside)
     return search

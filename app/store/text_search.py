@@ -1,8 +1,7 @@
 """Groups whose texts have the words that are asked for, the newest first, as far as a search may look."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -16,11 +15,15 @@ from app.store.text_index_store import read_through
 TAGGED: Final = ("environment", "run", "model", "flag")
 """Fields of a filter that the index of texts has too."""
 SPAN: Final = 10_000
-"""Sequences that are looked through at first; then twice as many, and so on."""
-AT_ONCE: Final = 1_000
-"""Groups whose words PostgreSQL compares one by one where a word is frequent."""
+"""Sequences that SQLite looks through at first; then twice as many, and so on."""
+AT_ONCE: Final = 200
+"""Groups whose words PostgreSQL compares one by one."""
+FREQUENT: Final = 0.02
+"""Of the first of these. What fewer have is looked for in PostgreSQL's index, which finds all or nothing."""
 MILLISECONDS: Final = 60
-"""That PostgreSQL may take to find all groups by its index."""
+"""That PostgreSQL may take for that."""
+SOON: Final = 0.02
+"""Seconds. A search that has a page goes on for so long, since how many there are is told too."""
 _BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {MILLISECONDS}")
 _CANCELLED: Final = "57014"
 
@@ -35,13 +38,14 @@ class TextCandidates:
 
 @dataclass(frozen=True)
 class TextSearch:
-    """Among the sequences between `after` and `before`; `rising` the oldest first. Ends when `most` are found or
-    `seconds` are over."""
+    """Among the sequences between `after` and `before`; `rising` the oldest first. Ends when `most` are found, or when
+    `seconds` are over, or sooner once `page` are found."""
 
     query: TextQuery
     after: int
     before: int
     rising: bool
+    page: int
     most: int
     seconds: float
 
@@ -58,9 +62,38 @@ def find_texts(connection: Connection, search: TextSearch) -> TextCandidates:
     if through is None:
         return TextCandidates((), None)
     if connection.dialect.name == "postgresql":
-        rare = _find_rare(connection, search)
-        return _walk(connection, search) if rare is None else rare
+        return _find_on_postgres(connection, search)
     return _look_through(connection, search, through)
+
+
+@dataclass
+class _Findings:
+    search: TextSearch
+    began: float = field(default_factory=time.monotonic)
+    sequences: list[int] = field(default_factory=list)
+    edge: int | None = None
+    """How far was looked."""
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        has_page = len(self.sequences) >= self.search.page
+        return self.began + (SOON if has_page else self.search.seconds) - time.monotonic()
+
+    @property
+    def room(self) -> int:
+        return self.search.most - len(self.sequences)
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """The sequences right outside of what was not looked at."""
+        after, before = self.search.after, self.search.before
+        if self.edge is None:
+            return after, before
+        return (max(after, self.edge), before) if self.search.rising else (after, min(before, self.edge))
+
+    def build(self, *, is_whole: bool) -> TextCandidates:
+        return TextCandidates(tuple(self.sequences), None if is_whole else self.edge)
 
 
 def _look_through(connection: Connection, search: TextSearch, through: int) -> TextCandidates:
@@ -71,31 +104,50 @@ def _look_through(connection: Connection, search: TextSearch, through: int) -> T
         f" ORDER BY rowid {order} LIMIT :most"
     )
     query = write_query(search.query, postgres=False)
-    end = time.monotonic() + search.seconds
-    found: list[int] = []
-    for first, last in _split_span(search.after + 1, min(search.before - 1, through), search.rising):
-        values = {"query": query, "first": first, "last": last, "most": search.most - len(found)}
-        found += connection.execute(wanted, values).scalars()
-        if len(found) >= search.most:
-            return TextCandidates(tuple(found), found[-1])
-        if time.monotonic() > end:
-            return TextCandidates(tuple(found), last if search.rising else first)
-    return TextCandidates(tuple(found), None)
+    found, size = _Findings(replace(search, before=min(search.before, through + 1))), SPAN
+    while True:
+        after, before = found.rest
+        if before - after <= 1:
+            return found.build(is_whole=True)
+        first, last = (after + 1, before - 1) if before - after <= size else _cut(after, before, size, search.rising)
+        began = time.monotonic()
+        values = {"query": query, "first": first, "last": last, "most": found.room}
+        found.sequences += connection.execute(wanted, values).scalars()
+        if found.room == 0:
+            found.edge = found.sequences[-1]
+            return found.build(is_whole=False)
+        found.edge = last if search.rising else first
+        if found.left < 0:
+            return found.build(is_whole=False)
+        size = _choose_size(size, time.monotonic() - began, found.left)
 
 
-def _split_span(first: int, last: int, rising: bool) -> Iterator[tuple[int, int]]:
-    size = SPAN
-    while first <= last:
-        if rising:
-            yield first, min(last, first + size - 1)
-            first += size
-        else:
-            yield max(first, last - size + 1), last
-            last -= size
-        size *= 2
+def _cut(after: int, before: int, size: int, rising: bool) -> tuple[int, int]:
+    return (after + 1, after + size) if rising else (before - size, before - 1)
 
 
-def _find_rare(connection: Connection, search: TextSearch) -> TextCandidates | None:
+def _choose_size(size: int, taken: float, left: float) -> int:
+    """Of the next stretch: as many sequences as there is time for at the pace of the last, within bounds."""
+    return max(SPAN // 2, min(2 * size, int(size * left / max(taken, 1e-6))))
+
+
+def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandidates:
+    found = _Findings(search)
+    if _walk(connection, found):
+        return found.build(is_whole=True)
+    if found.room and len(found.sequences) < FREQUENT * AT_ONCE:
+        after, before = found.rest
+        rare = _find_rare(connection, replace(search, after=after, before=before, most=found.room))
+        if rare is not None:
+            found.sequences += rare
+            return found.build(is_whole=True)
+    while found.room > 0 and found.left > 0:
+        if _walk(connection, found):
+            return found.build(is_whole=True)
+    return found.build(is_whole=False)
+
+
+def _find_rare(connection: Connection, search: TextSearch) -> list[int] | None:
     """On PostgreSQL: all by the index. None where they are too many, or take too long to be compared."""
     wanted = text(
         "SELECT sequence FROM group_words WHERE words @@ CAST(:query AS tsquery)"
@@ -113,27 +165,25 @@ def _find_rare(connection: Connection, search: TextSearch) -> TextCandidates | N
         return None
     finally:
         savepoint.rollback()  # and with it what was set
-    if len(found) > search.most:
-        return None
-    return TextCandidates(tuple(sorted(found, reverse=not search.rising)), None)
+    return sorted(found, reverse=not search.rising) if len(found) <= search.most else None
 
 
-def _walk(connection: Connection, search: TextSearch) -> TextCandidates:
-    order = "ASC" if search.rising else "DESC"
+def _walk(connection: Connection, found: _Findings) -> bool:
+    """Along the next groups, on PostgreSQL. Whether they are the last."""
+    order = "ASC" if found.search.rising else "DESC"
     wanted = text(
         "SELECT sequence, words @@ CAST(:query AS tsquery) AS matches FROM group_words"  # noqa: S608
         f" WHERE sequence > :after AND sequence < :before ORDER BY sequence {order} LIMIT :many"
     )
-    values = {"query": write_query(search.query, postgres=True), "after": search.after, "before": search.before}
-    end = time.monotonic() + search.seconds
-    found: list[int] = []
-    while True:
-        rows = connection.execute(wanted, {**values, "many": AT_ONCE}).all()
-        found += [sequence for sequence, matches in rows if matches]
-        if len(found) >= search.most:
-            return TextCandidates(tuple(found[: search.most]), found[search.most - 1])
-        if len(rows) < AT_ONCE:
-            return TextCandidates(tuple(found), None)
-        if time.monotonic() > end:
-            return TextCandidates(tuple(found), rows[-1].sequence)
-        values["after" if search.rising else "before"] = rows[-1].sequence
+    after, before = found.rest
+    values = {"query": write_query(found.search.query, postgres=True), "after": after, "before": before}
+    rows = connection.execute(wanted, {**values, "many": AT_ONCE}).all()
+    matching = [sequence for sequence, matches in rows if matches]
+    is_last = len(rows) < AT_ONCE and len(matching) <= found.room
+    if len(matching) >= found.room:
+        matching = matching[: found.room]
+        found.edge = matching[-1]
+    elif rows:
+        found.edge = rows[-1].sequence
+    found.sequences += matching
+    return is_last
