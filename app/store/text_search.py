@@ -1,6 +1,7 @@
 """Groups whose texts have the words that are asked for, the newest first, as far as a search may look."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,10 +19,10 @@ SPAN: Final = 10_000
 """Sequences that SQLite looks through at first; then twice as many, and so on."""
 AT_ONCE: Final = 200
 """Groups whose words PostgreSQL compares one by one."""
-FREQUENT: Final = 0.02
-"""Of the first of these. What fewer have is looked for in PostgreSQL's index, which finds all or nothing."""
+FREQUENT: Final = 4
+"""Times what may be found: PostgreSQL expects too many where words are seldom in one group."""
 MILLISECONDS: Final = 60
-"""That PostgreSQL may take for that."""
+"""That PostgreSQL may take to find all groups by its index."""
 SOON: Final = 0.02
 """Seconds. A search that has a page goes on for so long, since how many there are is told too."""
 _BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {MILLISECONDS}")
@@ -92,16 +93,24 @@ class _Findings:
             return after, before
         return (max(after, self.edge), before) if self.search.rising else (after, min(before, self.edge))
 
+    def take(self, matching: Sequence[int], edge: int) -> None:
+        """What was found up to `edge`, as much as there is room for."""
+        taken = matching[: self.room]
+        self.edge = taken[-1] if len(matching) > len(taken) else edge
+        self.sequences += taken
+
     def build(self, *, is_whole: bool) -> TextCandidates:
         return TextCandidates(tuple(self.sequences), None if is_whole else self.edge)
 
 
 def _look_through(connection: Connection, search: TextSearch, through: int) -> TextCandidates:
-    """On SQLite: stretch by stretch, since to join two lists of frequent words takes long."""
-    order = "ASC" if search.rising else "DESC"
+    """On SQLite: stretch by stretch, since to join two lists of frequent words takes long. Each is read against the
+    order of the search: FTS5 looks for another match even beyond the end of a stretch, and on that side there are
+    only those that were passed already."""
+    order = "DESC" if search.rising else "ASC"
     wanted = text(
         "SELECT rowid FROM group_words WHERE group_words MATCH :query AND rowid BETWEEN :first AND :last"  # noqa: S608
-        f" ORDER BY rowid {order} LIMIT :most"
+        f" ORDER BY rowid {order}"
     )
     query = write_query(search.query, postgres=False)
     found, size = _Findings(replace(search, before=min(search.before, through + 1))), SPAN
@@ -111,14 +120,10 @@ def _look_through(connection: Connection, search: TextSearch, through: int) -> T
             return found.build(is_whole=True)
         first, last = (after + 1, before - 1) if before - after <= size else _cut(after, before, size, search.rising)
         began = time.monotonic()
-        values = {"query": query, "first": first, "last": last, "most": found.room}
-        found.sequences += connection.execute(wanted, values).scalars()
-        if found.room == 0:
-            found.edge = found.sequences[-1]
-            return found.build(is_whole=False)
-        found.edge = last if search.rising else first
-        if found.left < 0:
-            return found.build(is_whole=False)
+        matching = connection.execute(wanted, {"query": query, "first": first, "last": last}).scalars().all()
+        found.take(matching[::-1], last if search.rising else first)
+        if found.room == 0 or found.left < 0:
+            return found.build(is_whole=found.room > 0 and found.rest[1] - found.rest[0] <= 1)
         size = _choose_size(size, time.monotonic() - began, found.left)
 
 
@@ -132,28 +137,32 @@ def _choose_size(size: int, taken: float, left: float) -> int:
 
 
 def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandidates:
+    query = write_query(search.query, postgres=True)
+    is_frequent = _estimate(connection, query) > FREQUENT * search.most
+    rare = None if is_frequent else _find_rare(connection, search, query)
+    if rare is not None:
+        return TextCandidates(tuple(rare), None)
     found = _Findings(search)
-    if _walk(connection, found):
-        return found.build(is_whole=True)
-    if found.room and len(found.sequences) < FREQUENT * AT_ONCE:
-        after, before = found.rest
-        rare = _find_rare(connection, replace(search, after=after, before=before, most=found.room))
-        if rare is not None:
-            found.sequences += rare
-            return found.build(is_whole=True)
     while found.room > 0 and found.left > 0:
-        if _walk(connection, found):
+        if _walk(connection, found, query):
             return found.build(is_whole=True)
     return found.build(is_whole=False)
 
 
-def _find_rare(connection: Connection, search: TextSearch) -> list[int] | None:
+def _estimate(connection: Connection, query: str) -> int:
+    """How many groups PostgreSQL expects to have the words, by its statistics: it knows the frequent ones."""
+    asked = text("EXPLAIN (FORMAT JSON) SELECT FROM group_words WHERE words @@ CAST(:query AS tsquery)")
+    (plan,) = connection.execute(asked, {"query": query}).scalar_one()
+    return int(plan["Plan"]["Plan Rows"])
+
+
+def _find_rare(connection: Connection, search: TextSearch, query: str) -> list[int] | None:
     """On PostgreSQL: all by the index. None where they are too many, or take too long to be compared."""
     wanted = text(
         "SELECT sequence FROM group_words WHERE words @@ CAST(:query AS tsquery)"
         " AND sequence + 0 > :after AND sequence + 0 < :before LIMIT :most"  # as sums, or it walks along the sequences
     )
-    values = {"query": write_query(search.query, postgres=True), "after": search.after, "before": search.before}
+    values = {"query": query, "after": search.after, "before": search.before}
     savepoint = connection.begin_nested()
     try:
         for setting in _BY_INDEX:
@@ -168,7 +177,7 @@ def _find_rare(connection: Connection, search: TextSearch) -> list[int] | None:
     return sorted(found, reverse=not search.rising) if len(found) <= search.most else None
 
 
-def _walk(connection: Connection, found: _Findings) -> bool:
+def _walk(connection: Connection, found: _Findings, query: str) -> bool:
     """Along the next groups, on PostgreSQL. Whether they are the last."""
     order = "ASC" if found.search.rising else "DESC"
     wanted = text(
@@ -176,14 +185,10 @@ def _walk(connection: Connection, found: _Findings) -> bool:
         f" WHERE sequence > :after AND sequence < :before ORDER BY sequence {order} LIMIT :many"
     )
     after, before = found.rest
-    values = {"query": write_query(found.search.query, postgres=True), "after": after, "before": before}
-    rows = connection.execute(wanted, {**values, "many": AT_ONCE}).all()
+    values = {"query": query, "after": after, "before": before, "many": AT_ONCE}
+    rows = connection.execute(wanted, values).all()
     matching = [sequence for sequence, matches in rows if matches]
     is_last = len(rows) < AT_ONCE and len(matching) <= found.room
-    if len(matching) >= found.room:
-        matching = matching[: found.room]
-        found.edge = matching[-1]
-    elif rows:
-        found.edge = rows[-1].sequence
-    found.sequences += matching
+    if rows:
+        found.take(matching, rows[-1].sequence)
     return is_last

@@ -223,4 +223,4 @@ def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.Mon
             pages.append(await page(store, before))
         return [*pages]
 
-    assert using(store_url, scenario) == [([], 6, 3, 0), ([], None, 2, 0)]
+    assert using(store_url, scenario) == [([], 5, 3, 0), ([], None, 2, 0)]
