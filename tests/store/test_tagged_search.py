@@ -1,7 +1,7 @@
 """Flags and models are found by the index of texts, wherever it is, and among groups that it does not have."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.support.store_cases import group, record, using
 
 FLAGS = ("late", "latest", "well-met", "d\u00e9j\u00e0 \ue001", "truncated")
 EVERY = 40
-WANTED: Sequence[dict[str, object]] = [
+WANTED: Sequence[Mapping[str, object]] = [
     *({"flag": flag} for flag in FLAGS),
     {"flag": "lat"},
     {"flag": "masked"},
@@ -56,7 +56,7 @@ def pick(chosen: random.Random) -> tuple[str, ...]:
     return tuple(flag for flag in FLAGS if chosen.random() < 0.15)
 
 
-def matches(one: Group, where: dict[str, object]) -> bool:
+def matches(one: Group, where: Mapping[str, object]) -> bool:
     flags = {*one.flags, *(flag for score in one.scores for flag in score.flags)}
     rewards = [score.reward for score in one.scores if score.reward is not None]
     told = {
@@ -73,7 +73,7 @@ def matches(one: Group, where: dict[str, object]) -> bool:
     return all(told[name] for name in where if name != "order")
 
 
-async def find_all(store: Store, where: dict[str, object], rising: bool, limit: int) -> list[str]:
+async def find_all(store: Store, where: Mapping[str, object], rising: bool, limit: int) -> list[str]:
     """Page by page."""
     found: list[str] = []
     edge: dict[str, object] = {"after": 0} if rising else {}
@@ -92,7 +92,7 @@ def test_what_is_found_does_not_depend_on_how_far_the_index_is(
     monkeypatch.setattr(group_search, "LOOKED_AT", looked_at)
     monkeypatch.setattr(text_search, "SPAN", 8)
 
-    async def check(store: Store) -> list[tuple[bool, dict[str, object], list[str]]]:
+    async def check(store: Store) -> list[tuple[bool, Mapping[str, object], list[str]]]:
         """What differs from looking at every group."""
         stored = await store.groups.find([f"g{number}" for number in range(EVERY)])
         differing = []
