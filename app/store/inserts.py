@@ -6,7 +6,7 @@ each row of a statement would have to be looked for by the driver whenever it is
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain
 from operator import itemgetter
@@ -39,7 +39,7 @@ Changed = tuple[str, ...] | None
 """Columns that get the new value where the key exists: without one the row stays as it is. None where no key may."""
 
 MOST_ROWS: Final = 100
-"""Of one statement that returns something of them."""
+"""Of one value of JSON, and of one statement that returns something of them."""
 _PORTIONS: Final = (64, 8, 1)
 """Few, so that each statement is prepared once. A group has eight rollouts, or a multiple of that."""
 _COPY: Final = "COPY "
@@ -81,25 +81,28 @@ def _merge_rows(connection: Connection, table: Table, rows: Sequence[Row], chang
     elif any(isinstance(value, bytes) for row in values for value in row):  # JSON would have to spell them out
         connection.exec_driver_sql(_compile_insert(table, _POSTGRES, changed), values)
     else:
-        connection.exec_driver_sql(_compile_merge(table, changed, ()), (_write_json(table, values),))
+        for part in _split(values):
+            connection.exec_driver_sql(_compile_merge(table, changed, ()), (_write_json(table, part),))
 
 
 def insert_new_returning(
     connection: Connection, table: Table, rows: Sequence[Row], columns: tuple[str, ...]
 ) -> list[tuple[Any, ...]]:
     """Inserts rows, as `insert_new_rows`, and returns these columns of those that are new."""
-    values = _list_values(table, rows)
-    if connection.dialect.name == "postgresql":
-        merge = _compile_merge(table, (), columns)
-        return [*map(tuple, fetch_rows(connection, merge, (_write_json(table, values),)))]
     found: list[tuple[Any, ...]] = []
-    for first in range(0, len(values), MOST_ROWS):
-        part = values[first : first + MOST_ROWS]
-        into = _repeat_values(_compile_insert(table, _SQLITE, ()), len(part))
-        found += map(
-            tuple, fetch_rows(connection, f"{into} RETURNING {', '.join(columns)}", tuple(chain.from_iterable(part)))
-        )
+    given: tuple[RowValue, ...]
+    for part in _split(_list_values(table, rows)):
+        if connection.dialect.name == "postgresql":
+            sql, given = _compile_merge(table, (), columns), (_write_json(table, part),)
+        else:
+            into = _repeat_values(_compile_insert(table, _SQLITE, ()), len(part))
+            sql, given = f"{into} RETURNING {', '.join(columns)}", tuple(chain.from_iterable(part))
+        found += map(tuple, fetch_rows(connection, sql, given))
     return found
+
+
+def _split(rows: Sequence[tuple[RowValue, ...]]) -> Iterator[Sequence[tuple[RowValue, ...]]]:
+    return (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
 
 
 def let_copy(engine: Engine) -> None:
