@@ -69,15 +69,16 @@ def find_texts(connection: Connection, search: TextSearch) -> TextCandidates:
 
 @dataclass
 class _Findings:
+    """Of a search that goes on piece by piece."""
+
     search: TextSearch
     began: float = field(default_factory=time.monotonic)
     sequences: list[int] = field(default_factory=list)
     edge: int | None = None
-    """How far was looked."""
+    """The last sequence up to which was looked."""
 
     @property
-    def left(self) -> float:
-        """Seconds."""
+    def seconds_left(self) -> float:
         has_page = len(self.sequences) >= self.search.page
         return self.began + (SOON if has_page else self.search.seconds) - time.monotonic()
 
@@ -122,9 +123,9 @@ def _look_through(connection: Connection, search: TextSearch, through: int) -> T
         began = time.monotonic()
         matching = connection.execute(wanted, {"query": query, "first": first, "last": last}).scalars().all()
         found.take(matching[::-1], last if search.rising else first)
-        if found.room == 0 or found.left < 0:
+        if found.room == 0 or found.seconds_left < 0:
             return found.build(is_whole=found.room > 0 and found.rest[1] - found.rest[0] <= 1)
-        size = _choose_size(size, time.monotonic() - began, found.left)
+        size = _choose_size(size, time.monotonic() - began, found.seconds_left)
 
 
 def _cut(after: int, before: int, size: int, rising: bool) -> tuple[int, int]:
@@ -143,7 +144,7 @@ def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandida
     if rare is not None:
         return TextCandidates(tuple(rare), None)
     found = _Findings(search)
-    while found.room > 0 and found.left > 0:
+    while found.room > 0 and found.seconds_left > 0:
         if _walk(connection, found, query):
             return found.build(is_whole=True)
     return found.build(is_whole=False)
