@@ -153,7 +153,7 @@ def _prepare(*urls: str) -> None:
 
 
 async def _index_texts(store: Store) -> None:
-    newest = await store.texts.get_newest()
+    newest = (await store.texts.take_snapshot()).newest
     indexed, reported, is_last = 0, time.monotonic(), False
     while not is_last:
         batch = await store.texts.index_texts(newest, INDEXED_AT_ONCE)

@@ -12,9 +12,20 @@ class IndexedBatch:
     is_last: bool
 
 
+@dataclass(frozen=True)
+class GroupSnapshot:
+    """`newest` is the sequence of the newest group that is stored; 0 without any. `writers` are the transactions that
+    may still store one of a lower sequence."""
+
+    newest: int
+    writers: frozenset[str] = frozenset()
+
+
 class TextIndexStore(Protocol):
-    async def get_newest(self) -> int:
-        """The sequence of the newest group that is stored; 0 without any."""
+    async def take_snapshot(self) -> GroupSnapshot: ...
+
+    async def is_settled(self, snapshot: GroupSnapshot) -> bool:
+        """Whether all groups up to its newest are there that ever will be."""
 
     async def is_behind(self) -> bool:
         """Whether a group is stored that the index could take in."""

@@ -18,19 +18,15 @@ PAUSES: Final = 2.0
 LOOK_SECONDS: Final = 5.0
 """How often a replica looks whether there is something to take in."""
 FAILED_SECONDS: Final = 60.0
-SETTLED_SECONDS: Final = 10.0
-"""Replicas may store a group before another that has a lower number: what is newer than this waits."""
+SETTLING_SECONDS: Final = 1.0
+"""How often a replica looks whether what others were storing is there."""
 _INDEXING: Final = "index_texts"
 
 
 class TextIndexer:
-    def __init__(
-        self, texts: TextIndexStore, turns: RetentionStore, *, settled_seconds: float = SETTLED_SECONDS
-    ) -> None:
+    def __init__(self, texts: TextIndexStore, turns: RetentionStore) -> None:
         self._texts = texts
         self._turns = turns
-        self._settled_seconds = settled_seconds
-        self._pauses = PAUSES
 
     async def run(self) -> None:
         """For ever. One that dies is followed by another."""
@@ -47,13 +43,14 @@ class TextIndexer:
 
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""
-        newest = await self._texts.get_newest()
-        await asyncio.sleep(self._settled_seconds)
+        snapshot = await self._texts.take_snapshot()
+        while not await self._texts.is_settled(snapshot):  # noqa: ASYNC110  # other processes wake nobody
+            await asyncio.sleep(SETTLING_SECONDS)
         indexed = 0
         while True:
             began = time.monotonic()
-            batch = await self._texts.index_texts(newest, GROUPS_AT_ONCE)
+            batch = await self._texts.index_texts(snapshot.newest, GROUPS_AT_ONCE)
             indexed += batch.indexed
             if batch.is_last:
                 return indexed
-            await asyncio.sleep(self._pauses * (time.monotonic() - began))
+            await asyncio.sleep(PAUSES * (time.monotonic() - began))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, exists, func, insert, literal_column, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, literal_column, select, text, update
 
-from app.ports.text_index import IndexedBatch, TextIndexStore
+from app.ports.text_index import GroupSnapshot, IndexedBatch, TextIndexStore
 from app.store.database import Database
 from app.store.group_texts import load_words
 from app.store.group_words import Words, add_words, create_words, drop_words
@@ -26,9 +26,13 @@ class SqlTextIndexStore(TextIndexStore):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def get_newest(self) -> int:
-        newest = select(func.max(groups.c.sequence))
-        return await self._database.read(lambda connection: connection.execute(newest).scalar() or 0)
+    async def take_snapshot(self) -> GroupSnapshot:
+        return await self._database.read(_take_snapshot)
+
+    async def is_settled(self, snapshot: GroupSnapshot) -> bool:
+        if not snapshot.writers:
+            return True
+        return snapshot.writers.isdisjoint(await self._database.read(_list_writers))
 
     async def is_behind(self) -> bool:
         return await self._database.read(_is_behind)
@@ -76,6 +80,26 @@ def count_unindexed(connection: Connection) -> int:
     """About how many groups are newer than the index: sequences are not all in use."""
     newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
     return max(0, newest - (read_through(connection) or 0))
+
+
+_SELECT_WRITERS: Final = text(
+    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted"
+    " AND relation = CAST('groups' AS regclass)"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def _take_snapshot(connection: Connection) -> GroupSnapshot:
+    """The writers are looked for last: one that had taken a lower sequence had the lock of the table before it did."""
+    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+    return GroupSnapshot(newest, _list_writers(connection))
+
+
+def _list_writers(connection: Connection) -> frozenset[str]:
+    """None on SQLite, which gives out sequences in the order of commits."""
+    if connection.dialect.name == "sqlite":
+        return frozenset()
+    return frozenset(connection.execute(_SELECT_WRITERS).scalars())
 
 
 def _select_scored_since() -> Any:

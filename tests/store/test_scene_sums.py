@@ -185,7 +185,7 @@ def test_scenes_that_a_former_release_did_not_store_are_filled_behind(store_url:
         forget_scenes(store_url)
         where = GroupFilter(scene="ford", run="b")
         before = await store.views.find_groups(where)
-        await TextIndexer(store.texts, store.retention, settled_seconds=0).catch_up()
+        await TextIndexer(store.texts, store.retention).catch_up()
         after = await store.views.find_groups(where)
         told = await store.views.find_scenes(GroupFilter(run="a"), 9)
         return [[one.group_id for one in found.groups] for found in (before, after)] + [sorted(told)]

@@ -1,5 +1,6 @@
 """Groups are found by words of their prompts, completions and rationales, once the index has taken them in."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -19,6 +20,8 @@ from app.store import group_search, text_index_store, text_search
 from app.store.database import open_writer
 from app.store.packing import PACKED_FROM
 from app.store.store import Store
+from app.store.tables import groups
+from tests.support.databases import Postgres
 from tests.support.store_cases import START, MovableClock, group, record, using
 
 LATE = START + timedelta(days=9)
@@ -36,7 +39,7 @@ def saying(group_id: str, completions: Sequence[Completion | str], **given: obje
 
 
 async def index(store: Store) -> int:
-    indexer = TextIndexer(store.texts, store.retention, settled_seconds=0)
+    indexer = TextIndexer(store.texts, store.retention)
     return await indexer.catch_up()
 
 
@@ -224,3 +227,25 @@ def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.Mon
         return [*pages]
 
     assert using(store_url, scenario) == [([], 5, 3, 0), ([], None, 2, 0)]
+
+
+def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(postgres: Postgres) -> None:
+    url = postgres.migrated()
+    columns = ", ".join(one.name for one in groups.columns if one.name not in {"sequence", "group_id"})
+    copied = f"INSERT INTO groups (group_id, {columns}) SELECT 'held', {columns} FROM groups"  # noqa: S608
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([saying("first", ["a", "b"])])
+        engine = open_writer(url)
+        with engine.connect() as slow:
+            slow.execute(text(copied))
+            await store.groups.add([saying("last", ["c", "d"])])
+            indexing = asyncio.create_task(index(store))
+            await asyncio.wait({indexing}, timeout=0.2)
+            seen: list[object] = [indexing.done(), await search(store, "count")]
+            slow.commit()
+        engine.dispose()
+        return [*seen, await indexing, await search(store, "count")]
+
+    assert using(url, scenario) == [False, [], 3, ["last", "held", "first"]]
