@@ -17,8 +17,8 @@ TAGGED: Final = ("environment", "run", "model", "flag")
 """Fields of a filter that the index of texts has too."""
 SPAN: Final = 10_000
 """Sequences that SQLite looks through at first; then twice as many, and so on."""
-AT_ONCE: Final = 200
-"""Groups whose words PostgreSQL compares one by one."""
+AT_ONCE: Final = 100
+"""Groups whose words PostgreSQL compares one by one at first. They may have to come from the disk."""
 FREQUENT: Final = 4
 """Times what may be found: PostgreSQL expects too many where words are seldom in one group."""
 MILLISECONDS: Final = 60
@@ -125,16 +125,16 @@ def _look_through(connection: Connection, search: TextSearch, through: int) -> T
         found.take(matching[::-1], last if search.rising else first)
         if found.room == 0 or found.seconds_left < 0:
             return found.build(is_whole=found.room > 0 and found.rest[1] - found.rest[0] <= 1)
-        size = _choose_size(size, time.monotonic() - began, found.seconds_left)
+        size = _choose_size(size, time.monotonic() - began, found.seconds_left, SPAN // 2)
 
 
 def _cut(after: int, before: int, size: int, rising: bool) -> tuple[int, int]:
     return (after + 1, after + size) if rising else (before - size, before - 1)
 
 
-def _choose_size(size: int, taken: float, left: float) -> int:
+def _choose_size(size: int, taken: float, left: float, least: int) -> int:
     """Of the next stretch: as many sequences as there is time for at the pace of the last, within bounds."""
-    return max(SPAN // 2, min(2 * size, int(size * left / max(taken, 1e-6))))
+    return max(least, 1, min(2 * size, int(size * left / max(taken, 1e-6))))
 
 
 def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandidates:
@@ -143,10 +143,12 @@ def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandida
     rare = None if is_frequent else _find_rare(connection, search, query)
     if rare is not None:
         return TextCandidates(tuple(rare), None)
-    found = _Findings(search)
+    found, many = _Findings(search), AT_ONCE
     while found.room > 0 and found.seconds_left > 0:
-        if _walk(connection, found, query):
+        began = time.monotonic()
+        if _walk(connection, found, query, many):
             return found.build(is_whole=True)
+        many = _choose_size(many, time.monotonic() - began, found.seconds_left, AT_ONCE // 4)
     return found.build(is_whole=False)
 
 
@@ -178,18 +180,18 @@ def _find_rare(connection: Connection, search: TextSearch, query: str) -> list[i
     return sorted(found, reverse=not search.rising) if len(found) <= search.most else None
 
 
-def _walk(connection: Connection, found: _Findings, query: str) -> bool:
-    """Along the next groups, on PostgreSQL. Whether they are the last."""
+def _walk(connection: Connection, found: _Findings, query: str, many: int) -> bool:
+    """Along so many of the next groups, on PostgreSQL. Whether they are the last."""
     order = "ASC" if found.search.rising else "DESC"
     wanted = text(
         "SELECT sequence, words @@ CAST(:query AS tsquery) AS matches FROM group_words"  # noqa: S608
         f" WHERE sequence > :after AND sequence < :before ORDER BY sequence {order} LIMIT :many"
     )
     after, before = found.rest
-    values = {"query": query, "after": after, "before": before, "many": AT_ONCE}
+    values = {"query": query, "after": after, "before": before, "many": many}
     rows = connection.execute(wanted, values).all()
     matching = [sequence for sequence, matches in rows if matches]
-    is_last = len(rows) < AT_ONCE and len(matching) <= found.room
+    is_last = len(rows) < many and len(matching) <= found.room
     if rows:
         found.take(matching, rows[-1].sequence)
     return is_last
