@@ -134,8 +134,8 @@ def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("status", [400, 418, 500])
 def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "LONGEST_PAUSE_SECONDS", 100.0)
-    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 100.0)
+    monkeypatch.setattr(line, "LONGEST_PAUSE_SECONDS", 1_000.0)
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 1_000.0)
 
     def echo(number: int, received: Received) -> Reply:
         return failure(status, f"you sent {json.dumps(dict(received.headers))}")
