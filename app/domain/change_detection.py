@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,15 +52,6 @@ class _Sums:
     yy: float = 0.0
     cells: int = 0
 
-    def add(self, cell: Cell, x: float) -> None:
-        self.n += cell.count
-        self.x += cell.count * x
-        self.y += cell.total
-        self.xx += cell.count * x * x
-        self.xy += x * cell.total
-        self.yy += cell.total**2 / cell.count
-        self.cells += 1
-
 
 @dataclass(frozen=True)
 class _Products:
@@ -76,8 +67,8 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     """The likeliest change in the last buckets: the window-limited generalised likelihood ratio test of Willsky and
     Jones (IEEE Trans. Autom. Control 21, 1976) and Lai (J. R. Stat. Soc. B 57, 1995) over steps and bends, as a t test
     beside a linear trend and a level per stratum. A steady drift, another mixture of strata and a new stratum are none
-    of these. `floor` is the least variance of one group; at least that of a share of so many
-    independent `replies`. `direction` is 1, -1, or 0 for both."""
+    of these. Cells are in the order of their buckets. `floor` is the least variance of one group; at least that of a
+    share of so many independent `replies`. `direction` is 1, -1, or 0 for both."""
     if not cells:
         return None
     newest = cells[-1].bucket
@@ -85,16 +76,16 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     first = used[0].bucket
     whole = _sum_up(used, newest)
     products = _centre(whole.values())
-    late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
     if replies:
+        late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
         floor = max(floor, _compute_share_variance(late) / replies)
     if products.freedom < 1 or products.xx <= 0:
         return None
+    lengths = [length for length in AFTER_LENGTHS if newest - length - first + 1 >= BUCKETS_BEFORE]
     found = [
         change
-        for length in AFTER_LENGTHS
-        if newest - length - first + 1 >= BUCKETS_BEFORE
-        for change in _test_after(late, newest - length + 1, newest, whole, products, floor)
+        for length, after in _sum_up_last(used, newest, lengths)
+        for change in _test_after(after, newest - length + 1, newest, whole, products, floor)
         if direction == 0 or change.z * direction > 0
     ]
     return max(found, key=lambda change: abs(change.z), default=None)
@@ -104,19 +95,20 @@ def find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> Change | N
     """The likeliest rise by more than `most` a bucket over the last buckets: a t test of the slope of a regression on
     time with a level per stratum. It needs nothing to compare with, so that what rises from the beginning, or so
     steadily that it passes for a trend, is found too."""
-    newest = cells[-1].bucket if cells else 0
+    if not cells:
+        return None
+    newest = cells[-1].bucket
+    lengths = [length for length in PACE_LENGTHS if newest - cells[0].bucket + 1 >= length]
     found = [
         change
-        for length in PACE_LENGTHS
-        if cells and newest - cells[0].bucket + 1 >= length
-        if (change := _test_pace([cell for cell in cells if cell.bucket > newest - length], length, floor, most))
+        for length, sums in _sum_up_last([cell for cell in cells if cell.count], newest, lengths)
+        if (change := _test_pace(sums, newest, length, floor, most))
     ]
     return max(found, key=lambda change: change.z, default=None)
 
 
-def _test_pace(cells: Sequence[Cell], length: int, floor: float, most: float) -> Change | None:
-    newest = cells[-1].bucket
-    products = _centre(_sum_up([cell for cell in cells if cell.count], newest).values())
+def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float, most: float) -> Change | None:
+    products = _centre(sums.values())
     if products.freedom < 1 or products.xx <= 0:
         return None
     slope = products.xy / products.xx
@@ -134,11 +126,31 @@ def _compute_share_variance(cells: Sequence[Cell]) -> float:
     return mean * (1 - mean)
 
 
-def _sum_up(cells: Iterable[Cell], newest: int) -> dict[str, _Sums]:
-    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
-    for cell in cells:
-        sums[cell.stratum].add(cell, cell.bucket - newest)
+def _sum_up(cells: Sequence[Cell], newest: int) -> Mapping[str, _Sums]:
+    ((_, sums),) = _sum_up_last(cells, newest, [WINDOW_BUCKETS])
     return sums
+
+
+def _sum_up_last(
+    cells: Sequence[Cell], newest: int, lengths: Iterable[int]
+) -> Iterator[tuple[int, Mapping[str, _Sums]]]:
+    """Each length with the sums of as many of the last buckets. Lengths rise, and the sums grow with them."""
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+    remaining = len(cells)
+    for length in lengths:
+        while remaining and cells[remaining - 1].bucket > newest - length:
+            remaining -= 1
+            cell = cells[remaining]
+            count, total, x = cell.count, cell.total, cell.bucket - newest
+            its = sums[cell.stratum]
+            its.n += count
+            its.x += count * x
+            its.y += total
+            its.xx += count * x * x
+            its.xy += x * total
+            its.yy += total * total / count
+            its.cells += 1
+        yield length, sums
 
 
 def _centre(sums: Iterable[_Sums]) -> _Products:
@@ -153,10 +165,9 @@ def _centre(sums: Iterable[_Sums]) -> _Products:
 
 
 def _test_after(
-    cells: Sequence[Cell], begin: int, newest: int, whole: dict[str, _Sums], products: _Products, floor: float
+    after: Mapping[str, _Sums], begin: int, newest: int, whole: Mapping[str, _Sums], products: _Products, floor: float
 ) -> Iterable[Change]:
     """A step at `begin`, and a bend before it whose effect grows by the bucket."""
-    after = _sum_up((cell for cell in cells if cell.bucket >= begin), newest)
     bend = begin - newest - 1
     step, ramp = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # products of the shape with itself, time and value
     for stratum, late in after.items():

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from sqlalchemy import Connection, Row, func, select
@@ -117,10 +118,11 @@ def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> 
     mine = select(table.body).where(table.run == run, table.kind == "shadow")
     newest = connection.execute(mine.order_by(table.sequence.desc()).limit(SHADOWS_READ)).scalars()
     readings = [parse_reading(body) for body in newest][::-1]
-    return [
+    cells = (
         Cell(bucket, f"{reading.environment} {reading.label}", 1, reading.distance)
         for reading in readings
         if reading.distance is not None
         and reading.at_group >= since
         and (bucket := state.find_bucket(reading.at_group)) <= state.newest
-    ]
+    )
+    return sorted(cells, key=attrgetter("bucket"))  # a shadow judge may answer out of turn
