@@ -2,7 +2,7 @@
 
 Requests of a single group stand beside a bare FastAPI route that takes the same bodies as JSON objects and returns
 them (`benchmarks.echo_server`): no model of ours, no work, nothing kept, the same uvicorn settings.
-`python -m benchmarks.scoring [--record]` takes half a minute.
+`python -m benchmarks.scoring [--record]` takes a minute.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
 GROUP_SIZE = 8
-ROUNDS = 5
+ROUNDS = 15
 REQUESTS = 16
 """Of a round, each with so many groups."""
 SINGLES = 64
