@@ -15,6 +15,10 @@ log = logging.getLogger(__name__)
 GROUPS_AT_ONCE: Final = 16
 PAUSES: Final = 2.0
 """A pause is so many times as long as the batch before it took."""
+BUSY_PAUSES: Final = 9.0
+"""The same while the process is busy."""
+BUSY: Final = 0.5
+"""Seconds of processor time in a second of a pause, with which a process is busy."""
 LOOK_SECONDS: Final = 5.0
 """How often a replica looks whether there is something to take in."""
 FAILED_SECONDS: Final = 60.0
@@ -53,4 +57,15 @@ class TextIndexer:
             indexed += batch.indexed
             if batch.is_last:
                 return indexed
-            await asyncio.sleep(PAUSES * (time.monotonic() - began))
+            await _pause(time.monotonic() - began)
+
+
+async def _pause(taken: float) -> None:
+    began, used = time.monotonic(), time.process_time()
+    await asyncio.sleep(PAUSES * taken)
+    await asyncio.sleep(compute_rest(taken, time.process_time() - used, time.monotonic() - began))
+
+
+def compute_rest(taken: float, used: float, passed: float) -> float:
+    """Of a pause after a batch that took so long: `passed` seconds of it used so much processor time."""
+    return max(0.0, BUSY_PAUSES * taken - passed) if used > BUSY * passed else 0.0
