@@ -19,6 +19,8 @@ DECIDABLE = {
     "padding",
 }
 LEAST = 0.9
+# Both reports are made once, which takes half a minute.
+pytestmark = pytest.mark.xdist_group("offline_judge_reports")
 REPORTS = [pytest.param(on_what_ships, marks=pytest.mark.slow), on_what_was_set_aside]
 
 
