@@ -120,6 +120,12 @@ def load_indexed_words(connection: Connection, sequences: Collection[int]) -> Wo
     return load_words(connection, indexed) if indexed else {}
 
 
+def complete_words(connection: Connection, words: Words, indexed: Collection[int]) -> Words:
+    """Of those that are indexed: as they were read beforehand, and now of those that the index has taken in since."""
+    missing = [one for one in indexed if one not in words]
+    return {one: words[one] for one in indexed if one in words} | (load_words(connection, missing) if missing else {})
+
+
 def forget_words(connection: Connection, words: Words) -> None:
     """The index holds them no more, until it has read their groups again."""
     if words:

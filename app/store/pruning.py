@@ -11,7 +11,7 @@ from app.domain.rollups import CountedGroup
 from app.domain.runs import Purpose
 from app.store.database import Database
 from app.store.group_sizes import GroupKind, estimate_group_bytes, measure_groups
-from app.store.group_texts import find_indexed, load_indexed_words
+from app.store.group_texts import complete_words, find_indexed, load_indexed_words
 from app.store.group_words import Words, remove_words
 from app.store.health_tables import run_anchors
 from app.store.inserts import insert_rows
@@ -193,15 +193,11 @@ def remove_batch(connection: Connection, database: Database, batch: PreparedBatc
     free = set(connection.execute(may_go).scalars())
     states = load_states(connection, free)
     indexed = find_indexed(connection, free)
-    going = [
-        sequence
-        for sequence in sorted(free)
-        if states[sequence] == batch.states[sequence] and (sequence in indexed) == (sequence in batch.words)
-    ]
+    going = [sequence for sequence in sorted(free) if states[sequence] == batch.states[sequence]]
     if not going:
         return Pruned()
     seal(connection, [batch.addends[sequence] for sequence in going])
-    remove_words(connection, {sequence: batch.words[sequence] for sequence in going if sequence in indexed})
+    remove_words(connection, complete_words(connection, batch.words, indexed.intersection(going)))
     stamp = database.read_clock()
     gone = [{"group_id": rows[sequence][0], "pruned_at": stamp} for sequence in going]
     insert_rows(connection, pruned_groups, gone)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, func, select, update
 from app.domain.judging import Judgement
 from app.domain.keeping import KeptPart, ReducedBy, ReducedCompletion, ReducedReading, digest_text, reduce_completion
 from app.domain.retention import Reduced, ReducePlan
-from app.store.group_texts import find_indexed, forget_words, load_indexed_words
+from app.store.group_texts import complete_words, find_indexed, forget_words, load_indexed_words
 from app.store.group_words import Words
 from app.store.judge_tables import judgements
 from app.store.packing import StoredText, measure_stored, pack_completion, pack_text, unpack_completion, unpack_text
@@ -165,12 +165,8 @@ def reduce_batch(connection: Connection, batch: PreparedReduction) -> Reduced:
     free = select(groups.c.sequence).where(groups.c.sequence.in_(locked), *may_be, build_reduction_reason().is_(None))
     states = load_states(connection, connection.execute(free).scalars().all())
     indexed = find_indexed(connection, states)
-    going = [
-        prepared[sequence]
-        for sequence in sorted(states)
-        if states[sequence] == prepared[sequence].state and (sequence in indexed) == (sequence in batch.words)
-    ]
-    forget_words(connection, {one.sequence: batch.words[one.sequence] for one in going if one.sequence in indexed})
+    going = [prepared[sequence] for sequence in sorted(states) if states[sequence] == prepared[sequence].state]
+    forget_words(connection, complete_words(connection, batch.words, indexed & {one.sequence for one in going}))
     _write_rollouts(connection, going)
     _write_readings(connection, going)
     by_mask: defaultdict[int, list[int]] = defaultdict(list)

@@ -19,6 +19,8 @@ from app.service.text_indexer import TextIndexer
 from app.store import group_search, text_index_store, text_search
 from app.store.database import open_writer
 from app.store.packing import PACKED_FROM
+from app.store.pruning import prepare_batch, remove_batch
+from app.store.reduction import prepare_reduction, reduce_batch
 from app.store.store import Store
 from app.store.tables import groups
 from tests.support.databases import Postgres
@@ -194,6 +196,37 @@ def test_nothing_of_what_is_pruned_stays_in_the_index(store_url: str) -> None:
 
     using(store_url, scenario, MovableClock())
     assert count_words(store_url) == 0
+
+
+def test_what_the_index_takes_in_while_it_is_pruned_goes_and_leaves_it(store_url: str) -> None:
+    async def scenario(store: Store) -> int:
+        await fill(store)
+        await index(store)
+        await store.groups.add([saying("new", ["a lantern", "the ferry"])])
+        plan = await store.retention.plan(PruneRule(before=LATE))
+        database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+        batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
+        await index(store)
+        pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")
+        return int(pruned.groups)
+
+    assert (using(store_url, scenario, MovableClock()), count_words(store_url)) == (5, 0)
+
+
+def test_what_the_index_takes_in_while_it_is_reduced_is_searched_as_it_is_then(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[int, list[str], list[str]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([saying("first", ["the ferry", "a lantern"])])
+        rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"))
+        plan = await store.retention.plan_reduction(rule)
+        database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+        batch = await database.read(lambda connection: prepare_reduction(connection, plan, 0, 10, LATE))
+        await index(store)
+        reduced = await database.write(lambda connection: reduce_batch(connection, batch), "groups")
+        await index(store)
+        return reduced.groups, await search(store, "ferry"), await search(store, "count")
+
+    assert using(store_url, scenario, MovableClock()) == (1, [], ["first"])
 
 
 def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
