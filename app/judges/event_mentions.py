@@ -43,14 +43,15 @@ class EventWords:
     @classmethod
     def from_request(cls, request: JudgeRequest, language: Language, world: frozenset[str]) -> "EventWords":
         document = request.document
-        line = frozenset(language.extract_stems(get_answered_line(document)))
-        settled = frozenset(
-            stem
-            for key in ("character_sheet", "scene")
-            for text in iterate_texts(document.get(key))
-            for stem in language.extract_stems(text)
+        line = language.collect_stems(get_answered_line(document))
+        settled = frozenset[str]().union(
+            *(
+                language.collect_stems(text)
+                for key in ("character_sheet", "scene")
+                for text in iterate_texts(document.get(key))
+            )
         )
-        told = [(source, frozenset(language.extract_stems(source.text))) for source in request.sources]
+        told = [(source, language.collect_stems(source.text)) for source in request.sources]
         before = [(source, stems) for source, stems in told if source.text != get_answered_line(document)]
         wanted = request.probes.must_mention
         return cls(

@@ -18,6 +18,9 @@ LANGUAGES: Final = ("en", "de", "es", "fr", "it")
 
 _FOLDER: Final = Path(__file__).with_suffix("")
 _LONGEST_STEMMED: Final = 40
+_TEXTS_KEPT: Final = 8_192
+"""Of sheets, scenes and events, whose stems are kept."""
+_LONGEST_KEPT: Final = 1_000
 _LONGEST_READ: Final = 20_000
 """Characters of a text that language detection reads."""
 _LEAST_SHARE: Final = 0.2
@@ -80,6 +83,18 @@ class Language:
                 stem = self.stem(word)
                 if stem not in self._silent:
                     yield stem
+
+    def collect_stems(self, text: str) -> frozenset[str]:
+        """The same at once, of a text of the context: the next reply to it is compared with it too."""
+        if len(text) > _LONGEST_KEPT:
+            return frozenset(self.extract_stems(text))
+        return _collect_stems(self.code, text)
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _collect_stems(code: str, text: str) -> frozenset[str]:
+    language = get_language(code)
+    return frozenset() if language is None else frozenset(language.extract_stems(text))
 
 
 @cache

@@ -72,13 +72,13 @@ class Lexicon:
     @classmethod
     def from_request(cls, request: JudgeRequest, language: Language) -> "Lexicon":
         probes, line = request.probes, to_spoken_form(get_answered_line(request.document))
-        told = " ".join((*iterate_texts(request.document), *probes.must_mention, *probes.voice, *probes.facts))
+        told = (*iterate_texts(request.document), *probes.must_mention, *probes.voice, *probes.facts)
         return cls(
             language=language,
             probes=probes,
             line=line,
-            line_stems=frozenset(language.extract_stems(line)),
-            world=frozenset(language.extract_stems(told)),
+            line_stems=language.collect_stems(line),
+            world=frozenset[str]().union(*map(language.collect_stems, told)),
         )
 
     def measure(self, text: str) -> Measures:
@@ -121,7 +121,7 @@ class Lexicon:
             return 0.0 if found == 0 else 0.6 + 0.4 * found / len(wanted)
         shares = []
         for fact in self.probes.facts:
-            content = frozenset(self.language.extract_stems(fact))
+            content = self.language.collect_stems(fact)
             shares.append(len(content & present) / len(content) if content else 0.0)
         return min(1.0, 2.0 * max(shares, default=0.0))
 
