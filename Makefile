@@ -20,8 +20,8 @@ NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
 WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(OPENRLHF)/.installed
 # NeMo Gym runs under no older one.
 NEWER_PYTHON ?= python3.13
-# One worker more than there are processors: a third of their time is waiting for processes, databases and browsers.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two workers more than there are processors: a part of their time is waiting for processes, databases and browsers.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 MINUTES ?= 10
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
