@@ -13,7 +13,13 @@ import pytest
 
 from app.settings import PREFIX
 from tests.support.compiled_statements import keep_compiled_statements
-from tests.support.databases import Postgres, find_memory_folder, read_migrated_store, running_postgres
+from tests.support.databases import (
+    Postgres,
+    begin_with_migrated_stores,
+    find_memory_folder,
+    read_migrated_store,
+    running_postgres,
+)
 from tests.support.gateways import Gateways
 from tests.support.parsed_files import keep_parsed_files
 from tests.support.tiers import register_tiers
@@ -21,6 +27,7 @@ from tests.support.tiers import register_tiers
 register_tiers()
 keep_compiled_statements()
 keep_parsed_files()
+begin_with_migrated_stores()
 # httpx reads all certificates for each client
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 

@@ -17,6 +17,8 @@ from typing import Protocol
 
 import psycopg
 
+from app.store import store
+from app.store.database import find_file
 from app.store.migration import migrate
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
@@ -30,6 +32,18 @@ def read_migrated_store() -> bytes:
         path = Path(folder) / "store.db"
         migrate(f"sqlite:///{path}", MIGRATIONS)
         return path.read_bytes()
+
+
+def begin_with_migrated_stores() -> None:
+    """In this process a store that is opened where there is no file begins as a copy of a migrated one."""
+    store.migrate = _migrate_copy  # type: ignore[attr-defined]
+
+
+def _migrate_copy(url: str, migrations: Path) -> None:
+    file = find_file(url)
+    if file is not None and migrations == MIGRATIONS and not file.exists() and file.parent.is_dir():
+        file.write_bytes(read_migrated_store())
+    migrate(url, migrations)
 
 
 class PostgresServer(Protocol):
