@@ -18,9 +18,10 @@ LANGUAGES: Final = ("en", "de", "es", "fr", "it")
 
 _FOLDER: Final = Path(__file__).with_suffix("")
 _LONGEST_STEMMED: Final = 40
-_TEXTS_KEPT: Final = 8_192
-"""Of sheets, scenes and events, whose stems are kept."""
-_LONGEST_KEPT: Final = 1_000
+_TEXTS_KEPT: Final = 4_096
+"""Of sheets, scenes and events, whose stems are kept: 30 MB at most."""
+_LONGEST_KEPT: Final = 500
+"""Characters of such a text."""
 _LONGEST_READ: Final = 20_000
 """Characters of a text that language detection reads."""
 _LEAST_SHARE: Final = 0.2
