@@ -86,7 +86,7 @@ class Language:
                     yield stem
 
     def collect_stems(self, text: str) -> frozenset[str]:
-        """The same at once, of a text of the context: the next reply to it is compared with it too."""
+        """The stems of a text that replies are compared with. Those of short texts are kept for the next reply."""
         if len(text) > _LONGEST_KEPT:
             return frozenset(self.extract_stems(text))
         return _collect_stems(self.code, text)

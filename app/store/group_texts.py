@@ -121,7 +121,7 @@ def load_indexed_words(connection: Connection, sequences: Collection[int]) -> Wo
 
 
 def complete_words(connection: Connection, words: Words, indexed: Collection[int]) -> Words:
-    """Of those that are indexed: as they were read beforehand, and now of those that the index has taken in since."""
+    """The words of those that are indexed: as they were read beforehand, or now where the index took them in since."""
     missing = [one for one in indexed if one not in words]
     return {one: words[one] for one in indexed if one in words} | (load_words(connection, missing) if missing else {})
 
