@@ -15,6 +15,7 @@ from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
 from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring, ScoredAhead, build_reply
 from app.service.request_models import GroupProblem, GroupReply
+from app.service.sample_holders import SampleHolders, build_sample_key
 from app.service.score_validation import AcceptedGroup
 from app.service.task_cache import TaskCache
 
@@ -56,7 +57,7 @@ class GroupAssembler:
         self._rules = rules
         self._watched: dict[str, _GroupWatch] = {}
         self._woken = asyncio.Event()
-        self._held: set[GroupSlot] = set()
+        self._holders = SampleHolders()
         self._started: set[str] = set()
         self._behind: set[asyncio.Future[Any]] = set()
         self._closing = False
@@ -78,18 +79,22 @@ class GroupAssembler:
     ) -> GroupSlot:
         """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
         waited for. Whoever is cancelled meanwhile has left."""
+        sample = build_sample_key(cohort, completion)
+        await self._holders.admit(sample)
         taking = asyncio.ensure_future(self._take(cohort, completion, seconds, name, ahead))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            self._run_in_background(self._leave(taking))
+            self._holders.note_leaving(sample, self._run_in_background(self._leave(taking)))
             raise
 
     async def release_slot(self, slot: GroupSlot, *, answered: bool) -> None:
         """Also when whoever releases it is cancelled, and when the store is away for a moment."""
-        if slot in self._held:
-            self._held.discard(slot)
-            await self._run_to_end(self._settle(slot, answered))
+        if (sample := self._holders.release(slot)) is not None:
+            settling = self._run_in_background(self._settle(slot, answered))
+            if not answered:
+                self._holders.note_leaving(sample, settling)
+            await asyncio.shield(settling)
 
     async def wait_for_scores(self, slot: GroupSlot, due: float | None) -> Group:
         """The group of a slot with its scores, or as it stands when the loop's time is `due`."""
@@ -137,8 +142,8 @@ class GroupAssembler:
                 await self._close_due(list(self._watched))
                 if loop.time() >= alive:
                     alive = loop.time() + HEARTBEAT_SECONDS
-                    if self._held or self._started:
-                        await self._parts.renew_holds(list(self._held), list(self._started))
+                    if self._holders.slots or self._started:
+                        await self._parts.renew_holds(list(self._holders.slots), list(self._started))
             except GatewayError as error:
                 log.warning("groups that come in pieces wait for the store: %s", error.detail)
             except Exception:
@@ -181,12 +186,17 @@ class GroupAssembler:
     async def _take(
         self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
+        sample = build_sample_key(cohort, completion)
         scored = None if ahead is None else ahead.judged.group
-        slot = await self._task_cache.write_with_tasks(
-            [cohort.task_id],
-            lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
-        )
-        self._held.add(slot)
+        try:
+            slot = await self._task_cache.write_with_tasks(
+                [cohort.task_id],
+                lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
+            )
+        except BaseException:
+            self._holders.dismiss(sample)
+            raise
+        self._holders.hold(slot, sample)
         if ahead is not None and slot.group_id == ahead.judged.group.group_id:  # it is new
             self._scoring.record_ahead(ahead)
         await self._begin(slot.begun)

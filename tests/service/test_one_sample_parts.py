@@ -28,11 +28,14 @@ from tests.support.playground import World, environments, panels, until
 
 
 class CountedParts:
-    """The store's parts, and how many samples got a place."""
+    """The store's parts, how many samples asked for a place and got one. They wait while nothing is written."""
 
     def __init__(self, parts: PendingGroupStore) -> None:
         self._parts = parts
+        self.asked = 0
         self.placed = 0
+        self.writing = asyncio.Event()
+        self.writing.set()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._parts, name)
@@ -46,6 +49,8 @@ class CountedParts:
         name: SampleName,
         scored: Group | None,
     ) -> GroupSlot:
+        self.asked += 1
+        await self.writing.wait()
         slot = await self._parts.assign_slot(cohort, completion, seconds, windows, name, scored)
         self.placed += 1
         return slot
@@ -189,6 +194,37 @@ def test_who_hangs_up_and_asks_again_is_counted_once(training: Callable[..., Non
         replies = await asyncio.gather(*await trainer.asks(*samples, trainer.sample("0", 3)))
         assert rewards(*replies) == [1, 1, 0]
         assert await trainer.groups() == [((1, 1, 0), ())]
+
+    training(play)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_who_asks_again_before_its_hanging_up_is_noticed_is_counted_once(
+    training: Callable[..., None], turns: int
+) -> None:
+    async def play(trainer: Trainer) -> None:
+        (gone,) = await trainer.asks(trainer.sample("1"))
+        again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        gone.cancel()
+        assert rewards(*await again) == [1, 0]
+        assert await trainer.groups() == [((1, 0), ())]
+
+    training(play)
+
+
+def test_who_hangs_up_before_its_place_is_written_is_counted_once(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        trainer.parts.writing.clear()
+        gone = asyncio.ensure_future(trainer.ask(trainer.sample("1")))
+        await until(lambda: trainer.parts.asked == 1)
+        gone.cancel()
+        again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
+        await until(lambda: trainer.parts.asked >= 2)
+        trainer.parts.writing.set()
+        assert rewards(*await again) == [1, 0]
+        assert [(set(told), flags) for told, flags in await trainer.groups()] == [({0, 1}, ())]
 
     training(play)
 
