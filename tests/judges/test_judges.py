@@ -84,6 +84,7 @@ def test_judges_without_a_server(judge: Judge) -> None:
 class Scenario:
     script: Script
     calls: int
+    """0: as many as fit before the deadline, which may cut off the last one before the server has read it."""
     error: str | None = None
     """A part of it."""
     deadline: float = 5.0
@@ -191,9 +192,11 @@ def test_chat_judge(name: str) -> None:
         judge, judgement = judged(config(server.url, deadline_seconds=scenario.deadline))
     require_contract(judgement, judge)
     assert KEY not in judgement.model_dump_json()
-    assert judgement.latency_seconds < scenario.deadline + 0.5
-    assert judgement.calls == len(server.received)
-    assert scenario.calls in (0, judgement.calls)
+    assert judgement.latency_seconds < scenario.deadline + 3
+    if scenario.calls:
+        assert (judgement.calls, len(server.received)) == (scenario.calls, scenario.calls)
+    else:
+        assert judgement.calls - len(server.received) in (0, 1)
     assert judgement.failure == (None if scenario.error is None else FAILURES.get(name, "unavailable"))
     if scenario.error is None:
         assert judgement.error is None

@@ -22,6 +22,9 @@ ARGUMENTS = [
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
+ACTION_MILLISECONDS = 90_000
+"""Until a page is there and can be clicked. Swagger UI draws every route first: over 30 s on a machine that is
+busy."""
 MISSING = "THE PAGES WERE NOT TESTED IN A BROWSER: there is no chromium on the path"
 
 REPORT_VIOLATIONS = """
@@ -81,6 +84,7 @@ def watched(context: BrowserContext) -> tuple[Page, Watch]:
     """A page that records console errors, uncaught exceptions, dialogs and requests."""
     watch = Watch()
     page = context.new_page()
+    page.set_default_timeout(ACTION_MILLISECONDS)
     page.add_init_script(REPORT_VIOLATIONS)
     page.on("console", watch.console)
     page.on("pageerror", lambda error: watch.complaints.append(str(error)))

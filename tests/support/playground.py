@@ -42,6 +42,7 @@ class World:
     scorings: Counter[str] = field(default_factory=Counter)
     """Calls of an environment's scorer, by its name."""
     attempts: Counter[str] = field(default_factory=Counter)
+    """Scorings that `slow_arena` has begun, and tries of words that fail at first."""
     retrievals: int = 0
     retrievals_at_once: int = 0
     """None ends before so many have begun."""
@@ -227,6 +228,7 @@ class SlowArena(Arena):
     name: ClassVar[str] = "slow_arena"
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        self.world.attempts[self.name] += 1
         await self.world.going_on.wait()
         return await super().score(task, group, tools)
 

@@ -150,11 +150,12 @@ class Judged:
         ]
 
     def untold(self) -> dict[str, float]:
-        """What the metrics count of answers without a score, by labels."""
+        """What the metrics count of answers without a score, by labels. On a slow machine some samples are told first
+        that they are still being scored; these come again, and are not counted here."""
         lines = httpx.get(f"{self.gateway.url}/metrics", timeout=60).text.splitlines()
         name = "atropos_envs_compat_unscored_total"
         found = (line.removeprefix(name).rsplit(" ", 1) for line in lines if line.startswith(name))
-        return {labels: float(count) for labels, count in found}
+        return {labels: float(count) for labels, count in found if 'reason="pending"' not in labels}
 
 
 @contextmanager

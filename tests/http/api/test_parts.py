@@ -144,7 +144,7 @@ def test_a_waiting_piece_is_told_when_the_time_is_up(database: Path) -> None:
     async def play(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         world.moment += timedelta(seconds=60)
         assert (await waiting).flags == ("partial_group",)
 
@@ -268,7 +268,7 @@ def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
     async def play(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         last = await scored(client, piece(task, 1, "0", size=2))

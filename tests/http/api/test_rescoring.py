@@ -256,7 +256,7 @@ def test_a_caller_who_leaves_does_not_stop_the_scoring(database: Path) -> None:
         told = await stored(client, "slow_arena", "0.9", "0.2")
         world.going_on.clear()
         call = asyncio.ensure_future(rescored(client, told.group_id, **CONTRARY))
-        await asyncio.sleep(0.05)
+        await until(lambda: world.attempts["slow_arena"] == 2)
         call.cancel()
         world.going_on.set()
         await until(lambda: world.scorings["slow_arena"] == 2)

@@ -97,7 +97,7 @@ def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged
 
 def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     task = judged.preferring(6)
-    url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored&wait_seconds=1.5&gather_seconds=1"
+    url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored&wait_seconds=2.9&gather_seconds=1"
     judged.judge.refusals = float("inf")
     body = {"prompt": "p", "response": ANSWERS[1], "label": task}
     before = judged.untold()
