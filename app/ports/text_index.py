@@ -14,8 +14,8 @@ class IndexedBatch:
 
 @dataclass(frozen=True)
 class GroupSnapshot:
-    """`newest` is the sequence of the newest group that is stored; 0 without any. `writers` are the transactions that
-    may still store one of a lower sequence."""
+    """`newest` is the sequence of the newest group that is stored; 0 without any. `writers` name the transactions that
+    may still store one of a lower sequence, as an operator finds them in the database."""
 
     newest: int
     writers: frozenset[str] = frozenset()
@@ -24,8 +24,9 @@ class GroupSnapshot:
 class TextIndexStore(Protocol):
     async def take_snapshot(self) -> GroupSnapshot: ...
 
-    async def is_settled(self, snapshot: GroupSnapshot) -> bool:
-        """Whether all groups up to its newest are there that ever will be."""
+    async def find_open_writers(self, snapshot: GroupSnapshot) -> frozenset[str]:
+        """Those of its writers that have not ended. Without any, all groups up to its newest are there that ever will
+        be."""
 
     async def is_behind(self) -> bool:
         """Whether a group is stored that the index could take in."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from typing import Final
 
 from app.ports.retention import RetentionStore
-from app.ports.text_index import TextIndexStore
+from app.ports.text_index import GroupSnapshot, TextIndexStore
 from app.service.job_turns import work_in_turn
 
 log = logging.getLogger(__name__)
@@ -24,13 +25,18 @@ LOOK_SECONDS: Final = 5.0
 FAILED_SECONDS: Final = 60.0
 SETTLING_SECONDS: Final = 1.0
 """How often a replica looks whether what others were storing is there."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long others may be storing groups before a warning says which transactions are still open."""
 _INDEXING: Final = "index_texts"
 
 
 class TextIndexer:
-    def __init__(self, texts: TextIndexStore, turns: RetentionStore) -> None:
+    def __init__(
+        self, texts: TextIndexStore, turns: RetentionStore, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         self._texts = texts
         self._turns = turns
+        self._patience = patience_seconds
 
     async def run(self) -> None:
         """For ever. One that dies is followed by another."""
@@ -48,8 +54,7 @@ class TextIndexer:
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""
         snapshot = await self._texts.take_snapshot()
-        while not await self._texts.is_settled(snapshot):  # noqa: ASYNC110  # other processes wake nobody
-            await asyncio.sleep(SETTLING_SECONDS)
+        await self._await_writers(snapshot)
         indexed = 0
         while True:
             began = time.monotonic()
@@ -58,6 +63,19 @@ class TextIndexer:
             if batch.is_last:
                 return indexed
             await _pause(time.monotonic() - began)
+
+    async def _await_writers(self, snapshot: GroupSnapshot) -> None:
+        warn_at = time.monotonic() + self._patience
+        while still := await self._texts.find_open_writers(snapshot):  # other processes wake nobody
+            if time.monotonic() >= warn_at:
+                warn_at = math.inf
+                log.warning(
+                    "the index of texts takes in no newer groups, because a transaction that writes to `groups` has "
+                    "been open for over %g s: %s",
+                    self._patience,
+                    ", ".join(sorted(still)),
+                )
+            await asyncio.sleep(SETTLING_SECONDS)
 
 
 async def _pause(taken: float) -> None:

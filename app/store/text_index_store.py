@@ -29,10 +29,8 @@ class SqlTextIndexStore(TextIndexStore):
     async def take_snapshot(self) -> GroupSnapshot:
         return await self._database.read(_take_snapshot)
 
-    async def is_settled(self, snapshot: GroupSnapshot) -> bool:
-        if not snapshot.writers:
-            return True
-        return snapshot.writers.isdisjoint(await self._database.read(_list_writers))
+    async def find_open_writers(self, snapshot: GroupSnapshot) -> frozenset[str]:
+        return snapshot.writers and snapshot.writers & await self._database.read(_list_writers)
 
     async def is_behind(self) -> bool:
         return await self._database.read(_is_behind)
@@ -83,8 +81,8 @@ def count_unindexed(connection: Connection) -> int:
 
 
 _SELECT_WRITERS: Final = text(
-    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted"
-    " AND relation = CAST('groups' AS regclass)"
+    "SELECT CONCAT(virtualtransaction, ' of process ', pid) FROM pg_locks"
+    " WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = CAST('groups' AS regclass)"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 
