@@ -112,7 +112,7 @@ class PartRules:
 class GroupSlot:
     """The places assigned to completions, and the groups that this assignment closed."""
 
-    cohort_id: str
+    pending_id: str
     group_id: str
     """The group that scores them: the collecting group, or a separate one if they came late."""
     places: tuple[int, ...]

@@ -40,7 +40,7 @@ class EnvClient:
 
     env_id: int
     name: str
-    said: EnvRegistration
+    registration: EnvRegistration
     connected: bool
     seen_at: datetime
 
@@ -76,7 +76,7 @@ class TrajectoryBacklog:
     batch_size: int
     waiting: tuple[QueuedGroup, ...]
     sequences: int
-    feeders: tuple[EnvClient, ...]
+    env_clients: tuple[EnvClient, ...]
     turns: Mapping[int | None, float]
     now: datetime
 
@@ -145,18 +145,18 @@ class TrajectoryRun:
     registration: TrainerRegistration | None = None
     started: bool = False
     step: int = 0
-    feeders: tuple[EnvClient, ...] = ()
-    heaps: tuple[QueueCount, ...] = ()
+    env_clients: tuple[EnvClient, ...] = ()
+    queue_counts: tuple[QueueCount, ...] = ()
     undelivered: int = 0
     """Batches that were handed out and will be handed out again."""
 
     @property
     def groups(self) -> int:
-        return sum(heap.groups for heap in self.heaps)
+        return sum(queued.groups for queued in self.queue_counts)
 
     @property
     def sequences(self) -> int:
-        return sum(heap.groups * heap.size for heap in self.heaps)
+        return sum(queued.groups * queued.size for queued in self.queue_counts)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class QueueLag:
 class TrajectoryRunStatus:
     """A run with the reason why its next batch is not ready; `ready` if it is."""
 
-    standing: TrajectoryRun
+    state: TrajectoryRun
     lag: QueueLag
     ready: bool
     reason: str

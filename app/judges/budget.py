@@ -23,7 +23,7 @@ class SpendingAccount:
     def __init__(self, now: Clock) -> None:
         self.updates = 0
         """Number of updates from the memory. A read that began before the last update is out of date."""
-        self._standing = BudgetState()
+        self._state = BudgetState()
         self._unwritten = Spending()
         self._unwritten_today = Spending()
         self._now = now
@@ -32,20 +32,20 @@ class SpendingAccount:
     @property
     def state(self) -> BudgetState:
         self._start_new_day()
-        told = self._standing
+        known = self._state
         if not self._unwritten.readings:
-            return told
+            return known
         return BudgetState(
-            total=told.total + self._unwritten,
-            today=told.today + self._unwritten_today,
-            used=told.used,
-            open=told.open,
+            total=known.total + self._unwritten,
+            today=known.today + self._unwritten_today,
+            used=known.used,
+            open=known.open,
         )
 
-    def update_state(self, standing: BudgetState) -> None:
+    def update_state(self, state: BudgetState) -> None:
         self._start_new_day()
         self.updates += 1
-        self._standing = standing
+        self._state = state
 
     def add_unwritten(self, judgement: Judgement) -> None:
         self._start_new_day()
@@ -55,9 +55,9 @@ class SpendingAccount:
     def _start_new_day(self) -> None:
         today = self._now().date()
         if today != self._day:
-            told = self._standing
+            known = self._state
             self._day, self._unwritten_today = today, Spending()
-            self._standing = BudgetState(total=told.total, used=told.used, open=told.open)
+            self._state = BudgetState(total=known.total, used=known.used, open=known.open)
 
 
 _BYTES_PER_TOKEN: Final = 2

@@ -101,7 +101,7 @@ class ChatJudge:
         return JudgeQuestion(request, told, kept, prompt_digest, reading)
 
     def report(self) -> JudgeReport:
-        line, standing = self._line, self.account.state
+        line, state = self._line, self.account.state
         return JudgeReport.model_validate(
             {
                 "health": _HEALTH_BY_BREAKER_STATE[line.breaker.state],
@@ -110,8 +110,8 @@ class ChatJudge:
                 "queued": line.lease.slots.queued,
                 "limit": line.lease.limit,
                 "share": line.lease.slots.limit,
-                "spent": standing.total,
-                "spent_today": standing.today,
+                "spent": state.total,
+                "spent_today": state.today,
                 "budget_left_usd": line.budget.left_usd,
                 "budget_left_tokens": line.budget.left_tokens,
                 "cache_hits": 0,
@@ -132,9 +132,9 @@ class ChatJudge:
     async def refresh(self) -> None:
         """Loads the spending and reservations of all processes. StoreUnavailable when they cannot be read."""
         updates = self.account.updates
-        standing = await self._memory.get_budget_state(self.name)
+        state = await self._memory.get_budget_state(self.name)
         if updates == self.account.updates:  # else a newer state arrived meanwhile
-            self.account.update_state(standing)
+            self.account.update_state(state)
 
     async def record_spending(self, judgement: Judgement, hold: str) -> None:
         """Durable on return. StoreUnavailable when it cannot be stored; this process still counts it."""

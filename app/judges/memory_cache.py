@@ -50,13 +50,11 @@ class InProcessMemory(JudgeCache):
 
     def _compute_state(self, judge: str) -> BudgetState:
         self._start_new_day()
-        standing = BudgetState(self._total[judge], self._today[judge])
+        state = BudgetState(self._total[judge], self._today[judge])
         for hold in self._holds.values():
             if hold.judge == judge:
-                standing = BudgetState(
-                    standing.total, standing.today, standing.used + hold.used, standing.open + hold.open
-                )
-        return standing
+                state = BudgetState(state.total, state.today, state.used + hold.used, state.open + hold.open)
+        return state
 
     def _start_new_day(self) -> None:
         today = self._now().date()

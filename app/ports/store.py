@@ -188,14 +188,14 @@ class PendingGroupStore(Protocol):
     comes with its score; whoever closed it scores it. Writes are durable on return."""
 
     async def add_members(
-        self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+        self, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
     ) -> GroupSlot | Mismatch:
         """Adds completions that name their places. The first ones open the group for `seconds`. New ones that arrive
         after it was closed get a group of their own, flagged `late`."""
 
     async def assign_slot(
         self,
-        cohort: PendingGroup,
+        pending: PendingGroup,
         completion: Completion,
         seconds: float,
         windows: RetryWindows,

@@ -41,7 +41,7 @@ Values = Sequence[CalibratedValue | CalibrationGap | None]
 class GroupCalibration:
     """Whether and how one group of a task is calibrated. `find_plan` gives null for a task that knows no references."""
 
-    shelf: "ReferenceShelf"
+    references: "ReferenceCache"
     find_plan: Callable[[], ReferencePlan | None]
     share: Unit
     policy: Policy | None
@@ -79,7 +79,7 @@ class GroupCalibration:
         clock = asyncio.get_running_loop().time
         ends = clock() + CALIBRATION_SECONDS
         try:
-            found = await asyncio.wait_for(self.shelf.find(panel, plan, case, made, policy), CALIBRATION_SECONDS)
+            found = await asyncio.wait_for(self.references.find(panel, plan, case, made, policy), CALIBRATION_SECONDS)
         except TimeoutError:
             return "references_failed"
         if isinstance(found, str):
@@ -103,7 +103,7 @@ class _Flight:
         return taken
 
 
-class ReferenceShelf:
+class ReferenceCache:
     """References by scene: what people wrote, completed with what a judge writes once."""
 
     def __init__(self, store: ReferenceStore, clock: Callable[[], float] = time.monotonic) -> None:

@@ -75,13 +75,13 @@ class GroupAssembler:
         return build_piece_reply(await self.wait_for_scores(slot, due), slot)
 
     async def assign_slot(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
         """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
         waited for. Whoever is cancelled meanwhile has left."""
-        sample = build_sample_key(cohort, completion)
+        sample = build_sample_key(pending, completion)
         await self._holders.admit(sample)
-        taking = asyncio.ensure_future(self._take(cohort, completion, seconds, name, ahead))
+        taking = asyncio.ensure_future(self._take(pending, completion, seconds, name, ahead))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -167,13 +167,13 @@ class GroupAssembler:
 
     async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
         group = piece.group
-        cohort = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
+        pending = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
         members = [
             Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
         ]
         seconds = self._rules.deadline_seconds
         slot = await self._task_cache.write_with_tasks(
-            [group.task_id], lambda: self._parts.add_members(cohort, group.group_id, members, seconds)
+            [group.task_id], lambda: self._parts.add_members(pending, group.group_id, members, seconds)
         )
         if isinstance(slot, GroupSlot):
             await self._begin(slot.begun)
@@ -184,14 +184,14 @@ class GroupAssembler:
         return await self._groups.mask(slot.group_id)
 
     async def _take(
-        self, cohort: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
     ) -> GroupSlot:
-        sample = build_sample_key(cohort, completion)
+        sample = build_sample_key(pending, completion)
         scored = None if ahead is None else ahead.judged.group
         try:
             slot = await self._task_cache.write_with_tasks(
-                [cohort.task_id],
-                lambda: self._parts.assign_slot(cohort, completion, seconds, self._rules.windows, name, scored),
+                [pending.task_id],
+                lambda: self._parts.assign_slot(pending, completion, seconds, self._rules.windows, name, scored),
             )
         except BaseException:
             self._holders.dismiss(sample)

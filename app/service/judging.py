@@ -23,7 +23,7 @@ from app.domain.values import SameObject
 from app.ports.environment import Environment, Tools
 from app.ports.judges import BackedJudge, Panel, Panels, ReferenceStore
 from app.ports.sandbox import Programs, Workers
-from app.service.calibration import GroupCalibration, ReferenceShelf
+from app.service.calibration import GroupCalibration, ReferenceCache
 from app.service.catalogue import ServedEnvironment
 from app.service.run_budgets import GroupBudget
 from app.service.run_registry import RunRegistry
@@ -200,7 +200,7 @@ class Scorer:
         runs: RunRegistry,
         references: ReferenceStore,
     ) -> None:
-        self._references = ReferenceShelf(references)
+        self._references = ReferenceCache(references)
         self._runs = runs
         self._sheet_versions = sheet_versions
         self._task_cache = task_cache

@@ -15,8 +15,8 @@ SampleKey = tuple[str, str]
 """Equal for a sample that is sent again, and for siblings that say the same."""
 
 
-def build_sample_key(cohort: PendingGroup, completion: Completion) -> SampleKey:
-    return cohort.scope, completion.answer
+def build_sample_key(pending: PendingGroup, completion: Completion) -> SampleKey:
+    return pending.scope, completion.answer
 
 
 class SampleHolders:

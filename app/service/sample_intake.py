@@ -90,9 +90,9 @@ class SampleService:
         after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
-        cohort, record = await self._validate_sample(sample)
-        ahead = await self._score_ahead(sample, cohort, record)
-        wanted = (cohort, sample.completion, gather_seconds, sample.name)
+        pending, record = await self._validate_sample(sample)
+        ahead = await self._score_ahead(sample, pending, record)
+        wanted = (pending, sample.completion, gather_seconds, sample.name)
         slot = await self._assembler.assign_slot(*wanted, ahead)
         answered = False
         try:
@@ -114,12 +114,14 @@ class SampleService:
         finally:
             await self._assembler.release_slot(slot, answered=answered)
 
-    async def _score_ahead(self, sample: SampleToScore, cohort: PendingGroup, record: TaskRecord) -> ScoredAhead | None:
+    async def _score_ahead(
+        self, sample: SampleToScore, pending: PendingGroup, record: TaskRecord
+    ) -> ScoredAhead | None:
         """A completion that is judged alone and at once is stored with its score, not before it."""
         if sample.size > 1:
             return None
         member = Member(place=sample.name.place or 0, completion=sample.completion)
-        group = cohort.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
+        group = pending.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
         return await self._scoring.score_ahead(group, record)
 
     async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:

@@ -47,7 +47,7 @@ CLEAR_BATCH_SIZE: Final = 32
 _RELEASE: Final = (
     update(part_members)
     .where(
-        part_members.c.group_id == bindparam("cohort"),
+        part_members.c.group_id == bindparam("pending"),
         part_members.c.place == bindparam("at"),
         part_members.c.holder == bindparam("by"),
     )
@@ -60,23 +60,23 @@ class SqlPendingGroupStore(PendingGroupStore):
         self._database = database
 
     async def add_members(
-        self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+        self, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
     ) -> GroupSlot | Mismatch:
         return await self._database.write(
-            lambda connection: _add_members(connection, self._database, cohort, group_id, members, seconds),
-            _build_order_key(cohort),
+            lambda connection: _add_members(connection, self._database, pending, group_id, members, seconds),
+            _build_order_key(pending),
         )
 
     async def assign_slot(
         self,
-        cohort: PendingGroup,
+        pending: PendingGroup,
         completion: Completion,
         seconds: float,
         windows: RetryWindows,
         name: SampleName = UNNAMED,
         scored: Group | None = None,
     ) -> GroupSlot:
-        arrival = SampleArrival(cohort, completion, seconds, windows, name, scored)
+        arrival = SampleArrival(pending, completion, seconds, windows, name, scored)
         operation = "SqlPendingGroupStore.assign_slot"
         return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
 
@@ -116,24 +116,24 @@ class SqlPendingGroupStore(PendingGroupStore):
         return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
 
 
-def _build_order_key(cohort: PendingGroup) -> str:
-    return f"parts {cohort.scope}"
+def _build_order_key(pending: PendingGroup) -> str:
+    return f"parts {pending.scope}"
 
 
 def _add_members(
     connection: Connection,
     database: Database,
-    cohort: PendingGroup,
+    pending: PendingGroup,
     group_id: str,
     members: Sequence[Member],
     seconds: float,
 ) -> GroupSlot | Mismatch:
-    lock_scope(connection, database, cohort.scope)
+    lock_scope(connection, database, pending.scope)
     now = database.read_lease_clock(connection)
-    row = _find_or_open(connection, cohort, group_id, now, seconds)
+    row = _find_or_open(connection, pending, group_id, now, seconds)
     places = tuple(member.place for member in members)
     known = load_known_members(connection, group_id, places)
-    mismatch = _find_mismatch(row, cohort, members, known)
+    mismatch = _find_mismatch(row, pending, members, known)
     if mismatch is not None:
         return mismatch
     fresh = [member for member in members if member.place not in known]
@@ -147,17 +147,17 @@ def _add_members(
     return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
 
-def _find_or_open(connection: Connection, cohort: PendingGroup, group_id: str, now: int, seconds: float) -> PartRow:
+def _find_or_open(connection: Connection, pending: PendingGroup, group_id: str, now: int, seconds: float) -> PartRow:
     here = select(parts).where(parts.c.group_id == group_id).with_for_update()
-    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, cohort, group_id, now)
-    return open_group(connection, cohort, group_id, 0, now, seconds) if row is None else row
+    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, pending, group_id, now)
+    return open_group(connection, pending, group_id, 0, now, seconds) if row is None else row
 
 
 def _find_mismatch(
-    row: PartRow, cohort: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
+    row: PartRow, pending: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
 ) -> Mismatch | None:
     """What keeps these members out of the group."""
-    if row["size"] != cohort.size:
+    if row["size"] != pending.size:
         return Mismatch("part.size", f"the group under this key has {row['size']} completions")
     if any(known[one.place]["said"] != one.digest for one in members if one.place in known):
         return Mismatch("part.index", "another completion has this place in the group")
@@ -174,29 +174,29 @@ def _add_to_closed_group(
     begun: list[Group],
     now: int,
 ) -> GroupSlot | Mismatch:
-    cohort_id = row["group_id"]
-    homes = {member["own_group"] or cohort_id for member in known.values()}
+    pending_id = row["group_id"]
+    homes = {member["own_group"] or pending_id for member in known.values()}
     if len(homes) + bool(fresh) > 1:
         return Mismatch("part.index", "some of these places came in another piece, and the group is closed")
     if homes:
-        return GroupSlot(cohort_id, homes.pop(), places, open=False, begun=tuple(begun))
-    own = "group_" + digest([cohort_id, "late", [[one.place, one.completion.identity] for one in fresh]])
+        return GroupSlot(pending_id, homes.pop(), places, open=False, begun=tuple(begun))
+    own = "group_" + digest([pending_id, "late", [[one.place, one.completion.identity] for one in fresh]])
     begun.append(add_late_group(connection, database, row, fresh, own, now))
     insert_members(connection, row, fresh, now, own_group=own)
-    return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
+    return GroupSlot(pending_id, own, places, open=False, begun=tuple(begun))
 
 
 def _release_slots(connection: Connection, database: Database, items: Sequence[tuple[GroupSlot, bool]]) -> None:
     now = database.read_lease_clock(connection)
     places = [
         {
-            "cohort": held.cohort_id,
+            "pending": held.pending_id,
             "at": held.places[0],
             "by": held.holder,
             "new_state": "answered" if answered else "left",
             "until": now,
         }
-        for held, answered in sorted(items, key=lambda item: (item[0].cohort_id, item[0].places))
+        for held, answered in sorted(items, key=lambda item: (item[0].pending_id, item[0].places))
     ]
     connection.execute(_RELEASE, places)
 
@@ -217,11 +217,11 @@ def _renew_holds(
 
 def _renew_members(connection: Connection, held: Collection[GroupSlot], until: int) -> None:
     places = [
-        {"cohort": one.cohort_id, "at": one.places[0], "by": one.holder}
-        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places))
+        {"pending": one.pending_id, "at": one.places[0], "by": one.holder}
+        for one in sorted(held, key=lambda seat: (seat.pending_id, seat.places))
     ]
     mine = (
-        part_members.c.group_id == bindparam("cohort"),
+        part_members.c.group_id == bindparam("pending"),
         part_members.c.place == bindparam("at"),
         part_members.c.holder == bindparam("by"),
         part_members.c.state == "held",
@@ -294,12 +294,12 @@ def _describe_whole(group: Group) -> PendingGroup:
     )
 
 
-def _load_pending(connection: Connection, cohort_id: str) -> list[Group]:
+def _load_pending(connection: Connection, pending_id: str) -> list[Group]:
     """The pending groups among the stored group and its late ones."""
     own = select(part_members.c.own_group).where(
-        part_members.c.group_id == cohort_id, part_members.c.own_group.is_not(None)
+        part_members.c.group_id == pending_id, part_members.c.own_group.is_not(None)
     )
-    here = [cohort_id, *dict.fromkeys(connection.execute(own).scalars())]
+    here = [pending_id, *dict.fromkeys(connection.execute(own).scalars())]
     return load_groups(connection, groups.c.group_id.in_(here) & (groups.c.outcome == "pending"))
 
 

@@ -63,31 +63,31 @@ def lock_scopes(connection: Connection, database: Database, scopes: Iterable[str
 
 
 def open_group(
-    connection: Connection, cohort: PendingGroup, group_id: str, generation: int, now: int, seconds: float
+    connection: Connection, pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float
 ) -> PartRow:
     require_unpruned(connection, [group_id])
-    row = build_part_row(cohort, group_id, generation, now, seconds)
+    row = build_part_row(pending, group_id, generation, now, seconds)
     insert_parts(connection, [row])
     return row
 
 
-def build_part_row(cohort: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
+def build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
     """The row of a group that is open."""
     deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
     head = GroupHead(
-        policy=cohort.policy, lease_id=cohort.lease_id, hand_out_step=cohort.hand_out_step, sender=cohort.sender
+        policy=pending.policy, lease_id=pending.lease_id, hand_out_step=pending.hand_out_step, sender=pending.sender
     )
     return {
         "group_id": group_id,
-        "scope": cohort.scope,
+        "scope": pending.scope,
         "generation": generation,
-        "key": encode_json(cohort.key),
-        "size": cohort.size,
-        "task_id": cohort.task_id,
-        "environment": cohort.environment,
-        "run": cohort.run,
+        "key": encode_json(pending.key),
+        "size": pending.size,
+        "task_id": pending.task_id,
+        "environment": pending.environment,
+        "run": pending.run,
         "head": encode(head),
-        "purpose": cohort.purpose,
+        "purpose": pending.purpose,
         "deadline": deadline,
         "state": "open",
         "missing": 0,
@@ -246,12 +246,12 @@ def load_open_groups(connection: Connection, group_ids: Collection[str]) -> dict
     return {group_id: _build_group(row, come[group_id]) for group_id, row in rows.items()}
 
 
-def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, now: int) -> PartRow | None:
+def restore_group(connection: Connection, pending: PendingGroup, group_id: str, now: int) -> PartRow | None:
     """Restores a deleted entry from the stored group; None if there is no such group."""
     (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
     if group is None:
         return None
-    row = open_group(connection, cohort, group_id, 0, now, 0.0)
+    row = open_group(connection, pending, group_id, 0, now, 0.0)
     members = [
         Member(
             place=rollout.place,
@@ -261,7 +261,7 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
         for rollout in group.rollouts
     ]
     insert_members(connection, row, members, now)
-    closed = {"state": "closed", "missing": cohort.size - len(members), "closed_at": now, "due": None}
+    closed = {"state": "closed", "missing": pending.size - len(members), "closed_at": now, "due": None}
     connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))
     connection.execute(update(part_members).where(part_members.c.group_id == group_id).values(completion=None))
     return load_group_row(connection, group_id)

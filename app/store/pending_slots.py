@@ -67,7 +67,7 @@ _REASSIGNMENT: Final = (
 class SampleArrival:
     """A sample that wants a place."""
 
-    cohort: PendingGroup
+    pending: PendingGroup
     completion: Completion
     seconds: float
     """How long a group that it begins waits for the others."""
@@ -79,7 +79,7 @@ class SampleArrival:
     @property
     def retry_key(self) -> tuple[str, str]:
         """Scope and fingerprint by which a repeat of the sample is recognised."""
-        return self.cohort.scope, self.name.fingerprint or self.completion.identity_digest
+        return self.pending.scope, self.name.fingerprint or self.completion.identity_digest
 
 
 @dataclass
@@ -139,7 +139,7 @@ class _Assignments:
         return self.now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
 
     def assign(self, number: int, arrival: SampleArrival) -> GroupSlot:
-        newest = self.newest.get(arrival.cohort.scope)
+        newest = self.newest.get(arrival.pending.scope)
         if newest is not None and newest.is_open and newest.row["deadline"] <= self.now:
             self._close(number, newest)
         if (member := self._find_known(arrival)) is not None:
@@ -157,21 +157,21 @@ class _Assignments:
         return found.pop() if found and found[-1]["held_until"] > gone_after else None
 
     def _reassign(self, member: dict[str, Any]) -> GroupSlot:
-        holder, cohort_id, own = secrets.token_hex(8), member["group_id"], member["own_group"]
+        holder, pending_id, own = secrets.token_hex(8), member["group_id"], member["own_group"]
         if "group_state" in member:
-            place = {"of": cohort_id, "at": member["place"], "by": holder, "until": self.held_until}
+            place = {"of": pending_id, "at": member["place"], "by": holder, "until": self.held_until}
             self.reassigned.append(place)
         else:  # it came in this transaction
             member["holder"] = holder
-        is_open = own is None and self.states.get(cohort_id, member.get("group_state")) == "open"
-        return GroupSlot(cohort_id, own or cohort_id, (member["place"],), open=is_open, holder=holder)
+        is_open = own is None and self.states.get(pending_id, member.get("group_state")) == "open"
+        return GroupSlot(pending_id, own or pending_id, (member["place"],), open=is_open, holder=holder)
 
     def _open(self, arrival: SampleArrival, before: _NewestGroup | None) -> _NewestGroup:
         generation = 0 if before is None else before.row["generation"] + 1
         group_id = _create_group_id() if arrival.scored is None else arrival.scored.group_id
-        row = build_part_row(arrival.cohort, group_id, generation, self.now, arrival.seconds)
+        row = build_part_row(arrival.pending, group_id, generation, self.now, arrival.seconds)
         opened = _NewestGroup(row, is_new=True)
-        self.newest[arrival.cohort.scope] = opened
+        self.newest[arrival.pending.scope] = opened
         self.opened.append(opened)
         self.states[row["group_id"]] = "open"
         return opened
@@ -194,8 +194,8 @@ class _Assignments:
             if group.arrived == group.row["size"]:
                 group.scored = arrival.scored
                 self._close(number, group)
-        cohort_id = group.row["group_id"]
-        return GroupSlot(cohort_id, own or cohort_id, (place,), open=group.is_open, holder=holder)
+        pending_id = group.row["group_id"]
+        return GroupSlot(pending_id, own or pending_id, (place,), open=group.is_open, holder=holder)
 
     def _close(self, number: int, group: _NewestGroup) -> None:
         closing = describe_closing(group.row, group.arrived, self.now)
@@ -225,7 +225,7 @@ class _Assignments:
 
 def assign_slots(connection: Connection, database: Database, items: Sequence[SampleArrival]) -> list[GroupSlot]:
     """A slot for each, as if they had come one after the other."""
-    scopes = sorted({one.cohort.scope for one in items})
+    scopes = sorted({one.pending.scope for one in items})
     lock_scopes(connection, database, scopes)
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
@@ -236,7 +236,7 @@ def assign_slots(connection: Connection, database: Database, items: Sequence[Sam
 
 
 def _add_begun(slot: GroupSlot, begun: Iterable[Group]) -> GroupSlot:
-    return GroupSlot(slot.cohort_id, slot.group_id, slot.places, slot.open, slot.holder, tuple(begun))
+    return GroupSlot(slot.pending_id, slot.group_id, slot.places, slot.open, slot.holder, tuple(begun))
 
 
 def _create_group_id() -> str:

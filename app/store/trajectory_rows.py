@@ -18,7 +18,7 @@ from app.domain.trajectories import (
 )
 from app.store.database import Database
 from app.store.rows import from_micros
-from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
+from app.store.trajectory_tables import batches, env_clients, trajectory_groups, trajectory_runs
 
 SENT = "sent"
 """The holder of a batch whose reply went out in full, whatever becomes of the process that sent it."""
@@ -44,7 +44,7 @@ class TrajectoryRunRow:
     batches: int
     step_before: int
     turns: Mapping[int | None, float]
-    feeders: tuple[EnvClient, ...]
+    env_clients: tuple[EnvClient, ...]
 
 
 def lock_run(connection: Connection, database: Database, run: str) -> TrajectoryRunRow | None:
@@ -68,12 +68,14 @@ def load_run(connection: Connection, run: str) -> TrajectoryRunRow | None:
         batches=row["batches"],
         step_before=row["step_before"],
         turns=turns,
-        feeders=load_clients(connection, run),
+        env_clients=load_clients(connection, run),
     )
 
 
 def load_clients(connection: Connection, run: str) -> tuple[EnvClient, ...]:
-    rows = connection.execute(select(feeders).where(feeders.c.run == run).order_by(feeders.c.env_id)).mappings()
+    rows = connection.execute(
+        select(env_clients).where(env_clients.c.run == run).order_by(env_clients.c.env_id)
+    ).mappings()
     return tuple(_parse_client(row) for row in rows)
 
 
@@ -81,7 +83,7 @@ def _parse_client(row: RowMapping) -> EnvClient:
     return EnvClient(
         env_id=row["env_id"],
         name=_NAME.validate_json(row["name"]),
-        said=EnvRegistration.model_validate_json(row["said"]),
+        registration=EnvRegistration.model_validate_json(row["said"]),
         connected=row["connected"],
         seen_at=from_micros(row["seen_at"]),
     )
@@ -106,7 +108,7 @@ def load_backlog(connection: Connection, database: Database, row: TrajectoryRunR
         batch_size=row.registration.batch_size,
         waiting=tuple(QueuedGroup(*found) for found in connection.execute(chosen)),
         sequences=connection.execute(select(func.coalesce(func.sum(groups.size), 0)).where(*here)).scalar_one(),
-        feeders=row.feeders,
+        env_clients=row.env_clients,
         turns=row.turns,
         now=from_micros(database.read_clock()),
     )
@@ -153,7 +155,7 @@ def load_run_state(connection: Connection, database: Database, run: str, life: s
         registration=None if registered is None else TrainerRegistration.model_validate_json(registered),
         started=row["started"],
         step=row["step_before"] + row["batches"] - len(lost),
-        feeders=load_clients(connection, run),
-        heaps=tuple(QueueCount(*each) for each in found),
+        env_clients=load_clients(connection, run),
+        queue_counts=tuple(QueueCount(*each) for each in found),
         undelivered=len(lost),
     )

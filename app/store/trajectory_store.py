@@ -24,7 +24,7 @@ from app.store.prepared_statements import PreparedStatement
 from app.store.rows import Row, encode_json, from_micros, is_storable
 from app.store.trajectory_batches import delete_delivered, find_sent, hand_out_batch, mark_sent, return_to_queue
 from app.store.trajectory_rows import load_backlog, load_lag, load_run, load_run_state, lock_run
-from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
+from app.store.trajectory_tables import batches, bodies, env_clients, trajectory_groups, trajectory_runs
 
 DUPLICATE_WINDOW_SECONDS = 300
 """How long duplicates of a group are recognised. Atropos environments stop retrying after about 30 seconds."""
@@ -157,10 +157,10 @@ def _add_client(connection: Connection, database: Database, run: str, joining: E
     row = lock_run(connection, database, run)
     if row is None or not row.started:
         return None
-    mine = (feeders.c.run == run,)
-    env_id = connection.execute(select(func.count()).select_from(feeders).where(*mine)).scalar_one()
+    mine = (env_clients.c.run == run,)
+    env_id = connection.execute(select(func.count()).select_from(env_clients).where(*mine)).scalar_one()
     wanted = f"{joining.desired_name}_"
-    names = (one.name for one in row.feeders if one.said.desired_name == joining.desired_name)
+    names = (one.name for one in row.env_clients if one.registration.desired_name == joining.desired_name)
     name = f"{wanted}{sum(1 for _ in names)}"
     stamp = database.read_clock()
     values = {
@@ -171,13 +171,13 @@ def _add_client(connection: Connection, database: Database, run: str, joining: E
         "connected": True,
         "seen_at": stamp,
     }
-    connection.execute(insert(feeders).values(values))
-    return EnvClient(env_id=env_id, name=name, said=joining, connected=True, seen_at=from_micros(stamp))
+    connection.execute(insert(env_clients).values(values))
+    return EnvClient(env_id=env_id, name=name, registration=joining, connected=True, seen_at=from_micros(stamp))
 
 
 def _update_clients(connection: Connection, run: str, env_ids: Collection[int], values: dict[str, int | bool]) -> int:
     known = sorted(env_id for env_id in env_ids if 0 <= env_id < ENV_ID_LIMIT)
-    statement = update(feeders).where(feeders.c.run == run, feeders.c.env_id.in_(known)).values(values)
+    statement = update(env_clients).where(env_clients.c.run == run, env_clients.c.env_id.in_(known)).values(values)
     return connection.execute(statement).rowcount
 
 
@@ -251,5 +251,5 @@ def _validate_env_id(env_id: int | None) -> int | None:
 
 
 def _delete_run(connection: Connection, run: str) -> None:
-    for table in (trajectory_groups, bodies, batches, feeders, trajectory_runs):
+    for table in (trajectory_groups, bodies, batches, env_clients, trajectory_runs):
         connection.execute(delete(table).where(table.c.run == run))

@@ -87,7 +87,7 @@ class TrajectoryBatchTable(TableRecord, table=True):
 
 
 trajectory_runs = get_table(TrajectoryRunTable)
-feeders = get_table(EnvClientTable)
+env_clients = get_table(EnvClientTable)
 bodies = get_table(TrajectoryBodyTable)
 trajectory_groups = get_table(TrajectoryGroupTable)
 batches = get_table(TrajectoryBatchTable)

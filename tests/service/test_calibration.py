@@ -18,7 +18,7 @@ from app.ports.environment import Environment, Tools
 from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReferences
 from app.ports.sandbox import Programs, Workers
 from app.ports.store import RunStore
-from app.service.calibration import RETRY_SECONDS, Found, GroupCalibration, ReferenceShelf
+from app.service.calibration import RETRY_SECONDS, Found, GroupCalibration, ReferenceCache
 from app.service.judging import JudgedCompletions, score_completions
 from app.service.run_budgets import GroupBudget
 from benchmarks.simulated_judges import RUBRIC
@@ -108,7 +108,7 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
         budget = GroupBudget(
             cast(RunStore, costs), cast(Panels, NoJudges()), "r", "asking", "g", options, asyncio.Lock()
         )
-        calibration = GroupCalibration(ReferenceShelf(MemoryReferences()), lambda: PLAN, 1.0, None, budget)
+        calibration = GroupCalibration(ReferenceCache(MemoryReferences()), lambda: PLAN, 1.0, None, budget)
         judged = await score_completions(
             cast(Environment, Asking()),
             cast(Task, None),
@@ -130,7 +130,7 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
 
 def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
     async def scene() -> list[Found]:
-        shelf, panel = ReferenceShelf(MemoryReferences()), WritingPanel()
+        shelf, panel = ReferenceCache(MemoryReferences()), WritingPanel()
         waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
         await asyncio.sleep(0)
         panel.go.set()
@@ -141,7 +141,7 @@ def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -
 
 def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_waits() -> None:
     async def scene() -> tuple[list[list[Judgement]], int]:
-        shelf, panel = ReferenceShelf(MemoryReferences()), WritingPanel()
+        shelf, panel = ReferenceCache(MemoryReferences()), WritingPanel()
         made: list[list[Judgement]] = [[], [], []]
         waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, one, "learner")) for one in made]
         await panel.began.wait()
@@ -159,7 +159,7 @@ def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_whi
     async def scene() -> tuple[list[Found], int]:
         panel = WritingPanel(usable=False)
         panel.go.set()
-        shelf = ReferenceShelf(MemoryReferences(), lambda: now[0])
+        shelf = ReferenceCache(MemoryReferences(), lambda: now[0])
         found = []
         for seconds in (0.0, RETRY_SECONDS / 2, RETRY_SECONDS):
             now[0] += seconds

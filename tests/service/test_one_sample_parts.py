@@ -42,7 +42,7 @@ class CountedParts:
 
     async def assign_slot(
         self,
-        cohort: PendingGroup,
+        pending: PendingGroup,
         completion: Completion,
         seconds: float,
         windows: RetryWindows,
@@ -51,7 +51,7 @@ class CountedParts:
     ) -> GroupSlot:
         self.asked += 1
         await self.writing.wait()
-        slot = await self._parts.assign_slot(cohort, completion, seconds, windows, name, scored)
+        slot = await self._parts.assign_slot(pending, completion, seconds, windows, name, scored)
         self.placed += 1
         return slot
 

@@ -11,13 +11,13 @@ from app.domain.scores import Score
 from app.ports.store import GroupToStore
 from app.store.store import Store
 from tests.store.test_groups import refused
-from tests.store.test_parts import WINDOWS, cohort, said, shown, with_task
+from tests.store.test_parts import WINDOWS, pending, said, shown, with_task
 from tests.support.store_cases import opened, using
 
 
 async def take(store: Store, place: int | None, fingerprint: str, size: int = 2, text: str = "a") -> GroupSlot:
     name = SampleName(place, fingerprint)
-    return await store.parts.assign_slot(cohort(size=size), said(text), 60, WINDOWS, name)
+    return await store.parts.assign_slot(pending(size=size), said(text), 60, WINDOWS, name)
 
 
 def where(*seats: GroupSlot) -> list[tuple[int, int]]:

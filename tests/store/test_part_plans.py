@@ -10,7 +10,7 @@ from app.store.database import is_postgres, open_writer
 from app.store.part_tables import part_members, parts
 from app.store.pending_group_store import CLEAR_BATCH_SIZE
 from app.store.store import Store
-from tests.store.test_parts import WINDOWS, answered, arrive, cohort, said, take, with_task
+from tests.store.test_parts import WINDOWS, answered, arrive, pending, said, take, with_task
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import MovableClock, record, using
 
@@ -37,7 +37,7 @@ EXPECTED: Mapping[str, set[str]] = {
 
 def fill(connection: Connection) -> None:
     """Cohorts that are done with, in a few scopes, each with a member who has left."""
-    cohorts = [
+    rows = [
         {
             "group_id": f"c{n}",
             "scope": f"s{n % 10}",
@@ -72,7 +72,7 @@ def fill(connection: Connection) -> None:
         }
         for n in range(COHORTS)
     ]
-    connection.execute(insert(parts), cohorts)
+    connection.execute(insert(parts), rows)
     connection.execute(insert(part_members), members)
 
 
@@ -85,11 +85,11 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             connection.execute(text("ANALYZE"))
     engine.dispose()
     held = await take(store, "held", size=3)
-    await store.parts.add_members(cohort("due"), "due", [Member(place=0, completion=said("a"))], 0)
+    await store.parts.add_members(pending("due"), "due", [Member(place=0, completion=said("a"))], 0)
     calls: dict[str, Awaitable[object]] = {
         "arrive": arrive(store, 0, "a"),
         "arrive, closing": arrive(store, 1, "b"),
-        "take": store.parts.assign_slot(cohort("s1", 1), said("a"), 60, WINDOWS),
+        "take": store.parts.assign_slot(pending("s1", 1), said("a"), 60, WINDOWS),
         "settle": store.parts.release_slot(held, answered=True),
         "keep": store.parts.renew_holds([held], ["c1"]),
         "opened": store.parts.load_open_groups([held.group_id]),

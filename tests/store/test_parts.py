@@ -25,7 +25,7 @@ HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
 WINDOWS = RetryWindows(late=120, retry=600)
 
 
-def cohort(scope: str = "scope", size: int = 2, lease_id: str | None = None) -> PendingGroup:
+def pending(scope: str = "scope", size: int = 2, lease_id: str | None = None) -> PendingGroup:
     return PendingGroup(
         scope=scope,
         task_id="task_0",
@@ -60,11 +60,11 @@ async def arrive(
     store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a"
 ) -> GroupSlot | Mismatch:
     members = [Member(place=index + place, completion=said(text)) for place, text in enumerate(texts)]
-    return await store.parts.add_members(cohort(group_id, size), group_id, members, 60)
+    return await store.parts.add_members(pending(group_id, size), group_id, members, 60)
 
 
 async def take(store: Store, text: str, size: int = 2, scope: str = "scope") -> GroupSlot:
-    return await store.parts.assign_slot(cohort(scope, size), said(text), 60, WINDOWS)
+    return await store.parts.assign_slot(pending(scope, size), said(text), 60, WINDOWS)
 
 
 def shown(group: Group) -> tuple[list[str], tuple[str, ...], str]:
@@ -85,7 +85,7 @@ def test_pieces_become_a_pending_group_in_the_order_of_their_places(store_url: s
         last = await arrive(store, 0, "a", size=3)
         assert isinstance(last, GroupSlot)
         (group,) = last.begun
-        assert (group.policy, group.run, group.rollouts[0].completion) == (cohort().policy, "run", said("a"))
+        assert (group.policy, group.run, group.rollouts[0].completion) == (pending().policy, "run", said("a"))
         assert await store.groups.find(["group_a"]) == {"group_a": group}
         return first, stored, come, shown(group), last.open, await store.parts.load_open_groups(["group_a"])
 
@@ -143,7 +143,7 @@ def test_closing_completes_the_lease_that_the_pieces_answer(store_url: str) -> N
         for place in range(2):
             members = [Member(place=place, completion=said("a"))]
             before = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
-            seat = await store.parts.add_members(cohort("group_a", 2, lease_id), "group_a", members, 60)
+            seat = await store.parts.add_members(pending("group_a", 2, lease_id), "group_a", members, 60)
         assert isinstance(seat, GroupSlot)
         after = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
         return before, seat.begun[0].flags, seat.begun[0].lease_id == lease_id, after
@@ -338,7 +338,7 @@ def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url
 
 def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(store: Store) -> list[int]:
-        await store.parts.assign_slot(cohort(), said("one"), 0.05, WINDOWS)
+        await store.parts.assign_slot(pending(), said("one"), 0.05, WINDOWS)
         earlier = utc_now() - timedelta(hours=1)
         monkeypatch.setattr("app.store.database.utc_now", lambda: earlier)
         await asyncio.sleep(0.1)
@@ -350,7 +350,7 @@ def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkey
 def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_fault(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         await store.parts.release_slot(await take(store, "left", scope="s0"), answered=False)
-        lost = cohort("lost").model_copy(update={"task_id": "task_gone"})
+        lost = pending("lost").model_copy(update={"task_id": "task_gone"})
         taken = await asyncio.gather(
             *(take(store, f"{scope} {number}", scope=f"s{scope}") for number in range(3) for scope in range(2)),
             store.parts.assign_slot(lost, said("x"), 60, WINDOWS),
@@ -358,7 +358,7 @@ def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_fault(s
             return_exceptions=True,
         )
         seats = [one for one in taken if isinstance(one, GroupSlot)]
-        places = len({(seat.cohort_id, seat.places) for seat in seats})
+        places = len({(seat.pending_id, seat.places) for seat in seats})
         faults = [type(one) for one in taken if isinstance(one, Exception)]
         return faults, places, sorted(texts for texts, _, _ in begun(seats))
 
@@ -375,11 +375,11 @@ def test_pieces_of_a_task_that_is_not_stored_are_refused(store_url: str) -> None
 
 def test_a_sample_judged_alone_is_stored_with_its_score_and_a_repeat_gets_what_is_stored(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        seats, alone = [], cohort(size=1)
+        seats, alone = [], pending(size=1)
         for group_id, reward in (("group_first", 1.0), ("group_again", 0.0)):
             member = Member(place=0, completion=said("a"))
-            pending = alone.build_group(group_id, (member,), ("older_policy",), utc_now())
-            scored = pending.merge_scores([Score(reward=reward, outcome="scored")])
+            waiting = alone.build_group(group_id, (member,), ("older_policy",), utc_now())
+            scored = waiting.merge_scores([Score(reward=reward, outcome="scored")])
             seats.append(await store.parts.assign_slot(alone, said("a"), 60, WINDOWS, scored=scored))
             await store.parts.release_slot(seats[-1], answered=False)
         found = await store.groups.find([seat.group_id for seat in seats])

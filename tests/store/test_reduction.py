@@ -194,7 +194,7 @@ def test_statistics_and_answers_to_repeats_are_as_before(store_url: str) -> None
 
 
 def test_a_piece_that_is_sent_again_is_known_by_its_digest(store_url: str) -> None:
-    cohort = PendingGroup(
+    pending = PendingGroup(
         scope="scope",
         task_id="task_0",
         environment="gsm8k",
@@ -210,8 +210,8 @@ def test_a_piece_that_is_sent_again_is_known_by_its_digest(store_url: str) -> No
         await fill(store, [stored(1)])
         await reduce(store)
         group_id = f"group_{1:032x}"
-        same = await store.parts.add_members(cohort, group_id, [Member(place=1, completion=said(2))], 60.0)
-        other = await store.parts.add_members(cohort, group_id, [Member(place=1, completion=said(3))], 60.0)
+        same = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(2))], 60.0)
+        other = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(3))], 60.0)
         return [same if isinstance(same, Mismatch) else (same.group_id, same.begun), type(other)]
 
     assert using(store_url, scenario, MovableClock()) == [(f"group_{1:032x}", ()), Mismatch]

@@ -59,8 +59,8 @@ def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
         first = seen(await queue.take_batch("run", "life", [], form_batch))
         second = seen(await queue.take_batch("run", "life", [1], form_batch))
         third = seen(await queue.take_batch("run", "life", [2], form_batch))
-        standing = await queue.get_run("run", "life")
-        return first, second, third, standing.step, standing.heaps, standing.started
+        state = await queue.get_run("run", "life")
+        return first, second, third, state.step, state.queue_counts, state.started
 
     assert using(store_url, scenario) == (
         (1, ["a", "b"], False),
@@ -240,7 +240,7 @@ def test_environments_get_dense_ids_and_numbered_names(store_url: str) -> None:
         other = ENV.model_copy(update={"desired_name": "other"})
         joined = [await queue.join("run", one) for one in (ENV, other, ENV)]
         left = await queue.leave("run", 1), await queue.leave("run", 3), await queue.leave("run", -1)
-        kept = (await queue.get_run("run", "life")).feeders
+        kept = (await queue.get_run("run", "life")).env_clients
         return early, [(one.env_id, one.name) for one in joined if one], left, [one.connected for one in kept]
 
     assert using(store_url, scenario) == (
@@ -265,7 +265,7 @@ def test_signs_of_life_are_kept_by_environment(store_url: str) -> None:
         await queue.record_heartbeat("run", 7)
         await queue.record_heartbeat("run", 2**70)
         now = clock()
-        return [(now - one.seen_at).total_seconds() for one in (await queue.get_run("run", "life")).feeders]
+        return [(now - one.seen_at).total_seconds() for one in (await queue.get_run("run", "life")).env_clients]
 
     assert using(store_url, scenario, clock) == [0, 10, 10]
 

@@ -80,7 +80,7 @@ def create_viewer_router(
 
     @router.get("/view/atropos")
     async def atropos(request: Request, bounds: CallerBounds) -> Response:
-        shown = [queue for queue in await queues() if bounds.allows_run(queue.standing.run)]
+        shown = [queue for queue in await queues() if bounds.allows_run(queue.state.run)]
         return renderer.render(request, "queues.html", {"queues": shown}, {"queues": shown})
 
     return router

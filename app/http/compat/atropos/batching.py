@@ -44,16 +44,16 @@ def form_batch(line: TrajectoryBacklog) -> BatchPlan | BatchNotReady:
     return choice if isinstance(choice, BatchNotReady) else _build_batch(line, choice)
 
 
-def is_alive(feeder: EnvClient, line: TrajectoryBacklog) -> bool:
-    return feeder.connected and line.now - feeder.seen_at <= timedelta(seconds=ALIVE_SECONDS)
+def is_alive(client: EnvClient, line: TrajectoryBacklog) -> bool:
+    return client.connected and line.now - client.seen_at <= timedelta(seconds=ALIVE_SECONDS)
 
 
 def compute_minimum_needs(line: TrajectoryBacklog) -> dict[int, int]:
     """Sequences per batch for each live environment with a minimum allocation; scaled down if they exceed a batch."""
     asked = {
-        feeder.env_id: max(0.0, feeder.said.min_batch_allocation)
-        for feeder in line.feeders
-        if feeder.said.min_batch_allocation is not None and is_alive(feeder, line)
+        client.env_id: max(0.0, client.registration.min_batch_allocation)
+        for client in line.env_clients
+        if client.registration.min_batch_allocation is not None and is_alive(client, line)
     }
     scale = max(1.0, sum(asked.values()))
     needs = {env_id: int(line.batch_size * share / scale) for env_id, share in asked.items()}
@@ -105,7 +105,7 @@ def _compute_turns(line: TrajectoryBacklog, present: Mapping[EnvId, object]) -> 
 
 
 def _read_weights(line: TrajectoryBacklog) -> dict[EnvId, float]:
-    return {feeder.env_id: max(MIN_WEIGHT, feeder.said.weight) for feeder in line.feeders}
+    return {client.env_id: max(MIN_WEIGHT, client.registration.weight) for client in line.env_clients}
 
 
 def _choose_groups(line: TrajectoryBacklog, groups: Sequence[QueuedGroup], must: int) -> _BatchChoice | BatchNotReady:
@@ -119,7 +119,7 @@ def _choose_groups(line: TrajectoryBacklog, groups: Sequence[QueuedGroup], must:
         if others is not None:
             return _BatchChoice(tuple((group, group.size) for group in others), passed_over=head.sequence)
         sizes = {group.size for group in groups if group.whole} | {
-            feeder.said.group_size for feeder in line.feeders if is_alive(feeder, line)
+            client.registration.group_size for client in line.env_clients if is_alive(client, line)
         }
         if line.sequences < 2 * size and _can_add_up(sizes, size):
             listed = ", ".join(str(one) for one in sorted({group.size for group in groups}))

@@ -146,10 +146,10 @@ class AtroposQueue:
         return self._clock()
 
     async def explain_run(self, run: str) -> TrajectoryRunStatus:
-        standing, line, lag = await asyncio.gather(
+        state, line, lag = await asyncio.gather(
             self.read_run(run), self.queue.get_backlog(run), self.queue.get_lag(run)
         )
-        return explain_run(standing, line, lag, self.read_clock())
+        return explain_run(state, line, lag, self.read_clock())
 
     async def explain_runs(self) -> Sequence[TrajectoryRunStatus]:
         return [await self.explain_run(run) for run in await self.queue.list_runs(MAX_RUNS)]

@@ -96,17 +96,17 @@ async def _encode_text(request: Request, text: bytes) -> tuple[bytes, dict[str, 
 def _add_environment_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.post(prefix + "/register-env", include_in_schema=False)
     async def register_env(run: Run, joining: EnvRegistration) -> EnvJoined | WaitForTrainer:
-        feeder = await atropos_queue.queue.join(run, joining)
-        standing = await atropos_queue.read_run(run)
-        if feeder is None or standing.registration is None:
+        client = await atropos_queue.queue.join(run, joining)
+        state = await atropos_queue.read_run(run)
+        if client is None or state.registration is None:
             return WaitForTrainer()
         return EnvJoined(
-            env_id=feeder.env_id,
-            wandb_name=feeder.name,
-            checkpoint_dir=standing.registration.checkpoint_dir,
-            starting_step=standing.step,
-            checkpoint_interval=standing.registration.save_checkpoint_interval,
-            num_steps=standing.registration.num_steps,
+            env_id=client.env_id,
+            wandb_name=client.name,
+            checkpoint_dir=state.registration.checkpoint_dir,
+            starting_step=state.step,
+            checkpoint_interval=state.registration.save_checkpoint_interval,
+            num_steps=state.registration.num_steps,
         )
 
     @router.post(prefix + "/disconnect-env", include_in_schema=False)
@@ -131,18 +131,23 @@ def _add_status_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQue
 
     @router.get(prefix + "/wandb_info", include_in_schema=False)
     async def wandb_info(run: Run) -> WandbInfo:
-        said = (await atropos_queue.read_run(run)).registration
-        return WandbInfo(group=said and said.wandb_group, project=said and said.wandb_project)
+        registration = (await atropos_queue.read_run(run)).registration
+        return WandbInfo(
+            group=registration and registration.wandb_group, project=registration and registration.wandb_project
+        )
 
     @router.get(prefix + "/info", include_in_schema=False)
     async def info(run: Run) -> Info:
-        said = (await atropos_queue.read_run(run)).registration
-        return Info(batch_size=said.batch_size if said else -1, max_token_len=said.max_token_len if said else -1)
+        registration = (await atropos_queue.read_run(run)).registration
+        return Info(
+            batch_size=registration.batch_size if registration else -1,
+            max_token_len=registration.max_token_len if registration else -1,
+        )
 
     @router.get(prefix + "/status", include_in_schema=False)
     async def status(run: Run) -> Status:
-        standing = await atropos_queue.read_run(run)
-        return Status(current_step=standing.step, queue_size=standing.groups)
+        state = await atropos_queue.read_run(run)
+        return Status(current_step=state.step, queue_size=state.groups)
 
     @router.get(prefix + "/latest_example", response_class=Response, include_in_schema=False)
     async def latest_example(run: Run, request: Request) -> Response:
@@ -164,9 +169,9 @@ def _add_explanation_route(router: APIRouter, prefix: str, atropos_queue: Atropo
             ready=told.ready,
             why=told.reason,
             notes=told.notes,
-            current_step=told.standing.step,
-            queue_size=told.standing.groups,
-            sequences=told.standing.sequences,
+            current_step=told.state.step,
+            queue_size=told.state.groups,
+            sequences=told.state.sequences,
             mean_lag=told.lag.mean,
             max_lag=told.lag.largest,
             older_policy=told.lag.older_policy,

@@ -16,24 +16,24 @@ from tests.support.tiers import examples
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def feeder(
+def env_client(
     env_id: int, weight: float = 1.0, minimum: float | None = None, silent: float = 0, size: int = 8
 ) -> EnvClient:
-    said = EnvRegistration(
+    registration = EnvRegistration(
         max_token_length=512, desired_name="env", weight=weight, group_size=size, min_batch_allocation=minimum
     )
-    return EnvClient(env_id, f"env_{env_id}", said, True, NOW - timedelta(seconds=silent))
+    return EnvClient(env_id, f"env_{env_id}", registration, True, NOW - timedelta(seconds=silent))
 
 
 def line(
     batch_size: int,
     groups: Sequence[tuple[int | None, int]],
-    feeders: Sequence[EnvClient] = (),
+    env_clients: Sequence[EnvClient] = (),
     turns: Mapping[int | None, float] | None = None,
 ) -> TrajectoryBacklog:
     """Groups are (environment, size), numbered from 0."""
     waiting = tuple(QueuedGroup(sequence, env_id, size) for sequence, (env_id, size) in enumerate(groups))
-    return TrajectoryBacklog(batch_size, waiting, sum(size for _, size in groups), tuple(feeders), turns or {}, NOW)
+    return TrajectoryBacklog(batch_size, waiting, sum(size for _, size in groups), tuple(env_clients), turns or {}, NOW)
 
 
 def taken(formed: BatchPlan | BatchNotReady) -> list[tuple[int, int]] | str:
@@ -100,25 +100,25 @@ def test_an_odd_group_is_passed_a_few_times_and_then_fitted_in() -> None:
 
 
 def test_groups_that_others_may_yet_complete_wait_for_them() -> None:
-    told = form_batch(line(16, [(0, 12), (0, 8)], [feeder(1, size=4)]))
+    told = form_batch(line(16, [(0, 12), (0, 8)], [env_client(1, size=4)]))
     assert taken(told) == "The queue has 20 sequences in groups of 8, 12; no combination adds up to 16 yet."
 
 
 def test_weights_decide_who_is_next_over_time() -> None:
     """The original's batches do not know weights."""
     groups = [(0, 8)] * 200 + [(1, 8)] * 200
-    batches, _ = drained(line(16, groups, [feeder(0, weight=1.0), feeder(1, weight=3.0)]), 50)
+    batches, _ = drained(line(16, groups, [env_client(0, weight=1.0), env_client(1, weight=3.0)]), 50)
     given_to = Counter(groups[share.sequence][0] for batch in batches for share in batch.shares)
     assert given_to == {0: 25, 1: 75}
 
 
 def test_a_light_environment_that_is_always_drained_gets_no_more_than_its_weight() -> None:
-    feeders = [feeder(0, weight=0.9), feeder(1, weight=0.1)]
+    env_clients = [env_client(0, weight=0.9), env_client(1, weight=0.1)]
     turns: Mapping[int | None, float] = {}
     got: Counter[int | None] = Counter()
     for _ in range(50):
         groups = [(0, 8), (0, 8), (0, 8), (1, 8)]
-        formed = form_batch(line(16, groups, feeders, turns))
+        formed = form_batch(line(16, groups, env_clients, turns))
         assert isinstance(formed, BatchPlan)
         turns = formed.turns
         got.update(groups[share.sequence][0] for share in formed.shares)
@@ -131,29 +131,29 @@ def test_who_was_away_has_nothing_to_catch_up_with() -> None:
 
 
 def test_a_minimum_allocation_is_in_every_batch() -> None:
-    feeders = [feeder(0, weight=100), feeder(1, weight=0.01, minimum=0.5)]
+    env_clients = [env_client(0, weight=100), env_client(1, weight=0.01, minimum=0.5)]
     groups = [(0, 8)] * 6 + [(1, 8)] * 4
-    batches, _ = drained(line(16, groups, feeders), 4)
+    batches, _ = drained(line(16, groups, env_clients), 4)
     assert [sorted(groups[share.sequence][0] for share in batch.shares) for batch in batches] == [[0, 1]] * 4
 
 
 def test_a_living_environment_with_a_minimum_is_waited_for_by_name() -> None:
-    feeders = [feeder(0), feeder(1, minimum=0.5, silent=ALIVE_SECONDS)]
-    assert "Environment 1 needs 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, feeders))))
+    env_clients = [env_client(0), env_client(1, minimum=0.5, silent=ALIVE_SECONDS)]
+    assert "Environment 1 needs 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, env_clients))))
 
 
 @pytest.mark.parametrize(
-    "gone", [feeder(1, minimum=0.5, silent=ALIVE_SECONDS + 1), replace(feeder(1, minimum=0.5), connected=False)]
+    "gone", [env_client(1, minimum=0.5, silent=ALIVE_SECONDS + 1), replace(env_client(1, minimum=0.5), connected=False)]
 )
 def test_a_dead_environment_with_a_minimum_stalls_nobody(gone: EnvClient) -> None:
     """It stalls the original for ever."""
-    assert taken(form_batch(line(16, [(0, 8)] * 4, [feeder(0), gone]))) == [(0, 8), (1, 8)]
+    assert taken(form_batch(line(16, [(0, 8)] * 4, [env_client(0), gone]))) == [(0, 8), (1, 8)]
 
 
 def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
     """They stall the original for ever."""
-    feeders = [feeder(env_id, minimum=0.3) for env_id in range(3)]
-    batches, _ = drained(line(16, [(0, 8), (1, 8), (2, 8)] * 4, feeders), 3)
+    env_clients = [env_client(env_id, minimum=0.3) for env_id in range(3)]
+    batches, _ = drained(line(16, [(0, 8), (1, 8), (2, 8)] * 4, env_clients), 3)
     assert [taken(batch) for batch in batches] == [[(0, 8), (1, 8)], [(2, 8), (3, 8)], [(4, 8), (5, 8)]]
 
 
@@ -167,7 +167,7 @@ def test_a_batch_size_that_is_none_is_said_to_be_none() -> None:
 
 lines = st.builds(
     lambda batch_size, groups, weights: line(
-        batch_size, groups, [feeder(env_id, weight=weight) for env_id, weight in enumerate(weights)]
+        batch_size, groups, [env_client(env_id, weight=weight) for env_id, weight in enumerate(weights)]
     ),
     st.integers(1, 48),
     st.lists(st.tuples(st.sampled_from([None, 0, 1, 2]), st.integers(1, 40)), max_size=40),
