@@ -8,12 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.store import writer as writing
 from app.store.database import Database
+from app.store.inserts import insert_rows
 from app.store.migration import migrate
 from app.store.store import SqlHealthCheck, Store
 from app.store.tables import prompts
@@ -294,6 +295,22 @@ def test_connections_that_the_server_ends_are_replaced_unnoticed(postgres: Postg
         return await in_one_batch(database, [put("b"), put("c")]), await database.read(stored)
 
     assert with_database(url, scenario) == (["b", "c"], {"a", "b", "c"})
+
+
+def test_a_connection_that_ends_before_a_copy_is_replaced_unnoticed(postgres: Postgres) -> None:
+    attempts = []
+
+    def copy(connection: Connection) -> int:
+        attempts.append(connection.execute(select(func.pg_backend_pid())).scalar_one())
+        if len(attempts) == 1:
+            with psycopg.connect(postgres.url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [attempts[0]])
+        insert_rows(connection, prompts, [{"digest": name, "body": "{}", "packed": None} for name in ("a", "b")])
+        return len(attempts)
+
+    url = postgres.migrated()
+    assert with_database(url, lambda database: database.write(copy)) == 2
+    assert with_database(url, lambda database: database.read(stored)) == {"a", "b"}
 
 
 def test_a_server_that_takes_no_writes_is_unavailable(postgres: Postgres) -> None:
