@@ -42,7 +42,7 @@ class SampleHolders:
                 await asyncio.sleep(0)
             if leaving := self._leaving.get(sample):
                 await asyncio.wait(leaving)
-        except asyncio.CancelledError:
+        except BaseException:
             self.dismiss(sample)
             raise
 
