@@ -3,12 +3,14 @@
 import contextlib
 import functools
 import gc
+import inspect
 import os
 import ssl
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.settings import PREFIX
@@ -30,6 +32,8 @@ keep_parsed_files()
 begin_with_migrated_stores()
 # httpx reads all certificates for each client
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
+# Five seconds, after which httpx gives up, are less than a busy machine may take for a first request.
+inspect.signature(httpx.get).parameters["timeout"].default.read = 120.0
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -20,11 +20,11 @@ SAID = {
 def send_both(url: str) -> None:
     """The same task answered at two steps."""
     asked = {"run": RUN, "batch_size": 1, "cursor": 0}
-    (task,) = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=30).json()["tasks"]
+    (task,) = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=120).json()["tasks"]
     for step, texts in SAID.items():
         group = {"task_id": task["task_id"], "completions": [{"text": text} for text in texts]}
         body = {"run": RUN, "policy": {"model": "small", "step": step}, "groups": [group]}
-        httpx.post(f"{url}/score", json=body, timeout=30).raise_for_status()
+        httpx.post(f"{url}/score", json=body, timeout=120).raise_for_status()
 
 
 def test_two_checkpoints_are_compared_on_one_scene(browser: Browser, gateways: Gateways) -> None:

@@ -25,12 +25,12 @@ GROUP = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [0.5]}
 
 
 def queue_one_group(url: str) -> None:
-    httpx.post(f"{url}/register", json=REGISTRATION, timeout=30).raise_for_status()
-    httpx.post(f"{url}/scored_data", json=GROUP, timeout=30).raise_for_status()
+    httpx.post(f"{url}/register", json=REGISTRATION, timeout=120).raise_for_status()
+    httpx.post(f"{url}/scored_data", json=GROUP, timeout=120).raise_for_status()
 
 
 def read_queue(url: str) -> Any:
-    return httpx.get(f"{url}/status", timeout=30).raise_for_status().json()
+    return httpx.get(f"{url}/status", timeout=120).raise_for_status().json()
 
 
 def test_a_link_that_resets_a_queue_changes_nothing_and_one_to_a_page_opens_it(
@@ -51,6 +51,6 @@ def test_a_link_that_resets_a_queue_changes_nothing_and_one_to_a_page_opens_it(
                 page.click(link)
             pressed.append(answer.value.status)
     after = read_queue(atropos)
-    typed = httpx.get(f"{atropos}/reset_data", timeout=30).status_code  # as programs send it
+    typed = httpx.get(f"{atropos}/reset_data", timeout=120).status_code  # as programs send it
     assert (pressed, after, typed) == ([403, 200], before, 200)
     assert (before["queue_size"], read_queue(atropos)["queue_size"]) == (1, 0)

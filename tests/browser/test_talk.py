@@ -30,7 +30,7 @@ def test_a_designer_talks_about_an_event_and_keeps_the_scene(
         policies = {f"ATROPOS_ENVS_POLICIES__{name}__MODEL": name for name in ("WARM", "COLD")}
         policies |= {f"ATROPOS_ENVS_POLICIES__{name}__BASE_URL": policy.url for name in ("WARM", "COLD")}
         gateway = gateways.of(ATROPOS_ENVS_CHARACTER_SHEETS=str(tmp_path), **policies)
-        httpx.post(f"{gateway.url}/worlds/pier/events", json={"events": [EVENT]}, timeout=30).raise_for_status()
+        httpx.post(f"{gateway.url}/worlds/pier/events", json={"events": [EVENT]}, timeout=120).raise_for_status()
         page, watch = watched(context)
         page.goto(f"{gateway.url}/view/talk?character=hob_tarrant")
         page.get_by_label("World").select_option("pier")

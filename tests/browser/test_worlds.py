@@ -25,7 +25,7 @@ EVENTS = [
 def test_a_designer_finds_out_why_hob_does_not_know(browser: Browser, gateways: Gateways) -> None:
     gateway = gateways.of()
     with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
-        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=120).raise_for_status()
         page, watch = watched(context)
         page.goto(f"{gateway.url}/")
         page.get_by_role("link", name="Worlds").click()
@@ -50,7 +50,7 @@ def test_nothing_is_wider_than_the_window(browser: Browser, gateways: Gateways, 
     paths = ("/view/worlds", "/view/worlds/shore", "/view/worlds/shore/why?character=hob_tarrant&q=ferry")
     gateway = gateways.of()
     with browser.new_context(viewport={"width": width, "height": 800}) as context:
-        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=120).raise_for_status()
         page = context.new_page()
         widths = []
         for path in paths:

@@ -38,7 +38,7 @@ def correct_event(page: Page, url: str) -> None:
 def test_what_is_corrected_in_the_browser_is_in_the_next_prompt(browser: Browser, gateways: Gateways) -> None:
     gateway = gateways.of()
     events = {"events": [EVENT, {**EVENT, "id": "hostile", "text": HOSTILE_JSON, "importance": 0}]}
-    httpx.post(f"{gateway.url}/worlds/{WORLD}/events", json=events, timeout=30).raise_for_status()
+    httpx.post(f"{gateway.url}/worlds/{WORLD}/events", json=events, timeout=120).raise_for_status()
     with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
         page, watch = watched(context)
         correct_event(page, gateway.url)
@@ -55,7 +55,7 @@ def test_what_is_corrected_in_the_browser_is_in_the_next_prompt(browser: Browser
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("status").first).to_have_text("Revision 1 is in force.")
         note = page.get_by_role("region", name="Revisions").locator("tbody tr").first.inner_text()
-        task = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=ASKED, timeout=30).json()["tasks"][0]
+        task = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=ASKED, timeout=120).json()["tasks"][0]
         page.get_by_role("button", name="Take back the folder's").click()
         expect(page.get_by_role("status").first).to_have_text("Revision 2 is in force.")
         prompt = task["messages"][0]["content"]
@@ -113,7 +113,7 @@ def test_another_replica_uses_what_is_corrected_in_its_next_epoch(
 
         def enter(url: str, key: str) -> Replica:
             headers = {"Authorization": f"Bearer {key}"}
-            return Replica(stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=30)))
+            return Replica(stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=120)))
 
         near, far = enter(one.url, secret), enter(other.url, secret)
         near.send("POST", f"/worlds/{WORLD}/events", {"events": [EVENT]})

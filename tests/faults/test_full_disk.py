@@ -60,7 +60,7 @@ def fill(disk: Path) -> Path:
 
 
 def health(url: str) -> tuple[int, int, str]:
-    ready = httpx.get(f"{url}/readyz", timeout=30)
+    ready = httpx.get(f"{url}/readyz", timeout=120)
     return httpx.get(f"{url}/livez").status_code, ready.status_code, ready.json().get("detail", "")
 
 

@@ -76,7 +76,7 @@ def settings(folder: Path, judge: ChatServer, **more: JsonValue) -> dict[str, st
 
 def bodies(url: str) -> list[dict[str, JsonValue]]:
     """One request per group, the same at every call."""
-    asked = httpx.post(f"{url}/envs/npc_arena/next-batch", json={"batch_size": GROUPS, "cursor": 0}, timeout=30)
+    asked = httpx.post(f"{url}/envs/npc_arena/next-batch", json={"batch_size": GROUPS, "cursor": 0}, timeout=120)
     return [
         {
             "groups": [
@@ -126,12 +126,12 @@ def stored(database: Path) -> set[str]:
 
 def judgement_costs(gateway: Served, replies: list[httpx.Response | BaseException]) -> list[float]:
     ids = [reply.json()["groups"][0]["group_id"] for reply in replies if isinstance(reply, httpx.Response)]
-    views = [httpx.get(f"{gateway.url}/groups/{group_id}", timeout=30).json() for group_id in dict.fromkeys(ids)]
+    views = [httpx.get(f"{gateway.url}/groups/{group_id}", timeout=120).json() for group_id in dict.fromkeys(ids)]
     return [judgement["cost_usd"] for view in views for judgement in view["judgements"]]
 
 
 def report(gateway: Served) -> dict[str, JsonValue]:
-    judges = httpx.get(f"{gateway.url}/judges", timeout=30).json()["judges"]
+    judges = httpx.get(f"{gateway.url}/judges", timeout=120).json()["judges"]
     found: dict[str, JsonValue] = next(judge["report"] for judge in judges if judge["name"] == "counting")
     return found
 
@@ -212,7 +212,7 @@ def test_readiness_does_not_depend_on_judges(tmp_path: Path) -> None:
         chosen = settings(tmp_path, judge, deadline_seconds=0.3)
     with serving(tmp_path, settings=chosen) as gateway:
         replies = asyncio.run(score(gateway.url, bodies(gateway.url)[:1]))
-        ready = httpx.get(f"{gateway.url}/readyz", timeout=30).status_code
+        ready = httpx.get(f"{gateway.url}/readyz", timeout=120).status_code
         told = report(gateway)
     reasons = [
         one["reason"]

@@ -118,7 +118,7 @@ class MixedLoad:
     async def running(self) -> AsyncIterator[None]:
         """Errors of a client end it, and are raised at the end."""
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
-        async with httpx.AsyncClient(timeout=30, limits=limits) as client, asyncio.TaskGroup() as tasks:
+        async with httpx.AsyncClient(timeout=120, limits=limits) as client, asyncio.TaskGroup() as tasks:
             loops: list[tuple[Callable[[httpx.AsyncClient], Awaitable[None]], int]] = [
                 (self._train, 3),
                 (self._train_judged, 3),
@@ -253,7 +253,7 @@ class MixedLoad:
 
 async def prepare(url: str, budget_usd: float) -> None:
     """The runs of the load, of which one has a budget, and its trainer of Atropos."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         (await client.put(f"/runs/{JUDGED_RUN}", json={"budget_usd": budget_usd})).raise_for_status()
         (await client.put(f"/runs/{RUN}", json={})).raise_for_status()
         (await client.post(f"{ATROPOS}/register", json=TRAINER)).raise_for_status()
@@ -261,6 +261,6 @@ async def prepare(url: str, budget_usd: float) -> None:
 
 async def collect_batches(url: str, told: Told) -> None:
     """What the trainer of Atropos was still to get."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         while found := numbers((await client.get(f"{ATROPOS}/batch")).raise_for_status().json()):
             told.arrived += found

@@ -50,7 +50,7 @@ class Told:
         headers = {} if body is None else {"Content-Type": "application/json"}
         address = f"{self.url}/worlds/{self.name}{path}"
         return httpx.request(
-            method, address, content=content, headers=headers, params=query, timeout=30, verify=NO_AUTHORITIES
+            method, address, content=content, headers=headers, params=query, timeout=120, verify=NO_AUTHORITIES
         )
 
     def tell(self, *events: JsonValue) -> httpx.Response:

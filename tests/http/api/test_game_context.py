@@ -98,7 +98,7 @@ def test_the_very_next_batch_knows_what_was_told(world: Told) -> None:
 
 
 def batch(url: str, asked: JsonValue) -> str:
-    reply = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=30).raise_for_status().json()
+    reply = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=120).raise_for_status().json()
     (task,) = reply["tasks"]
     prompt: str = task["messages"][0]["content"]
     return prompt
@@ -109,7 +109,7 @@ def test_a_game_gets_the_prompt_of_a_task(world: Told) -> None:
     world.tell(ROPE, TAX, BRIDGE).raise_for_status()
     params: Document = {"world": world.name, "as_of": NOON, "player_name": "Maren", "reply_words": 30}
     asked: Document = {"cursor": 0, "batch_size": 1, "params": params, "select": {"scene": ["hob_tarrant-ladys_ferry"]}}
-    reply = httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=asked, timeout=30).raise_for_status().json()
+    reply = httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=asked, timeout=120).raise_for_status().json()
     (task,) = reply["tasks"]
     stored = httpx.get(f"{world.url}/tasks/{task['task_id']}").raise_for_status().json()
     staging = {name: params[name] for name in ("as_of", "player_name", "reply_words")}

@@ -59,12 +59,12 @@ def _url(worlds_url: str) -> str:
 
 
 def put(url: str, world: str, book: JsonValue, name: str = "coast") -> httpx.Response:
-    return httpx.put(f"{url}/worlds/{world}/lorebooks/{name}", json=book, timeout=30)
+    return httpx.put(f"{url}/worlds/{world}/lorebooks/{name}", json=book, timeout=120)
 
 
 def passages(url: str, world: str, said: str) -> list[tuple[str, str]]:
     body = {"character": "hob_tarrant", "conversation": [{"role": "user", "content": said}]}
-    context = httpx.post(f"{url}/worlds/{world}/context", json=body, timeout=30).raise_for_status().json()
+    context = httpx.post(f"{url}/worlds/{world}/context", json=body, timeout=120).raise_for_status().json()
     return [(passage["source"], passage["text"]) for passage in context["passages"]]
 
 

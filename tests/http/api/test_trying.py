@@ -49,7 +49,7 @@ def _rows(gateway: Served) -> dict[str, int]:
 
 def _try(gateway: Served, draft: dict[str, JsonValue], *texts: str) -> httpx.Response:
     body = {"draft": draft, "completions": [{"text": text} for text in texts]}
-    return httpx.post(f"{gateway.url}/envs/npc_arena/try", json=body, timeout=30)
+    return httpx.post(f"{gateway.url}/envs/npc_arena/try", json=body, timeout=120)
 
 
 def test_a_trial_shows_everything_and_keeps_nothing(gateway: Served) -> None:
@@ -98,17 +98,17 @@ def test_a_wrong_draft_is_refused_by_field(gateway: Served, draft: dict[str, Jso
 def test_an_edited_sheet_joins_while_outstanding_tasks_keep_theirs(gateway: Served) -> None:
     def hob() -> dict[str, JsonValue]:
         ask = {"select": {"character": ["hob_tarrant"]}, "batch_size": 1}
-        batch = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=ask, timeout=30).raise_for_status().json()
+        batch = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=ask, timeout=120).raise_for_status().json()
         task: dict[str, JsonValue] = batch["tasks"][0]
         return task
 
     before = hob()
     file = gateway.database.parent / "sheets" / "hob_tarrant.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("ferry", "raft"), encoding="utf-8")
-    changed = httpx.post(f"{gateway.url}/characters/reload", timeout=30).raise_for_status().json()
+    changed = httpx.post(f"{gateway.url}/characters/reload", timeout=120).raise_for_status().json()
     after = hob()
     body = {"groups": [{"task_id": task["task_id"], "completions": [{"text": "Aye."}]} for task in (before, after)]}
-    scored = httpx.post(f"{gateway.url}/envs/npc_arena/score", json=body, timeout=30).raise_for_status().json()
+    scored = httpx.post(f"{gateway.url}/envs/npc_arena/score", json=body, timeout=120).raise_for_status().json()
     digests = {group["scores"][0]["scoring_digest"] for group in scored["groups"]}
     assert (changed["added"], changed["changed"], changed["removed"]) == ([], ["hob_tarrant"], [])
     assert before["task_id"] != after["task_id"]
@@ -119,7 +119,7 @@ def test_a_broken_sheet_changes_nothing(gateway: Served) -> None:
     served = httpx.get(f"{gateway.url}/characters").json()
     file = gateway.database.parent / "sheets" / "broken.yaml"
     file.write_text("meta: nothing", encoding="utf-8")
-    refused = httpx.post(f"{gateway.url}/characters/reload", timeout=30)
+    refused = httpx.post(f"{gateway.url}/characters/reload", timeout=120)
     file.unlink()
     assert (refused.status_code, "broken.yaml" in refused.json()["detail"]) == (422, True)
     assert httpx.get(f"{gateway.url}/characters").json() == served

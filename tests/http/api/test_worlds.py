@@ -171,7 +171,7 @@ def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
         world.context(ASKS),
     ]
     scored = {"groups": [{"task_id": made["task_id"], "completions": [{"text": "Nay."}, {"text": "Aye."}]}]}
-    score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=30)
+    score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=120)
     assert (World.model_validate(closed[0]).closed_at is None, closed[1]) == (False, closed[0])
     assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 7
     assert fields_of(hand_out(world)) == (422, ["params.world"])
@@ -180,7 +180,7 @@ def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
 
 def hand_out(world: Told) -> httpx.Response:
     body = {"batch_size": 1, "params": {"world": world.name}}
-    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=30)
+    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=120)
 
 
 SHOWN = (
@@ -220,7 +220,7 @@ def shown(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
             path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     bodies = [example["value"] for example in content.get("examples", {}).values()]
-    return httpx.request(method, f"{url}{path}", json=bodies[0] if bodies else None, timeout=30).status_code
+    return httpx.request(method, f"{url}{path}", json=bodies[0] if bodies else None, timeout=120).status_code
 
 
 def test_texts_come_back_as_they_were_told(world: Told) -> None:

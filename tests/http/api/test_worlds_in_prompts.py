@@ -30,7 +30,7 @@ class Arena:
 
     def tell(self, world: str, *events: Mapping[str, JsonValue]) -> None:
         body = {"events": list(events)}
-        httpx.post(f"{self.url}/worlds/{world}/events", json=body, timeout=30).raise_for_status()
+        httpx.post(f"{self.url}/worlds/{world}/events", json=body, timeout=120).raise_for_status()
 
     def next_batch(self, world: str, **more: JsonValue) -> httpx.Response:
         body = {
@@ -88,7 +88,7 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
         happened("fair", "The spring fair was put off.", 2),
     )
     book = {"entries": [{"id": "chain", "constant": True, "content": "The chain bell\nhas rung since the flood."}]}
-    httpx.put(f"{arena.url}/worlds/{world}/lorebooks/reedgate", json=book, timeout=30).raise_for_status()
+    httpx.put(f"{arena.url}/worlds/{world}/lorebooks/reedgate", json=book, timeout=120).raise_for_status()
     (task,) = arena.tasks(world, batch_size=1)
     stored = httpx.get(f"{arena.url}/tasks/{task.task_id}").raise_for_status().json()
     arena.score(task, "Water's up.", "Nay, the rope's gone and I splice it myself.")
@@ -171,7 +171,7 @@ def test_a_world_of_which_nobody_told_is_refused_by_name(arena: Arena) -> None:
     tried = httpx.post(
         f"{arena.url}/envs/npc_arena/try",
         json={"draft": {"character": "hob_tarrant", "line": "Well?", "params": {"world": "nowhere"}}},
-        timeout=30,
+        timeout=120,
     )
     assert [(one.status_code, [error["field"] for error in one.json()["errors"]]) for one in (reply, tried)] == [
         (422, ["params.world"]),
@@ -182,6 +182,6 @@ def test_a_world_of_which_nobody_told_is_refused_by_name(arena: Arena) -> None:
 def test_a_trial_in_a_world_is_told_of_it(arena: Arena, world: str) -> None:
     arena.tell(world, happened("rope", "The ferry's rope broke."), happened("b", SECRET, visibility=["x"]))
     draft = {"character": "hob_tarrant", "line": "Well?", "params": {"world": world}}
-    reply = httpx.post(f"{arena.url}/envs/npc_arena/try", json={"draft": draft}, timeout=30)
+    reply = httpx.post(f"{arena.url}/envs/npc_arena/try", json={"draft": draft}, timeout=120)
     trial = Context.model_validate({name: reply.json()[name] for name in ("passages", "withheld")})
     assert ([one.id for one in trial.passages], [one.id for one in trial.withheld]) == (["rope"], ["b"])
