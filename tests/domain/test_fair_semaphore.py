@@ -18,6 +18,7 @@ def test_the_longest_wait_is_that_of_the_oldest_caller_who_still_waits() -> None
         async with places.hold_place("a"):
             waiting = asyncio.create_task(take())
             left = asyncio.create_task(take())
+            await asyncio.sleep(0)  # both wait now
             await asyncio.sleep(0.05)
             left.cancel()
             await asyncio.gather(left, return_exceptions=True)
