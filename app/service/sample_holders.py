@@ -9,7 +9,8 @@ from app.domain.parts import GroupSlot, PendingGroup
 from app.domain.tasks import Completion
 
 DISCONNECT_TURNS: Final = 16
-"""Turns of the event loop within which a disconnect that has arrived is acted on: it takes about seven."""
+"""Turns of the event loop within which a disconnect that has arrived is acted on. From the end of an HTTP connection to
+the release of its sample it takes four."""
 
 SampleKey = tuple[str, str]
 """Equal for a sample that is sent again, and for siblings that say the same."""
