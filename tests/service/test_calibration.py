@@ -130,8 +130,8 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
 
 def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
     async def scene() -> list[Found]:
-        shelf, panel = ReferenceCache(MemoryReferences()), WritingPanel()
-        waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
+        cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
+        waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
         await asyncio.sleep(0)
         panel.go.set()
         return await asyncio.gather(*waiting)
@@ -141,9 +141,9 @@ def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -
 
 def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_waits() -> None:
     async def scene() -> tuple[list[list[Judgement]], int]:
-        shelf, panel = ReferenceCache(MemoryReferences()), WritingPanel()
+        cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
         made: list[list[Judgement]] = [[], [], []]
-        waiting = [asyncio.ensure_future(shelf.find(panel, PLAN, CASE, one, "learner")) for one in made]
+        waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, one, "learner")) for one in made]
         await panel.began.wait()
         waiting[0].cancel()
         panel.go.set()
@@ -159,11 +159,11 @@ def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_whi
     async def scene() -> tuple[list[Found], int]:
         panel = WritingPanel(usable=False)
         panel.go.set()
-        shelf = ReferenceCache(MemoryReferences(), lambda: now[0])
+        cache = ReferenceCache(MemoryReferences(), lambda: now[0])
         found = []
         for seconds in (0.0, RETRY_SECONDS / 2, RETRY_SECONDS):
             now[0] += seconds
-            found.append(await shelf.find(panel, PLAN, CASE, [], None))
+            found.append(await cache.find(panel, PLAN, CASE, [], None))
         return found, len(panel.asked)
 
     assert asyncio.run(scene()) == (["references_failed"] * 3, 2)

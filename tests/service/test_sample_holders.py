@@ -60,7 +60,7 @@ def test_a_sample_waits_until_it_is_written_that_another_has_left() -> None:
         holders, writing = SampleHolders(), asyncio.get_running_loop().create_future()
         holders.note_leaving(SAMPLE, writing)
         waiting = asyncio.ensure_future(holders.admit(SAMPLE))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
         seen = [waiting.done()]
         writing.set_result(None)
         await waiting

@@ -1,7 +1,9 @@
 """Groups that come in pieces over HTTP: from many connections at once, in any order, more than once, too late."""
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -47,6 +49,12 @@ def piece(task: HandedOutTask, index: int, *texts: str, size: int, key: str = "k
         "completions": [{"text": text} for text in texts],
         "part": {"key": key, "index": index, "size": size},
     }
+
+
+def count_pieces(database: Path) -> int:
+    """Completions that wait for the others of their groups."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("SELECT count(*) FROM part_members").fetchone()[0])
 
 
 async def told(
@@ -144,7 +152,7 @@ def test_a_waiting_piece_is_told_when_the_time_is_up(database: Path) -> None:
     async def play(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
-        await asyncio.sleep(0.5)
+        await until(lambda: count_pieces(database) == 1)
         world.moment += timedelta(seconds=60)
         assert (await waiting).flags == ("partial_group",)
 
@@ -268,7 +276,7 @@ def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
     async def play(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
-        await asyncio.sleep(0.5)
+        await until(lambda: count_pieces(database) == 1)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         last = await scored(client, piece(task, 1, "0", size=2))
