@@ -8,7 +8,7 @@ from typing import Final
 
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
-from app.characters.sheet_sources import FieldPath, SheetFinding, SheetSource, iter_texts, read_source
+from app.characters.sheet_sources import FieldPath, SheetFinding, SheetSource, cut_findings, iter_texts, read_source
 from app.characters.views import build_policy_view
 from app.characters.word_matching import count_words, mentions, normalise_spelling, split_words
 from app.domain.suggestions import suggest
@@ -28,7 +28,7 @@ PROBED: Final[tuple[SceneKind, ...]] = (
 
 @dataclass(frozen=True)
 class SheetCheckResult:
-    """All findings in the order of files and lines, and the valid sheets."""
+    """The findings in the order of files and lines, at most MOST_FINDINGS of a file, and the valid sheets."""
 
     findings: tuple[SheetFinding, ...]
     sheets: tuple[CharacterSheet, ...]
@@ -66,11 +66,14 @@ def check_sources(
     known = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
     used = _map_word_users(known.values())
     for source in sources:
-        findings += _find_leaks(source)
-        findings += _check_own_lines(source)
-        findings += _check_references(source, known, surroundings.gates)
-        findings += _find_doubts(source, used)
-        findings += _find_missing_scenes(source, surroundings.scene_sets)
+        own = [
+            *_find_leaks(source),
+            *_check_own_lines(source),
+            *_check_references(source, known, surroundings.gates),
+            *_find_doubts(source, used),
+            *_find_missing_scenes(source, surroundings.scene_sets),
+        ]
+        findings += cut_findings(own, len(own))
     ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
     return SheetCheckResult(tuple(ordered), tuple(source.sheet for source in sources))
 

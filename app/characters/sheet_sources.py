@@ -1,10 +1,10 @@
 """Character sheets as they stand in files, with the positions that findings name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -18,6 +18,8 @@ from app.domain.values import Frozen
 
 Level = Literal["error", "warning"]
 FieldPath = tuple[int | str, ...]
+MOST_FINDINGS: Final = 50
+"""Of a file. Each is looked up in the document, so a hundred thousand of them would take minutes."""
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -79,7 +81,7 @@ def build_source(path: Path, text: str) -> SheetSource | list[SheetFinding]:
 
 
 def parse_findable(path: Path, text: str, model: type[ModelT]) -> tuple[YamlDocument, ModelT] | list[SheetFinding]:
-    """Every fault, with its line and field, or the model and where its parts stand."""
+    """The first MOST_FINDINGS faults, with line and field, or the model and where its parts stand."""
     try:
         document = parse_document(text, path.name)
     except BrokenYaml as error:
@@ -88,8 +90,9 @@ def parse_findable(path: Path, text: str, model: type[ModelT]) -> tuple[YamlDocu
     try:
         return document, model.model_validate(document.value)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        return [_build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults]
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        found = [_build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:MOST_FINDINGS]]
+        return cut_findings(found, error.error_count())
 
 
 def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
@@ -101,6 +104,17 @@ def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, mess
         level="error",
         message=" ".join(text.split()),
     )
+
+
+def cut_findings(findings: Sequence[SheetFinding], count: int) -> list[SheetFinding]:
+    """At most MOST_FINDINGS of a file's `count` findings, errors before warnings; the last one then says how many more
+    there are."""
+    ranked = sorted(findings, key=lambda one: one.level)
+    if count <= MOST_FINDINGS:
+        return ranked
+    kept = ranked[: MOST_FINDINGS - 1]
+    more = {"field": "", "message": f"{count - len(kept)} more, which are not listed"}
+    return [*kept, kept[-1].model_copy(update=more)]
 
 
 def iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:

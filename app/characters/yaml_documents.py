@@ -1,7 +1,9 @@
 """Plain YAML from untrusted files: one document, without anchors, tags or repeated keys, and with line numbers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -14,11 +16,25 @@ _Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _json = TypeAdapter[JsonValue](FiniteJson)
 
 
+# The numbers of YAML 1.1 but for those in base 60, which YAML 1.2 dropped: `12:30` would be 750, and to work out a long
+# one takes quadratic time.
+_NUMBERS: Final = {
+    "tag:yaml.org,2002:int": re.compile(
+        r"(?:[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)\Z"
+    ),
+    "tag:yaml.org,2002:float": re.compile(
+        r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+}
+
+
 class _Loader(_Parser):  # type: ignore[valid-type, misc]
-    """Leaves dates as text for the schema to parse, and reads whole numbers as keys as JSON has them, as texts."""
+    """Leaves dates and times of day as text for the schema to parse, and reads whole numbers as keys as JSON has them,
+    as texts."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in _Parser.yaml_implicit_resolvers.items()
     }
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from app.domain.values import Frozen
 
-MAX_AUTHORED: Final = 1024 * 1024
-"""Characters of a text."""
+MAX_AUTHORED: Final = 256 * 1024
+"""Characters of a text: the longest sheet that comes with the service has 12,000."""
 MAX_NOTE: Final = 500
 
 SCENE_FILES: Final = "scenes/"

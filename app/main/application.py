@@ -201,7 +201,8 @@ def create_app(
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
-    sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
+    bounds = settings.sign_in
+    sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
     authors = AuthorPages(authoring, served.build_prompt, served.list_names, served.list_scenes)
     parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, play, authors)
     _add_routes(service, create_viewer(parts))

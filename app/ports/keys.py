@@ -28,8 +28,8 @@ class KeyStore(Protocol):
         """Changes one key and records it, in one transaction; durable on return. Conflict for a secret that another
         key has."""
 
-    async def add_sign_in(self, sign_in: SignIn) -> None:
-        """Durable on return. Those that are over are removed."""
+    async def add_sign_in(self, sign_in: SignIn, most: int) -> None:
+        """Durable on return. Those that are over are removed. Conflict where the key has `most` already."""
 
     async def remove_sign_in(self, digest: str) -> None: ...
 

@@ -135,11 +135,12 @@ class KeyAdmin:
 
         return declare
 
-    async def begin_sign_in(self, secret: str, hours: float) -> str:
-        """The value of the cookie by which a browser is known. The caller has checked the secret."""
+    async def begin_sign_in(self, secret: str, hours: float, most: int) -> str:
+        """The value of the cookie by which a browser is known. The caller has checked the secret. Conflict where `most`
+        browsers are signed in with it."""
         value = generate_key()
         over = self._clock() + timedelta(hours=hours)
-        await self._store.add_sign_in(SignIn(compute_key_digest(value), compute_key_digest(secret), over))
+        await self._store.add_sign_in(SignIn(compute_key_digest(value), compute_key_digest(secret), over), most)
         self._changed()
         return value
 

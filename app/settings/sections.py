@@ -160,6 +160,9 @@ class RetentionSettings(Frozen):
 class SignInSettings(Frozen):
     hours: Annotated[float, Field(gt=0, le=24 * 90)] = 12.0
     """For so long a browser stays signed in with a key."""
+    per_key: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Browsers that are signed in with one key at most; a further one is refused until another signs out or its time is
+    over."""
     proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$")] | None = None
     """The header in which a proxy in front names the person that it signed in, such as `X-Forwarded-User`. The proxy
     must remove it from what clients send. None: nobody is signed in by a header."""

@@ -1,6 +1,6 @@
 """The store of keys: only digests of secrets, and the audit of what was done to keys."""
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.domain.access import AdminAction, SignIn, StoredKey
 from app.domain.errors import Conflict
@@ -36,7 +36,7 @@ class SqlApiKeyStore(KeyStore):
     async def change(self, name: str, change: ChangeKey) -> StoredKey | None:
         return await self._database.write(lambda connection: _change_key(connection, self._database, name, change))
 
-    async def add_sign_in(self, sign_in: SignIn) -> None:
+    async def add_sign_in(self, sign_in: SignIn, most: int) -> None:
         row = {
             "digest": sign_in.digest,
             "key_digest": sign_in.key_digest,
@@ -45,6 +45,9 @@ class SqlApiKeyStore(KeyStore):
 
         def write(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self._database.read_clock()))
+            mine = select(func.count()).where(sign_ins.c.key_digest == sign_in.key_digest)
+            if connection.execute(mine).scalar_one() >= most:
+                raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
             connection.execute(insert(sign_ins), row)
 
         await self._database.write(write)

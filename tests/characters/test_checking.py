@@ -77,6 +77,17 @@ def test_a_broken_sheet_is_told_with_its_line(
     assert not place or where == line(place, text)
 
 
+def test_at_most_fifty_findings_are_told_of_a_file(tmp_path: Path) -> None:
+    told = found(tmp_path, TEXT + "".join(f"unknown_{number}: 1\n" for number in range(3000)))
+    assert [len(told), *(one[2:] for one in told if not one[1])] == [50, ("error", "2951 more, which are not listed")]
+
+
+def test_times_of_day_are_texts() -> None:
+    """YAML 1.1 reads `12:30` as 750, and works at a long one for hours."""
+    document = parse_document(f"[12:30, 1:59:59, 3:20.5, {'1:' * 20_000}1, 12, 1_000, 0x1f, 1.5, -.inf0]", "times.yaml")
+    assert document.value == ["12:30", "1:59:59", "3:20.5", f"{'1:' * 20_000}1", 12, 1000, 31, 1.5, "-.inf0"]
+
+
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     text = TEXT.replace("stance: good", "stance: odd").replace("max_words: 40", "max_words: 4")
     assert [one[:3] for one in found(tmp_path, text)] == [

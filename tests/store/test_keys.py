@@ -34,12 +34,32 @@ def test_browsers_that_are_over_are_removed(store_url: str) -> None:
     async def act(store: Store) -> list[tuple[str, ...]]:
         seen = []
         for name, hours in (("old", -1), ("new", 1), ("newest", 2)):
-            await store.keys.add_sign_in(SignIn(name, "of-a-key", NOW + timedelta(hours=hours)))
+            await store.keys.add_sign_in(SignIn(name, "of-a-key", NOW + timedelta(hours=hours)), 20)
             seen.append(tuple(sorted(one.digest for one in (await store.keys.load()).sign_ins)))
         await store.keys.remove_sign_in("new")
         return [*seen, tuple(one.digest for one in (await store.keys.load()).sign_ins)]
 
     assert using(store_url, act) == [("old",), ("new",), ("new", "newest"), ("newest",)]
+
+
+def test_a_key_has_so_many_browsers_and_no_more(store_url: str) -> None:
+    async def act(store: Store) -> list[str]:
+        signed = []
+        for name, key, hours in (
+            ("a", "one", 1),
+            ("over", "one", -1),
+            ("b", "one", 1),
+            ("c", "one", 1),
+            ("d", "two", 1),
+        ):
+            try:
+                await store.keys.add_sign_in(SignIn(name, key, NOW + timedelta(hours=hours)), 2)
+            except Conflict as error:
+                signed.append(error.detail)
+        return [*signed, *sorted(one.digest for one in (await store.keys.load()).sign_ins)]
+
+    refused = "2 browsers are signed in with this key, which is as many as it may have"
+    assert using(store_url, act) == [refused, refused, "a", "b", "d"]
 
 
 @pytest.mark.parametrize(

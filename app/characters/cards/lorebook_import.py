@@ -31,6 +31,7 @@ def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
     the field."""
     if not isinstance(value, dict):
         raise build_refusal("the document", "must be a JSON object")
+    require_few_entries(value)
     own = _parse_own_lorebook(value)
     if own is not None:
         return own, ImportReport(source="lorebook")
@@ -38,6 +39,15 @@ def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
     source, book = _find_book(value)
     read = build_lorebook(book, MacroNames(char=None), notes, where="")
     return read.model_copy(update={"extensions": {ORIGINAL: value}}), notes.build_report(source)
+
+
+def require_few_entries(value: Mapping[str, object]) -> None:
+    """Counts the entries before any of them is read: to refuse each of a million takes minutes. TooLarge."""
+    data = value.get("data")
+    for where, book in (("entries", value), ("data.entries", data if isinstance(data, Mapping) else {})):
+        entries = book.get("entries")
+        if isinstance(entries, (list, tuple, dict)) and len(entries) > MOST_ENTRIES:
+            raise TooLarge(f"{where}: more than {MOST_ENTRIES} entries", field=where)
 
 
 def _parse_own_lorebook(value: Object) -> Lorebook | None:

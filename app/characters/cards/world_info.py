@@ -5,7 +5,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.characters.cards.json_fields import JsonFields, build_refusal
-from app.domain.errors import TooLarge
 
 _ENTRY: Final = {
     "uid": "id",
@@ -28,15 +27,11 @@ _EXTENSIONS: Final = {
     "preventRecursion": "prevent_recursion",
     "excludeRecursion": "exclude_recursion",
 }
-MOST_RAW: Final = 20_000
-"""Above the entry limit of lorebooks, whose error is more precise."""
 
 
 def from_world_info(book: JsonFields) -> JsonFields:
     """Entries in the order of the file. InvalidRequest naming an invalid entry."""
     entries = book.get_part("entries")
-    if len(entries.values) > MOST_RAW:
-        raise TooLarge(f"entries: more than {MOST_RAW} entries", field="entries")
     read: list[JsonValue] = []
     for name in entries.values:
         if not isinstance(entries.values[name], dict):

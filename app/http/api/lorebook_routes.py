@@ -8,9 +8,9 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import Example
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
-from app.characters.cards.lorebook_import import read_lorebook
+from app.characters.cards.lorebook_import import read_lorebook, require_few_entries
 from app.characters.cards.report import ImportReport
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook
@@ -47,6 +47,16 @@ LOREBOOK_EXAMPLES: Final = {
 _FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
 _FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
 """Keys that only lorebooks of other tools have."""
+
+
+def _count_entries(given: object) -> object:
+    if isinstance(given, dict):
+        require_few_entries(given)
+    return given
+
+
+GivenLorebook = Annotated[Lorebook | dict[str, FiniteJson], BeforeValidator(_count_entries)]
+"""One of ours or of another tool."""
 
 
 class LorebookList(Frozen):
@@ -99,7 +109,7 @@ def create_lorebooks_router(gateway: Gateway) -> APIRouter:
     async def put(
         world: WorldName,
         book: BookName,
-        given: Annotated[Lorebook | dict[str, FiniteJson], Body(openapi_examples=LOREBOOK_EXAMPLES)],
+        given: Annotated[GivenLorebook, Body(openapi_examples=LOREBOOK_EXAMPLES)],
         author: CallerName,
     ) -> StoredLorebook:
         read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)

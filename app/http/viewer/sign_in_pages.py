@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse
 
+from app.domain.errors import Conflict
 from app.http.viewer.forms import pick_field, read_fields
 from app.http.viewer.rendering import Renderer
 from app.http.web.api_keys import COOKIE, KeyRing
@@ -16,7 +17,8 @@ MAX_FORM: Final = 10_000
 Next = Annotated[str, Query(max_length=4_000)]
 
 
-def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float) -> APIRouter:
+def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, most: int) -> APIRouter:
+    """`most`: browsers that may be signed in with one key."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
@@ -31,7 +33,11 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
         if ring.find_holder(secret) is None:
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
             return renderer.render_page(request, "sign_in.html", shown, 403)
-        value = await admin.begin_sign_in(secret, hours)
+        try:
+            value = await admin.begin_sign_in(secret, hours, most)
+        except Conflict as error:
+            shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
+            return renderer.render_page(request, "sign_in.html", shown, error.status)
         response = RedirectResponse(_place(request, target), 303)
         response.set_cookie(
             COOKIE,

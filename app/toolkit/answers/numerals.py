@@ -56,16 +56,18 @@ _MARKUP = re.compile(r"</?answer>|[{}()\[\]`_\"“”]|\*(?!\s?10\^)")
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])(?:[²³]|\s{0,2}\^[23](?![0-9]))(?!\s{0,2}[=:])")
 
 _WHOLE = r"[0-9]{1,3}(?:[,'\u2009][0-9]{3})+|[0-9]+"
+# Removed marks leave spaces, any number of them. Every run of spaces is therefore taken whole, without backtracking
+# (`*+`): several `\s*` that could share one run of n spaces would try all ways of doing so, about n to the fifth.
 _PHRASE = re.compile(
     rf"""
-    \s* [:=]? \s*
-    (?P<lead> (?: [A-Za-z][A-Za-z' ]{{0,60}} (?: [:=] | \b(?:is|are|equals)\b ) )? \s* [:=]? \s*
-              (?: (?:final\s+)?answer \b \s* )? (?: (?:exactly|simply|just|only|therefore|thus)\b ,? \s* )? )
-    (?P<sign> [-+]? ) \s*
-    (?: (?P<whole> {_WHOLE} ) \s+ (?P<part> [0-9]+ ) \s?/\s? (?P<parts> [0-9]+ )
+    \s*+ [:=]? \s*+
+    (?P<lead> (?: [A-Za-z][A-Za-z' ]{{0,60}} (?: [:=] | \b(?:is|are|equals)\b ) )? \s*+ [:=]? \s*+
+              (?: (?:final\s++)?answer \b \s*+ )? (?: (?:exactly|simply|just|only|therefore|thus)\b ,? \s*+ )? )
+    (?P<sign> [-+]? ) \s*+
+    (?: (?P<whole> {_WHOLE} ) \s++ (?P<part> [0-9]+ ) \s?/\s? (?P<parts> [0-9]+ )
       | (?P<numerator> [-+]? (?:{_WHOLE}) ) \s?/\s? (?P<denominator> [-+]? (?:{_WHOLE}) )
       | (?P<decimal> (?:{_WHOLE}) (?:\.[0-9]*)? | \.[0-9]+ )
-        (?: [eE] (?P<e> [-+]?[0-9]{{1,3}} ) | \s* [×x*·] \s* 10\^ (?P<power> [-+]?[0-9]{{1,3}} ) )?
+        (?: [eE] (?P<e> [-+]?[0-9]{{1,3}} ) | \s*+ [×x*·] \s*+ 10\^ (?P<power> [-+]?[0-9]{{1,3}} ) )?
     )
     (?P<trail> [^0-9]* )
     """,

@@ -133,6 +133,19 @@ def test_a_lorebook_that_is_none_is_refused_by_field(url: str, given: JsonValue,
     assert httpx.get(f"{url}/worlds/refused").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"entries": [{}] * 5001}, "entries"),
+        ({"entries": {str(number): {} for number in range(5001)}}, "entries"),
+        ({"spec": "lorebook_v3", "data": {"entries": [{}] * 5001}}, "data.entries"),
+    ],
+)
+def test_too_many_entries_are_refused_before_any_is_read(url: str, given: JsonValue, field: str) -> None:
+    reply = put(url, "refused", given)
+    assert (reply.status_code, reply.json()["detail"]) == (413, f"{field}: more than 5000 entries")
+
+
 def test_a_branch_has_the_books_of_its_past_until_it_has_its_own(url: str) -> None:
     put(url, "past", COAST).raise_for_status()
     branch = {"parent": "past", "at": "1312-04-03T12:00:00Z"}

@@ -74,6 +74,19 @@ def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
     assert (answer.status_code, "set-cookie" in answer.headers, "gw_wrong" in answer.text) == (403, False, False)
 
 
+def test_a_key_that_is_open_in_as_many_browsers_as_it_may_be_opens_no_more(app: ASGIApp) -> None:
+    secret = make_key(app, "shared")
+    first, *_ = (signed_in(app, secret) for _ in range(SignInSettings().per_key))
+    answer = browser(app).post("/sign-in", data={"key": secret}, headers=OWN_PAGE)
+    first.post("/sign-out", headers=OWN_PAGE)
+    signed_in(app, secret)
+    assert (answer.status_code, "set-cookie" in answer.headers, "Sign out in one of them first." in answer.text) == (
+        409,
+        False,
+        True,
+    )
+
+
 def test_what_changes_something_must_come_from_an_own_page(app: ASGIApp) -> None:
     client = signed_in(app)
     body = {"name": "made-by-cookie"}

@@ -1,5 +1,6 @@
 """What counts as a committed number, row by row, and what no input can do to the reader."""
 
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -248,6 +249,28 @@ def test_no_text_raises(text: str) -> None:
 def test_no_number_is_read_from_its_first_digits(lead: str, filler: str) -> None:
     ends = [f"{lead}{filler * (length // len(filler))}72345 clips}}" for length in range(150, 450, 3)]
     assert {read_number(f"{end}{'.' * 500}").value for end in ends} <= {None, Fraction(72345)}
+
+
+MARKS = [
+    *(chr(code) for code in range(0x20, 0x7F)),
+    *("\t", "\n", "\u2009", "\u00a0", "\u2013", "\u0301", "½", "７", "…", "\ud800"),
+    *("\\left(", "\\quad ", "\\,", "\\text{", "\\frac{1}{", "{,}", "\\!", "\\[", "1,"),
+]
+
+
+def test_no_run_of_marks_holds_the_reader_up() -> None:
+    """180 marks of any kind, wherever a number may stand. A hundred brackets took 40 seconds once."""
+    leads = ("#### ", "The answer is ", "\\boxed{", "#### 7", "#### x = ")
+
+    def read_all(length: int) -> float:
+        began = time.process_time()
+        for mark in MARKS:
+            for lead in leads:
+                read_number(f"{lead}{(mark * length)[:length]}x7 }}")
+        return time.process_time() - began
+
+    short, long = min(read_all(20) for _ in range(3)), read_all(180)
+    assert long < 100 * short
 
 
 MEGABYTE = 1_000_000
