@@ -14,7 +14,7 @@ PACKAGES: Final = ("app.conformance", "app.grading", "app.sheets")
 
 MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "app.cli.envs.examining": {
-        "examined": "app.cli.envs.conformance_run.run_check",
+        "examined": "app.cli.envs.check.run_check",
     },
     "app.conformance.checks": {
         "CHECKS": "app.toolkit.conformance.checks.CHECKS",
@@ -38,21 +38,21 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
         "Levelled": "app.toolkit.procedural.LevelParams",
     },
     "app.grading.committed": {
-        "Committed": "app.toolkit.answers.committed.Committed",
-        "committed": "app.toolkit.answers.committed.extract_committed",
-        "grade_committed": "app.toolkit.answers.committed.grade_committed",
+        "Committed": "app.toolkit.answers.Committed",
+        "committed": "app.toolkit.answers.extract_committed",
+        "grade_committed": "app.toolkit.answers.grade_committed",
     },
     "app.patterns": {
-        "Pattern": "app.toolkit.safe_regex.Pattern",
-        "compiled": "app.toolkit.safe_regex.compile_pattern",
+        "Pattern": "app.toolkit.texts.Pattern",
+        "compiled": "app.toolkit.texts.compile_pattern",
     },
     "app.prompts": {
         "Phrasings": "app.toolkit.templates.Phrasings",
         "Template": "app.toolkit.templates.Template",
-        "canonical_json": "app.domain.digests.canonical_json",
-        "digest": "app.domain.digests.digest",
-        "digest_of_model": "app.domain.digests.digest_of_model",
-        "digest_of_text": "app.domain.digests.digest_of_text",
+        "canonical_json": "app.domain.values.canonical_json",
+        "digest": "app.domain.values.digest",
+        "digest_of_model": "app.domain.values.digest_of_model",
+        "digest_of_text": "app.domain.values.digest_of_text",
     },
     "app.sheets.loading": {
         "parse_model": "app.characters.loading.parse_model",

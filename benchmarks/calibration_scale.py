@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from app.domain.calibration import LEVELS, ReferenceKind, References
 from app.domain.judging import Case
+from app.domain.scores import LEVELS, ReferenceKind, References
 from app.judges.panel import JudgePanel
 from benchmarks.simulated_judges import MILD, RUBRIC, Faults, Reading, Reply, SimulatedJudge, correlate, perceive
 

@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.cli.serving import tune_garbage_collection
+from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment, Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.call_parsing import read_text_calls
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_text_calls
 from benchmarks.hostile_texts import TOOLS, hostile_texts
 from benchmarks.results import BenchmarkFigure, count_rounds, run, tell_progress
 

@@ -11,15 +11,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.cli.envs.conformance_run import open_tools
-from app.cli.serving import tune_garbage_collection
+from app.cli.envs.check import open_tools
+from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment
-from app.toolkit.conformance.findings import ConformanceFigures
-from app.toolkit.conformance.hostile_texts import generate_hostile
-from app.toolkit.conformance.measurements import measure_environment
-from app.toolkit.conformance.subject import CheckDepth, CheckSubject
+from app.toolkit.conformance.attempts import generate_hostile
+from app.toolkit.conformance.checks import measure_environment
+from app.toolkit.conformance.subject import CheckDepth, CheckSubject, ConformanceFigures
 from benchmarks.results import BenchmarkFigure, read_arguments, run, tell_progress
 
 HOSTILE = 2_000

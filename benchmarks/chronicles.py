@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.domain.search_terms import extract_terms
-from app.domain.worlds import Event
+from app.domain.worlds import Event, extract_terms
 
 BEGIN: Final = datetime(1300, 1, 1, tzinfo=UTC)
 DAYS: Final = 365

@@ -23,7 +23,7 @@ from typing import Final
 from fastapi.testclient import TestClient
 
 from app.main.application import create_app
-from app.main.discovery import discover
+from app.main.components import discover
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from benchmarks.results import BenchmarkFigure, read_arguments, run
 from benchmarks.slow_judge import answer_chat

@@ -13,22 +13,21 @@ from typing import ClassVar
 
 from pydantic import BaseModel, JsonValue
 
-from app.cli.serving import tune_garbage_collection
+from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.envs.tool_calling.environment import ToolCalling
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels
 from app.main.gateway import build_gateway
-from app.ports.environment import Environment, Tools
+from app.main.store import Store
+from app.ports.environment import Environment, NoWorkers, Tools
 from app.ports.retrieval import NoRetriever
-from app.ports.sandbox import NoWorkers
 from app.service.gateway import Gateway
-from app.service.request_models import GroupReply, GroupToScore, HandedOutTask, NextBatch, ScoreRequest, TaskSelection
-from app.store.store import Store
-from app.telemetry.null_observer import NullObserver
+from app.service.requests import GroupReply, GroupToScore, HandedOutTask, NextBatch, ScoreRequest, TaskSelection
+from app.telemetry.metrics import NullObserver
 from benchmarks.results import BenchmarkFigure, run, tell_progress
 from tests.support.databases import MIGRATIONS
 

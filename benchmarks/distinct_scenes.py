@@ -6,11 +6,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from app.characters.casting import Cast
-from app.characters.word_matching import split_spoken_words
+from app.characters.lorebooks import split_spoken_words
 from app.domain.values import Split
-from app.envs.npc_arena.cast_roster import Written
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.toolkit.package_data import find_packaged_folder
+from app.envs.npc_arena.roster import Written
+from app.toolkit.templates import find_packaged_folder
 
 NEAR = 0.8
 SHINGLE = 3

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from app.cli.serving import tune_garbage_collection
+from app.cli.serve import tune_garbage_collection
 from benchmarks.server_trees import serving_command
 from tests.support.serving import free_port
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
-from app.evaluation.resampling import MeanEstimate, Resampler, compute_quantile
+from app.evaluation.report import MeanEstimate, Resampler, compute_quantile
 from benchmarks.results import read_arguments
 
 EVALUATIONS: Final = 1_000

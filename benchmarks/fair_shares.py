@@ -12,21 +12,20 @@ from typing import Final
 
 import uvloop
 
-from app.cli.serving import tune_garbage_collection
+from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.access import Caller, work_for
-from app.domain.programs import Program
 from app.domain.runs import ScoringOptions
+from app.domain.tasks import Program
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.caching_judge import CachingJudge
+from app.judges.chat_judge import CachingJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels, build_chat_judges
+from app.main.store import Store
 from app.ports.environment import Tools
-from app.sandbox.pool import choose_size
 from app.sandbox.programs import JailedPrograms
+from app.sandbox.workers import choose_size
 from app.service.group_scoring import start_each
-from app.store.store import Store
 from benchmarks.judging import CONCURRENCY, judge_server, write_completions
 from benchmarks.programs import list_programs
 from benchmarks.results import read_arguments

@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx
 
-from app.domain.lorebooks import Lorebook, LoreEntry
-from app.store.store import Store
+from app.domain.worlds import Lorebook, LoreEntry
+from app.main.store import Store
 from benchmarks.chronicles import Chronicle
 from benchmarks.results import read_arguments
 from benchmarks.retrieval import BATCH, EVENTS, TOLD_A_SECOND, percentile

@@ -15,8 +15,8 @@ from typing import Final
 from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.domain.judging import GateFacts
-from app.judges.gates.gate_registry import find_failed_gates, find_hints
-from app.judges.text_normalisation import Reply
+from app.judges.gate_wordings import Reply
+from app.judges.gates import find_failed_gates, find_hints
 from tests.support.gate_sentences import read_sentences
 
 ROOT: Final = Path(__file__).parents[1]

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 import psycopg
 
-from app.domain.digests import canonical_json
 from app.domain.health_records import HealthReading
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupKey
+from app.domain.values import canonical_json
 from app.store.database import find_file, parse_url
-from app.store.rows import encode
+from app.store.statements import encode
 from benchmarks.seeded_stores import ARENA, ARENA_RUN
 
 COPIES_OF_A_TASK: Final = 4

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.domain.tasks import FunctionSpec, ToolSpec
 from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS
 
 TOOLS: Final = (
     ToolSpec(

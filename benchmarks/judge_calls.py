@@ -19,9 +19,8 @@ import uvloop
 from pydantic import JsonValue
 
 from app.domain.judging import Candidate, JudgeRequest, Probes, Rubric, RubricCriterion
-from app.inference.connection import Connection
-from app.inference.endpoint import Endpoint
-from app.judges.chat import ChatJudge
+from app.inference.connection import Connection, Endpoint
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from benchmarks import slow_judge
 from benchmarks.judging import WORDS, judge_server

@@ -26,7 +26,7 @@ from typing import Final
 import uvloop
 from pydantic import JsonValue
 
-from app.cli.serving import tune_garbage_collection
+from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import ScoringOptions
@@ -34,16 +34,13 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.envs.npc_arena.environment import NpcArena
 from app.inference.connection import Connection
-from app.judges.caching_judge import CachingJudge
-from app.judges.chat import ChatJudge, build_messages
+from app.judges.chat_judge import CachingJudge, ChatJudge, build_messages
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panels import ConfiguredPanels
-from app.judges.request_form import build_body
-from app.judges.server_traits import build_request_form
+from app.judges.judge_client import build_body, build_request_form
+from app.judges.panel import ConfiguredPanels, build_chat_judges
+from app.main.store import Store
 from app.ports.environment import Tools
 from app.service.group_scoring import start_each
-from app.store.store import Store
 from benchmarks import slow_judge
 from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run
 from tests.support.databases import MIGRATIONS

@@ -13,8 +13,8 @@ from typing import Final
 
 from app.domain.judging import Case, PanelResult
 from app.domain.scores import Score
+from app.judges.aggregation import mean
 from app.judges.panel import JudgePanel
-from app.judges.ranks import mean
 from benchmarks.simulated_judges import MILD, RUBRIC, Faults, SimulatedJudge, correlate, make_replies
 from docs.markdown import table
 

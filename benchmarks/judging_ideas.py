@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Final
 
 from app.domain.judging import Case, Mode
+from app.judges.aggregation import mean
 from app.judges.panel import JudgePanel
-from app.judges.ranks import mean
 from benchmarks.judging_tokens import Form
 from benchmarks.simulated_judges import CRITERION_NOISE, RUBRIC, Faults, Reply, SimulatedJudge, perceive, start_call
 

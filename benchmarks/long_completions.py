@@ -25,7 +25,7 @@ import zstandard
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from app.store.database_size import measure_database
+from app.store.copy import measure_database
 from benchmarks.results import BenchmarkFigure, run, tell_progress
 from tests.support.databases import MIGRATIONS, running_postgres
 from tests.support.livez_waits import asking_livez

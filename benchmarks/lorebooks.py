@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from app.characters.lorebooks.activation import recall_from
-from app.characters.lorebooks.prepared_books import prepare_books
-from app.domain.lorebooks import Lorebook, LoreEntry
+from app.characters.lorebooks import prepare_books, recall_from
+from app.domain.worlds import Lorebook, LoreEntry
 from benchmarks.results import read_arguments
 
 ENTRIES = 5_000

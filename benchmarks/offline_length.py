@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from app.cli.judge_questions import load_packaged_specimens
-from app.domain.rewards import compute_absolute_score
+from app.cli.judges import load_packaged_specimens
+from app.domain.judging import compute_absolute_score
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gold_cases import GoldCase, build_check_request
-from app.judges.lexical import split_sentences
-from app.judges.offline import OfflineJudge
+from app.judges.offline import OfflineJudge, split_sentences
 from benchmarks.results import read_arguments
 from benchmarks.simulated_judges import centre, correlate
 

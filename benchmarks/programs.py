@@ -21,12 +21,11 @@ from typing import Any
 import uvloop
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.programs import Program
+from app.domain.tasks import Program
 from app.envs.code_exec.environment import LIMITS, CodeExec
-from app.envs.code_exec.tasks.code_exercises import choose_hidden_tests
-from app.sandbox.pool import choose_size
-from app.sandbox.process import ENVIRONMENT
+from app.envs.code_exec.exercises import choose_hidden_tests
 from app.sandbox.programs import JailedPrograms
+from app.sandbox.workers import ENVIRONMENT, choose_size
 from app.toolkit.procedural import LevelParams
 from benchmarks.results import read_arguments
 

@@ -30,7 +30,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams, utc_now
 from app.envs.gsm8k.environment import Gsm8k
 from app.store.database import open_writer
-from app.store.rows import to_micros
+from app.store.statements import to_micros
 from app.store.tables import groups
 from benchmarks.grown_stores import grow
 from benchmarks.kept_stores import SEEDED, count_copies

@@ -20,11 +20,10 @@ from typing import Final
 import httpx
 import psycopg
 
-from app.cli.serving import tune_garbage_collection
-from app.domain.search_terms import extract_terms
-from app.domain.worlds import Event, EventSearch
-from app.store.event_candidates import COMMON_TERM_COUNT
-from app.store.store import Store
+from app.cli.serve import tune_garbage_collection
+from app.domain.worlds import Event, EventSearch, extract_terms
+from app.features.worlds.store_search import COMMON_TERM_COUNT
+from app.main.store import Store
 from benchmarks.chronicles import Asked, Chronicle
 from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run, tell_progress
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.anchors import AnchorReading, Leniency, follow_anchors
-from app.domain.change_detection import WINDOW_BUCKETS, Cell
-from app.domain.health_records import HealthTokens
+from app.domain.health_records import AnchorReading, HealthTokens, Leniency, follow_anchors
 from app.domain.run_health import (
-    GROUPS_PER_BUCKET,
+    GROUPS_PER_HEALTH_BUCKET,
     LOGARITHMIC,
     TRENDS,
+    WINDOW_BUCKETS,
+    Cell,
     HealthOptions,
     Noticed,
     TrendName,
@@ -26,7 +26,7 @@ from app.domain.run_health import (
     find_trend_changes,
     is_alarm,
 )
-from app.service.health_schedule import ANCHORS, HealthBudget, is_hurried
+from app.features.health.service import ANCHORS, HealthBudget, is_hurried
 
 GROUP_SIZE: Final = 8
 READINGS_PER_GROUP: Final = 2.5
@@ -100,7 +100,7 @@ class Watch:
         known = [each for each in self.said if each.series == "leniency"]
         for alarm in alarms[len(known) :]:
             self.said.append(alarm)
-            self.judge_since = alarm.since_group // GROUPS_PER_BUCKET
+            self.judge_since = alarm.since_group // GROUPS_PER_HEALTH_BUCKET
 
 
 def follow(course: Course, seed: int) -> Watch:
@@ -117,8 +117,8 @@ def follow(course: Course, seed: int) -> Watch:
         while admits_anchor(watch, group):
             watch.readings.append(read_anchor(course.judge, anchors, len(watch.readings), group, draws))
             watch.look_at_anchors()
-        if (group + 1) % GROUPS_PER_BUCKET == 0:
-            bucket = group // GROUPS_PER_BUCKET
+        if (group + 1) % GROUPS_PER_HEALTH_BUCKET == 0:
+            bucket = group // GROUPS_PER_HEALTH_BUCKET
             for (name, where), (count, total) in sums.items():
                 whole = count * math.log(total / count) if name in LOGARITHMIC else total
                 watch.cells[name].append(Cell(bucket, where, count, whole))

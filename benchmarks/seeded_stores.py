@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment
 from tests.support.serving import Served, serving
 

@@ -1,18 +1,98 @@
 """A folder of characters in a ZIP file, with the revisions that its files are."""
 
+import contextlib
 import io
 import json
+import stat
+import struct
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.characters.loading import MAX_FILE_BYTES
-from app.characters.zip_files import ZipReader
+from app.characters.loading import (
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    WORLDS,
+    YamlDocument,
+    list_yaml_files,
+    parse_document,
+    read_text,
+)
+from app.characters.lorebooks import refuse_unusable
+from app.characters.schema import Text
 from app.domain.authored_files import MAX_AUTHORED, AuthoredFile
 from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.values import Frozen, Name
+from app.domain.worlds import Event, EventId, GameTime, Lorebook
+
+# ZIP files that strangers send, read in memory within limits.
+
+MAX_DIRECTORY: Final = 1024 * 1024
+_END: Final = b"PK\x05\x06"
+
+
+class ZipReader:
+    """InvalidRequest or TooLarge naming `name` and the member."""
+
+    def __init__(self, content: bytes, name: str, most_unpacked: int) -> None:
+        self._name = name
+        _refuse_large_directory(content, name)
+        with _naming_damage(name):
+            self._opened = zipfile.ZipFile(BytesIO(content))
+        self.members = tuple(self._opened.infolist())
+        self._refuse_members(most_unpacked)
+
+    def read(self, member: zipfile.ZipInfo, most: int) -> bytes:
+        """What a member claims to be is not trusted."""
+        shown, field = f"{self._name}: {member.filename[:100]}", member.filename[:100]
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise InvalidRequest(f"{shown} uses an unsupported compression method", field=field)
+        with _naming_damage(self._name), self._opened.open(member) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise TooLarge(f"{shown} unpacks to more than {most} bytes", field=field)
+        return content
+
+    def _refuse_members(self, most_unpacked: int) -> None:
+        if len(self.members) > MAX_FILES:
+            raise TooLarge(f"{self._name}: more than {MAX_FILES} members")
+        for member in self.members:
+            shown = f"{self._name}: the member {member.orig_filename[:100]!r}"
+            parts = member.orig_filename.replace("\\", "/").split("/")
+            if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member.orig_filename:
+                raise InvalidRequest(f"{shown} points outside the archive", field=member.filename[:100])
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise InvalidRequest(f"{shown} is a link", field=member.filename[:100])
+            if member.flag_bits & 1:
+                raise InvalidRequest(f"{shown} is encrypted", field=member.filename[:100])
+        if sum(member.file_size for member in self.members) > most_unpacked:
+            raise TooLarge(f"{self._name}: unpacks to more than {most_unpacked} bytes")
+
+
+def _refuse_large_directory(content: bytes, name: str) -> None:
+    """Checks the size before zipfile creates an object per member. ZIP64 archives are too large by definition."""
+    at = content.rfind(_END, max(0, len(content) - 65_557))
+    if at < 0 or at + 22 > len(content):
+        raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")
+    count, size = struct.unpack_from("<HI", content, at + 10)
+    if count > MAX_FILES or size > MAX_DIRECTORY or content[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
+        raise TooLarge(f"{name}: more than {MAX_FILES} members")
+
+
+@contextlib.contextmanager
+def _naming_damage(name: str) -> Iterator[None]:
+    """RuntimeError and OverflowError come from features and places that no such file has."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, OverflowError, EOFError, ValueError) as error:
+        raise InvalidRequest(f"{name}: not a readable ZIP archive: {' '.join(str(error).split())[:200]}") from None
+
 
 MAX_ARCHIVE_BYTES: Final = 32 * 1024 * 1024
 MAX_UNPACKED: Final = 64 * 1024 * 1024
@@ -90,3 +170,108 @@ def _decode(name: str, body: bytes) -> str:
     if len(text) > MAX_AUTHORED:
         raise TooLarge(f"{name}: longer than {MAX_AUTHORED} characters")
     return text
+
+
+# World files: events, branches and lorebooks.
+
+MAX_WORLD_BYTES: Final = 8 * 1024 * 1024
+
+Timeline = Annotated[tuple[Event, ...], Field(max_length=100_000)]
+FieldPath = tuple[int | str, ...]
+
+
+class WorldBranch(Frozen):
+    """A branch of the world from a point in time."""
+
+    world: Name
+    """The branch's own name."""
+    at: GameTime
+    """Time up to which it shares its parent's past, inclusive."""
+    events: Timeline = ()
+    withdrawn: tuple[EventId, ...] = ()
+    """Events of the parent's past that did not happen in the branch."""
+    lorebooks: dict[Name, Lorebook] = {}
+
+
+class WorldFile(Frozen):
+    """Contents of a world file, in the order of loading."""
+
+    world: Name
+    about: Text | None = None
+    """A comment for readers of the file."""
+    events: Timeline
+    withdrawn: tuple[EventId, ...] = ()
+    """Events that are loaded and then withdrawn: they never happened."""
+    branches: tuple[WorldBranch, ...] = ()
+    lorebooks: dict[Name, Lorebook] = {}
+
+
+def list_world_files(folder: Path) -> Sequence[Path]:
+    """The worlds that a folder of sheets brings: files in its folder `worlds`, by name."""
+    worlds = folder / WORLDS
+    return list_yaml_files(worlds) if worlds.is_dir() else ()
+
+
+def read_world(path: Path) -> WorldFile:
+    """Reads a YAML or JSON file. InvalidRequest naming the file, the line and the field; TooLarge."""
+    return parse_world(read_text(path, MAX_WORLD_BYTES), path.name)
+
+
+def parse_world(text: str, name: str) -> WorldFile:
+    """InvalidRequest naming `name`, the line and the field."""
+    document = parse_document(text, name)
+    try:
+        world = WorldFile.model_validate(document.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        # where one of several kinds is meant, pydantic names each of them as a step
+        at = tuple(step for step in first["loc"] if "[" not in str(step))
+        raise _build_refusal(name, document, at, first["msg"].removeprefix("Value error, ")) from None
+    for at, message in _find_duplicates(world):
+        raise _build_refusal(name, document, at, message)
+    for place, book in _iter_lorebooks(world):
+        try:
+            refuse_unusable(book)
+        except InvalidRequest as error:
+            raise _build_refusal(name, document, (*place, *_split_path(error.field)), error.detail) from None
+    return world
+
+
+def _iter_lorebooks(world: WorldFile) -> Iterator[tuple[FieldPath, Lorebook]]:
+    for called, book in world.lorebooks.items():
+        yield ("lorebooks", called), book
+    for number, branch in enumerate(world.branches):
+        for called, book in branch.lorebooks.items():
+            yield ("branches", number, "lorebooks", called), book
+
+
+def _find_duplicates(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:
+    names = [world.world, *(branch.world for branch in world.branches)]
+    for number in _find_repeats(names):
+        yield ("branches", number - 1, "world"), f"the name {names[number]!r} is taken"
+    lines = [((), world.events), *((("branches", n), branch.events) for n, branch in enumerate(world.branches))]
+    for place, events in lines:
+        ids = [event.id for event in events]
+        for number in _find_repeats(ids):
+            yield (*place, "events", number, "id"), f"{ids[number]!r} occurs more than once"
+
+
+def _find_repeats(names: Iterable[str]) -> Iterator[int]:
+    """Indices of repeated names."""
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if name in seen:
+            yield place
+        seen.add(name)
+
+
+def _split_path(field: str | None) -> Iterator[int | str]:
+    """Path steps of a field such as `entries[3].keys[0]`."""
+    for step in (field or "").replace("]", "").replace("[", ".").split("."):
+        yield int(step) if step.isdecimal() else step
+
+
+def _build_refusal(name: str, document: YamlDocument, at: FieldPath, message: str) -> InvalidRequest:
+    field = ".".join(str(step) for step in at)
+    words = " ".join(message.split())[:300]
+    return InvalidRequest(f"{name}, line {document.find_line(at)}: {field}: {words}", field=field)

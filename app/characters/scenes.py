@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from app.characters.lorebooks import split_spoken_words
 from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
-from app.characters.word_matching import split_spoken_words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import httpx
 
-from app.cli.address import find_gateway_url
+from app.cli.client import find_gateway_url
 from app.judges.offline import NAME as OFFLINE
 from app.settings import read_settings
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"
 RUNS_SECONDS: Final = 1.0

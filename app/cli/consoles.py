@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.domain.errors import GatewayError
-from app.toolkit.display import escape_invisible
+from app.toolkit.texts import escape_invisible
 
 PIPED_COLUMNS = 10_000
 """Wider than any table: what goes to a file or a program is not cut to the width of a terminal that is not there."""

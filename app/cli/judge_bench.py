@@ -1,39 +1,309 @@
 """`atropos-envs judges bench`: how far a judge agrees with people's labels, in each mode, and what that costs."""
 
 import asyncio
+import contextlib
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar, get_args
 
+import httpx
 import typer
+from pydantic import ValidationError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import AsJson, errors, output_console, print_json, stop_on_errors
-from app.cli.judge_setup import open_judge_panels
-from app.cli.judging_cost import JudgeGroup, estimate_judging_cost, find_prices, is_reward_model
-from app.cli.label_replay import (
-    BenchFigures,
-    LabelledSituation,
-    build_figures,
-    build_situation,
-    judge_situation,
-    judge_situations,
+from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
+from app.datasets.configured_datasets import ConfiguredDatasets, read_table
+from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.judging import JudgeRequest, Mode
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import FiniteNumber, Frozen, digest_of_text, suggest
+from app.evaluation.agreement import (
+    FEWEST_EFFECTIVE,
+    AgreementFigure,
+    AgreementSlice,
+    CriterionAgreement,
+    JudgedLabels,
+    measure_label_agreement,
 )
-from app.datasets.configured_datasets import ConfiguredDatasets
-from app.datasets.single_table import read_table
-from app.domain.errors import InvalidRequest
-from app.domain.judging import Mode
-from app.domain.suggestions import suggest
-from app.domain.values import Frozen
-from app.evaluation.label_agreement import AgreementFigure
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
-from app.main.discovery import discover
-from app.ports.judges import Panels
+from app.features.labels.routes import JudgeAgreement
+from app.judges.chat_judge import Script, ScriptedJudge, WriteOnlyMemory, score_by_position
+from app.judges.configuration import TokenPrices, VerdictForm, estimate_tokens
+from app.judges.offline import NAME as OFFLINE
+from app.judges.panel import ConfiguredPanels
+from app.judges.prompts import build_prompt
+from app.main.components import build_panels, discover
+from app.main.store import Store
+from app.ports.environment import Environment, ManagedResource, NoPrograms, NoWorkers
+from app.ports.judges import Judge, Panels
 from app.service.catalogue import Catalogue
+from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
-from app.toolkit.display import escape_invisible
+from app.store.database import describe
+from app.toolkit.templates import find_packaged_folder
+from app.toolkit.texts import escape_invisible
+
+# Judges for commands that run without a service, under the service's budgets.
+
+
+def say_store(settings: Settings) -> None:
+    """On stderr, before it is opened: a file is relative to the folder one stands in. ValueError for a URL that is
+    none."""
+    typer.echo(f"store: {describe(settings.database_url)}", err=True)
+
+
+@contextlib.asynccontextmanager
+async def open_configured_store(settings: Settings) -> AsyncIterator[Store]:
+    """The configured store, closed at exit; prints which one. StoreUnavailable when it cannot be opened."""
+    say_store(settings)
+    store = await asyncio.to_thread(
+        Store.open,
+        settings.database_url,
+        find_packaged_folder("migrations"),
+        prepare=settings.database_prepared_statements,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> AsyncIterator[ConfiguredPanels]:
+    """The configured judges, opened, with budgets and spending in the configured store. All of them are opened, since
+    one may be the fallback of another. The judge cache is written, and read only with `reuse`."""
+    if not settings.judges:
+        yield build_panels(settings)
+        return
+    async with open_configured_store(settings) as store:
+        panels = build_panels(settings, store.judge_cache if reuse else WriteOnlyMemory(store.judge_cache))
+        judges = [judge for judge in panels.judges.values() if isinstance(judge, ManagedResource)]
+        await asyncio.gather(*(judge.open() for judge in judges))
+        try:
+            yield panels
+        finally:
+            await asyncio.gather(*(judge.close() for judge in judges))
+
+
+# What judging groups will cost: the readings of the real panels, with judges that answer at once and are not asked.
+
+ANSWER_TOKENS: Final[Mapping[VerdictForm, int]] = {"long": 145, "short": 65}
+"""Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
+reading takes*."""
+BYTES_PER_TOKEN: Final = 4
+
+JudgeGroup = Callable[[Panels], Awaitable[object]]
+"""Has one group judged by these panels."""
+
+
+class JudgingCost(Frozen):
+    """One judge's share of a group, on average. `least`: where its readings agree; `most`: where they contradict each
+    other. Corrections, retries and answers from the cache are not included."""
+
+    judge: str
+    calls: tuple[FiniteNumber, FiniteNumber]
+    input_tokens: tuple[FiniteNumber, FiniteNumber]
+    output_tokens: tuple[FiniteNumber, FiniteNumber]
+    usd: tuple[FiniteNumber, FiniteNumber] | None
+    """Null without prices."""
+
+
+@dataclass(frozen=True)
+class _Volume:
+    calls: float
+    input_tokens: float
+    output_tokens: float
+
+
+async def estimate_judging_cost(
+    judges: Sequence[str], groups: Sequence[JudgeGroup], settings: Settings
+) -> tuple[JudgingCost, ...]:
+    """Per judge, from the prompts that it would get. The offline judge costs nothing and is left out. ValueError for a
+    reward model, which gets no prompts."""
+    for name in judges:
+        if is_reward_model(name, settings):
+            raise ValueError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
+    defaults = {name: environment.options for name, environment in settings.environments.items()}
+    priced = [name for name in judges if name != OFFLINE]
+    forms = {name: settings.judges[name].verdict_form for name in priced}
+    least = await _measure_volumes(forms, groups, defaults, _prefer_by_digest)
+    most = await _measure_volumes(forms, groups, defaults, score_by_position)
+    return tuple(_build_cost(name, least[name], most[name], find_prices(name, settings)) for name in priced)
+
+
+def is_reward_model(judge: str, settings: Settings) -> bool:
+    return judge in settings.judges and settings.judges[judge].kind == "reward_model"
+
+
+def find_prices(judge: str, settings: Settings) -> TokenPrices:
+    found = settings.judges.get(judge)
+    if found is None:
+        return TokenPrices()
+    return TokenPrices(
+        found.input_price_per_million, found.output_price_per_million, found.cached_input_price_per_million
+    )
+
+
+async def _measure_volumes(
+    forms: Mapping[str, VerdictForm],
+    groups: Sequence[JudgeGroup],
+    defaults: Mapping[str, ScoringOptions],
+    script: Script,
+) -> dict[str, _Volume]:
+    judges = {name: ScriptedJudge(script, name) for name in forms}
+    known: dict[str, Judge] = dict(judges)
+    served = {where: given for where, given in defaults.items() if set(given.judges) <= {*known, OFFLINE}}
+    panels = ConfiguredPanels(known, served)
+    await asyncio.gather(*(judge_group(panels) for judge_group in groups))
+    return {name: _measure_volume(judge.requests, len(groups), forms[name]) for name, judge in judges.items()}
+
+
+def _measure_volume(requests: Sequence[JudgeRequest], groups: int, form: VerdictForm) -> _Volume:
+    prompts = [build_prompt(request, form) for request in requests]
+    read = sum(len(request.candidates) for request in requests)
+    tokens = sum(estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts)
+    return _Volume(len(requests) / groups, tokens / groups, read * ANSWER_TOKENS[form] / groups)
+
+
+def _build_cost(name: str, least: _Volume, most: _Volume, prices: TokenPrices) -> JudgingCost:
+    usd = [prices.compute_cost(round(one.input_tokens), round(one.output_tokens)) for one in (least, most)]
+    return JudgingCost(
+        judge=name,
+        calls=(least.calls, most.calls),
+        input_tokens=(least.input_tokens, most.input_tokens),
+        output_tokens=(least.output_tokens, most.output_tokens),
+        usd=(usd[0], usd[1]) if prices.are_known else None,
+    )
+
+
+def _prefer_by_digest(request: JudgeRequest, number: int) -> dict[str, float]:
+    """The same order of the same texts however they are presented."""
+    return {one.id: int(digest_of_text(one.text)[:8], 16) / 16**8 for one in request.candidates}
+
+
+# Replays replies that people have labelled through a panel of judges, as groups of a run are judged.
+
+MOST_IN_FLIGHT: Final = 32
+"""Groups; the judge's own limits may be tighter."""
+
+
+class BenchFigures(Frozen):
+    """One mode. Calls, tokens and money are means over the groups that were judged, cached judgements included."""
+
+    mode: Mode
+    groups: int
+    unscored: int
+    """Groups without a reward, because the judge failed."""
+    pair_accuracy: AgreementFigure
+    correlation: AgreementFigure
+    calls_per_group: FiniteNumber
+    input_tokens_per_group: FiniteNumber
+    output_tokens_per_group: FiniteNumber
+    usd_per_thousand_groups: FiniteNumber | None
+    """Null without prices."""
+    subsets: dict[str, AgreementFigure] = {}
+    """Pair accuracy of each part of the data set, where it has several."""
+    failures: tuple[str, ...] = ()
+    """The first few reasons of unscored groups."""
+
+
+@dataclass(frozen=True)
+class LabelledSituation:
+    group: LabelledGroup
+    environment: Environment
+    task: Task
+
+
+def build_situation(group: LabelledGroup, catalogue: Catalogue) -> LabelledSituation:
+    environment = catalogue.get_environment_or_current(group.environment).environment
+    if environment.Draft is None:
+        raise InvalidRequest(f"group {group.id}: {group.environment} takes no drafts")
+    try:
+        made = environment.draft(environment.Draft.model_validate(group.draft))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidRequest(f"group {group.id}: draft.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except GatewayError as error:
+        where = "" if error.field is None else f"{error.field}: "
+        raise InvalidRequest(f"group {group.id}: {where}{error.detail}") from None
+    return LabelledSituation(group, made.environment, made.task)
+
+
+async def judge_situations(
+    situations: Sequence[LabelledSituation], panels: Panels, judge: str, mode: Mode, judged: Callable[[], None]
+) -> Sequence[JudgedCompletions]:
+    gate = asyncio.Semaphore(MOST_IN_FLIGHT)
+
+    async def judge_one(situation: LabelledSituation) -> JudgedCompletions:
+        async with gate:
+            result = await judge_situation(situation, panels, judge, mode)
+        judged()
+        return result
+
+    return await asyncio.gather(*map(judge_one, situations))
+
+
+async def judge_situation(situation: LabelledSituation, panels: Panels, judge: str, mode: Mode) -> JudgedCompletions:
+    """As a run's groups are judged, gates included."""
+    group, options = situation.group, ScoringOptions(mode=mode, judges=(judge,))
+    panel = panels.build_panel(group.environment, options)
+    completions = [Completion(text=reply.text) for reply in group.replies]
+    return await score_completions(
+        situation.environment,
+        situation.task,
+        completions,
+        options,
+        panel,
+        NoWorkers(),
+        NoPrograms(),
+        what=f"bench, {group.id}",
+    )
+
+
+def build_figures(
+    situations: Sequence[LabelledSituation], judged: Sequence[JudgedCompletions], mode: Mode, seed: int
+) -> BenchFigures:
+    labelled = [_pair_with_labels(one.group, each.scores) for one, each in zip(situations, judged, strict=True)]
+    scored = [one for one in labelled if one is not None]
+    agreement = measure_label_agreement(scored, seed)
+    made = [judgement for each in judged for judgement in each.judgements]
+    costs = [judgement.cost_usd for judgement in made if judgement.cost_usd is not None]
+    reasons = [score.rationale for each in judged for score in each.scores if score.reward is None]
+    subsets = sorted({one.subset for one in scored})
+    return BenchFigures(
+        mode=mode,
+        groups=len(situations),
+        unscored=len(labelled) - len(scored),
+        pair_accuracy=agreement.pair_accuracy,
+        correlation=agreement.correlation,
+        calls_per_group=sum(judgement.calls for judgement in made) / len(judged),
+        input_tokens_per_group=sum(judgement.input_tokens for judgement in made) / len(judged),
+        output_tokens_per_group=sum(judgement.output_tokens for judgement in made) / len(judged),
+        usd_per_thousand_groups=1000 * math.fsum(costs) / len(judged) if costs else None,
+        subsets={
+            subset: measure_label_agreement([one for one in scored if one.subset == subset], seed).pair_accuracy
+            for subset in subsets
+        }
+        if len(subsets) > 1
+        else {},
+        failures=tuple(dict.fromkeys(reasons))[:5],
+    )
+
+
+def _pair_with_labels(group: LabelledGroup, scores: Sequence[Score]) -> JudgedLabels | None:
+    """None unless every reply has a reward: part of a group would be another question."""
+    rewards = [score.reward for score in scores if score.reward is not None]
+    if len(rewards) < len(scores):
+        return None
+    return JudgedLabels(tuple(reply.label for reply in group.replies), tuple(rewards), group.subset)
+
 
 MODES: Final = ",".join(get_args(Mode))
 GROUPS_ESTIMATED: Final = 50
@@ -212,4 +482,114 @@ def _build_table(report: BenchReport) -> Table:
 def _format_figure(figure: AgreementFigure) -> str:
     if figure.value is None or figure.low is None or figure.high is None:
         return "not measured"
+    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
+
+
+# `atropos-envs judges agreement`: how far a judge agrees with the people who labelled its groups.
+
+
+def agreement(
+    judge: Annotated[str, typer.Argument(help="Judge to look at.")],
+    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a judge agrees with people, beside how far people agree with one another."""
+    address = (url or find_gateway_url()).rstrip("/")
+    try:
+        found = asyncio.run(_fetch(address, api_key, judge, env, run))
+    except GatewayError as error:
+        stop(describe_error(error))
+    if as_json:
+        print_json(found)
+    else:
+        print_agreement(found)
+
+
+async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
+    headers = build_gateway_headers(api_key)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
+        return await GatewayClient(client).fetch_agreement(judge, env, run)
+
+
+def print_agreement(found: JudgeAgreement) -> None:
+    console = output_console()
+    for part in (found.overall, *found.languages, *found.rubrics):
+        console.print(_build_pair_table(part, found.judge))
+        if part.criteria:
+            console.print(_build_criterion_table(part))
+        for line in _describe_defects(part):
+            console.print(escape_invisible(line), highlight=False, markup=False)
+    for arm, counts in found.draws.items():
+        tried = counts.labelled + counts.skipped
+        share = f", {counts.skipped / tried:.0%} skipped" if tried else ""
+        console.print(escape_invisible(f"{arm}: {counts.labelled:,} labelled{share}"), highlight=False, markup=False)
+    if found.with_others:
+        words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
+        console.print(words, highlight=False, markup=False)
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
+    words = f"labels: {kinds}; only those of the queue are in the figures"
+    console.print(escape_invisible(words), highlight=False, markup=False)
+
+
+def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
+    pairs = part.pairs
+    judge = _make_plain(judge)
+    title = f"{_make_plain(part.name)}: pairs, {_count(pairs.groups, pairs.effective)}"
+    table = Table("whose order", "pairs", "right", title=title)
+    table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.effective))
+    table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
+    table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
+    table.add_row("a constant", "", f"{pairs.constant:.2f}")
+    return table
+
+
+def _build_criterion_table(part: AgreementSlice) -> Table:
+    titles = ("criterion", "replies", "weighted kappa", "equal", "constant", "PABAK", "bias", "people 0-4", "judge 0-4")
+    table = Table(*titles, title=f"{_make_plain(part.name)}: criteria")
+    for one in part.criteria:
+        table.add_row(*_describe_criterion(one))
+    return table
+
+
+def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
+    yield _make_plain(one.criterion)
+    yield f"{one.replies:,}"
+    yield _format_agreement(one.kappa, one.effective)
+    yield _format_agreement(one.agreement, one.effective)
+    for value in (one.constant, one.pabak, one.bias):
+        yield "" if value is None else f"{value:.2f}"
+    for rates in (one.people, one.judge):
+        yield " ".join(f"{rate:.0%}" for rate in rates)
+
+
+def _describe_defects(part: AgreementSlice) -> Iterator[str]:
+    found = part.defects
+    if not found.replies:
+        return
+    yield f"{part.name}: defects, {found.replies:,} replies, {_count(found.groups, found.effective)}"
+    if found.base_rate is not None:
+        yield f"  people see a defect in {found.base_rate:.0%}; a constant is right in {found.constant or 0:.0%}"
+    for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
+        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(found, name), found.effective)}"
+
+
+def _make_plain(text: str) -> str:
+    """For cells and titles of tables, which would read markup in a language or the name of a criterion."""
+    return escape(escape_invisible(text))
+
+
+def _count(groups: int, effective: float) -> str:
+    return f"{groups:,} groups, worth {effective:,.0f}"
+
+
+def _format_agreement(figure: AgreementFigure, effective: float | None = None) -> str:
+    if effective is not None and effective < FEWEST_EFFECTIVE:
+        return f"needs {FEWEST_EFFECTIVE} effective groups"
+    if figure.value is None:
+        return "not defined"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.3f}"
     return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"

@@ -1,46 +1,239 @@
 """`atropos-envs judges`: list judges and measure their quality."""
 
 import asyncio
+import random
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 from pydantic import TypeAdapter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
-from app.cli.judge_agreement import agreement
-from app.cli.judge_bench import bench
-from app.cli.judge_check_report import print_comparison, print_report, write_report
-from app.cli.judge_questions import build_packaged_questions, build_short_questions
-from app.cli.judge_setup import open_judge_panels
-from app.cli.judging_cost import ANSWER_TOKENS, BYTES_PER_TOKEN, find_prices
+from app.characters.casting import Cast
+from app.characters.loading import read_scenes, read_sheets
+from app.cli.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
+from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, agreement, bench, find_prices, open_judge_panels
 from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
-from app.domain.suggestions import suggest
-from app.domain.values import Frozen
-from app.envs.npc_arena.environment import NpcArena
-from app.judges.budget import estimate_tokens
-from app.judges.check_evidence import CheckEvidence
-from app.judges.configuration import VerdictForm
-from app.judges.form_comparison import compare_forms
-from app.judges.meta_evaluation import CheckQuestions, measure_judge
-from app.judges.meta_evaluation_report import build_report
+from app.domain.values import Frozen, Split, suggest
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.judges.configuration import VerdictForm, estimate_tokens
+from app.judges.gold_cases import (
+    MUTATIONS,
+    CheckEvidence,
+    GoldCase,
+    Templates,
+    build_gold_cases,
+    build_pairs,
+    load_packaged_templates,
+    sample_one_per_character,
+    sample_seldom_pairs,
+)
+from app.judges.meta_evaluation import (
+    CheckQuestions,
+    CheckReport,
+    Figure,
+    FormComparison,
+    build_ladders,
+    build_report,
+    compare_forms,
+    measure_judge,
+)
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import ConfiguredPanels
-from app.judges.prompt import build_prompt
-from app.judges.rubric_files import load_rubric
-from app.main.components import build_panels
-from app.main.discovery import discover
+from app.judges.panel import ConfiguredPanels
+from app.judges.prompts import build_prompt, load_rubric
+from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
+from app.toolkit.templates import find_packaged_folder
+
+# Prints and writes what `atropos-envs judges check` found.
+
+console = output_console()
+
+
+def write_report(file: Path, checked: CheckReport | FormComparison) -> None:
+    text = checked.model_dump_json(indent=2)
+    if str(file) == "-":
+        typer.echo(text)
+    else:
+        file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def print_report(checked: CheckReport) -> None:
+    console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
+    console.print(_build_letters_table(checked))
+    for words in checked.failures:
+        console.print(f"failed: {words}", style="red", highlight=False, markup=False)
+    cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
+    console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
+    if checked.stopped is not None:
+        return
+    met = "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
+    verdict = met if checked.passed else "below target: do not train on this judge"
+    console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
+
+
+def _build_figures_table(checked: CheckReport) -> Table:
+    table = Table("metric", "value", "95 % interval", "trials", "target", "", title=f"{checked.characters} characters")
+    for figure in checked.figures:
+        mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
+        table.add_row(
+            figure.name, _format_value(figure), _format_interval(figure), str(figure.trials), figure.target, mark
+        )
+    return table
+
+
+def _build_mutations_table(checked: CheckReport) -> Table:
+    table = Table(title="clean reply preferred")
+    for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
+        table.add_column(title, no_wrap=title == "perturbation")
+    for each in checked.mutations:
+        alone, behind = each.judge, each.behind_gates
+        table.add_row(
+            each.mutation,
+            each.grade,
+            _format_value(alone),
+            _format_interval(alone),
+            _format_value(behind),
+            str(alone.trials),
+        )
+    return table
+
+
+def _build_letters_table(checked: CheckReport) -> Table:
+    table = Table(title="equal replies, by letter")
+    for heading in ("letter", "comes first", "95 % interval", "score", "95 % interval", "trials"):
+        table.add_column(heading)
+    for each in checked.letters:
+        first, score = each.first, each.score
+        cells = (_format_value(first), _format_interval(first), _format_value(score), _format_interval(score))
+        table.add_row(each.letter, *cells, str(first.trials))
+    return table
+
+
+def _build_criteria_table(checked: CheckReport) -> Table:
+    rubric = checked.rubric
+    title = f"values by criterion, rubric {rubric.name} {rubric.version} ({rubric.digest[:8]})"
+    table = Table("criterion", "weight", "clean", "spoilt", "clean is higher", "95 % interval", "pairs", title=title)
+    for each in checked.criteria:
+        table.add_row(
+            each.criterion,
+            f"{each.weight:.2f}",
+            format_figure(each.clean, ".2f"),
+            format_figure(each.spoilt, ".2f"),
+            _format_value(each.higher),
+            _format_interval(each.higher),
+            str(each.higher.trials),
+        )
+    return table
+
+
+def _format_value(figure: Figure) -> str:
+    return "not measured" if figure.value is None else f"{figure.value:.3f}"
+
+
+def _format_interval(figure: Figure) -> str:
+    return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
+
+
+def print_comparison(compared: FormComparison) -> None:
+    one, other = compared.forms
+    table = Table(
+        "metric", one, other, "difference", "95 % interval", "questions", title=f"{compared.judge}: {one}, {other}"
+    )
+    for each in compared.differences:
+        cells = (f"{value:.4g}" if value is not None else "not measured" for value in (each.first, each.second))
+        gap = "" if each.difference is None else f"{each.difference:+.4g}"
+        table.add_row(each.name, *cells, gap, _format_range(each.low, each.high), str(each.trials))
+    agreed = "not measured" if compared.agreement is None else f"{compared.agreement:.3f}"
+    interval = _format_range(compared.agreement_low, compared.agreement_high)
+    table.add_row("same reply preferred", "", "", agreed, interval, str(compared.agreement_trials))
+    console.print(table)
+
+
+def _format_range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+# Questions for checking judges: exemplars of the bundled characters, and perturbations of them.
+
+SHORT_CHARACTERS: Final = 8
+SHORT_REPEATS: Final = 3
+SHORT_LADDERS: Final = 1
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+@cache
+def load_packaged_specimens() -> tuple[GoldCase, ...]:
+    """EnvironmentUnavailable when a bundled sheet or scene is broken."""
+    return collect_specimens(NpcArena.read(find_packaged_folder("character_sheets")))
+
+
+def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
+    """Specimens of the characters and scenes in these folders. GatewayError naming the file and field of an error."""
+    return collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
+
+
+def build_packaged_questions(sheets: int, votes: int, seed: int, rubric: Rubric | None = None) -> CheckQuestions:
+    """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
+    found = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
+    asked = build_questions(chosen, templates, votes, seed, rubric)
+    return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
+
+
+def build_short_questions(seed: int, rubric: Rubric | None = None) -> CheckQuestions:
+    """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
+    changes of a prompt or a rubric, in an author's own tests."""
+    found = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(found, SHORT_CHARACTERS, seed), load_packaged_templates()
+    pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(found, chosen, templates, 1, seed))
+    by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
+    some = build_questions(chosen[:SHORT_REPEATS], templates, seed=seed, rubric=rubric)
+    return replace(
+        some,
+        pairs=tuple(by_mutation[mutation.name] for mutation in MUTATIONS if mutation.name in by_mutation),
+        ladders=some.ladders[:SHORT_LADDERS],
+        retest_every=0,
+    )
+
+
+def build_questions(
+    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
+) -> CheckQuestions:
+    """Without a `rubric` by the one of NPC Arena."""
+    rubric = rubric or NpcArena.rubric
+    if rubric is None:
+        raise ValueError("NPC Arena has no rubric")
+    return CheckQuestions(
+        pairs=build_pairs(chosen, templates, seed),
+        twice=chosen,
+        ladders=build_ladders(chosen, templates, seed),
+        rubric=rubric,
+        votes=votes,
+    )
+
+
+def collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
+    staged: list[tuple[Cast, str]] = []
+    for split in _SPLITS:
+        for index in range(arena.size(split, NpcArenaParams())):
+            task = arena.task(split, index, NpcArenaParams())
+            cast = arena.find_cast(task)
+            if cast is not None and cast.exemplar is not None:
+                staged.append((cast, task.messages[0].content or ""))
+    return build_gold_cases(staged)
+
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 judges.command("bench")(bench)
 judges.command("agreement")(agreement)
-console = output_console()
 
 
 class JudgeLine(Frozen):

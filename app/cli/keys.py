@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from rich.table import Table
 
 from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
-from app.cli.judge_setup import open_configured_store
+from app.cli.judge_bench import open_configured_store
 from app.domain.access import (
     AccessKey,
     AdminAction,
@@ -22,11 +22,11 @@ from app.domain.access import (
     compute_key_digest,
     generate_key,
 )
-from app.domain.quotas import KeyQuotas, KeyUsage
+from app.domain.budgets import KeyQuotas, KeyUsage
 from app.domain.values import Frozen
-from app.service.key_admin import KeyAdmin, NewSecret
+from app.service.access import KeyAdmin, NewSecret
 from app.settings import read_settings
-from app.toolkit.display import format_time
+from app.toolkit.texts import format_time
 
 keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
 

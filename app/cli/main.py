@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "Compare two evaluations task by task and test the differences for significance.",
         ),
         "tournament": CommandPlace(
-            "app.cli.tournament.tournament_command",
+            "app.cli.tournament.command",
             "Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.",
         ),
         "process": CommandPlace(
@@ -44,28 +44,28 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "app.cli.rescore",
             "Score stored groups by another rule, and report which pairs, best replies and advantages change.",
         ),
-        "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
-        "tasks": CommandPlace("app.cli.prompt_export", "Export environments' tasks as a prompt data set."),
+        "export": CommandPlace("app.cli.data", "Export stored rollouts as training data."),
+        "tasks": CommandPlace("app.cli.data", "Export environments' tasks as a prompt data set."),
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
         "prune": CommandPlace(
-            "app.cli.prune", "Remove old groups from the configured store, with their rollouts and judgements."
+            "app.cli.database", "Remove old groups from the configured store, with their rollouts and judgements."
         ),
         "version": CommandPlace("app.cli.serve", "Print the version."),
         "envs": CommandPlace("app.cli.envs.commands", "List, check and create environments."),
-        "data": CommandPlace("app.cli.data_check", "Check a data set before training on it."),
+        "data": CommandPlace("app.cli.data", "Check a data set before training on it."),
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
-        "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
+        "worlds": CommandPlace("app.cli.worlds", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
-        "labels": CommandPlace("app.cli.label_commands", "Import choices that people made."),
+        "labels": CommandPlace("app.cli.labels", "Import choices that people made."),
         "runs": CommandPlace(
             "app.cli.runs", "List, show and compare runs, say what one will cost, make and change one."
         ),
-        "groups": CommandPlace("app.cli.groups", "Show stored groups."),
-        "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
+        "groups": CommandPlace("app.cli.runs", "Show stored groups."),
+        "rlaif": CommandPlace("app.cli.rubrics", "Prepare training on a preference."),
         "keys": CommandPlace("app.cli.keys", "Make, list, rotate and revoke keys of the service."),
-        "db": CommandPlace("app.cli.database_commands", "Look after the database of the store."),
-        "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
+        "db": CommandPlace("app.cli.database", "Look after the database of the store."),
+        "settings": CommandPlace("app.cli.serve", "Check the settings before serving with them."),
     }
 )
 

@@ -1,5 +1,6 @@
 """`atropos-envs rubrics`: check, show and write rubrics of one's own."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +8,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from app.cli.consoles import AsJson, errors, output_console, stop
+from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
+from app.cli.judge_bench import open_configured_store
 from app.cli.sheets import format_count, print_findings
-from app.domain.rubrics import OwnRubric, RubricLabel
+from app.domain.judging import OwnRubric, RubricLabel
+from app.domain.values import digest_of_model
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC
-from app.judges.rubric_files import RubricFile, load_rubric, read_rubric
+from app.envs.rlaif.environment import RlaifParams
+from app.judges.prompts import RubricFile, WrittenRubric, load_rubric, read_rubric, write_rubric
+from app.main.components import build_judge_config
+from app.settings import Settings, read_settings
 
 rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
 console = output_console()
@@ -100,3 +106,43 @@ def _print_rubric(own: OwnRubric) -> None:
         bound = "" if rule.bounds is None else f"{rule.bounds.criterion} at most {rule.bounds.at_most:g}"
         defects.add_row(rule.code, "" if rule.cap is None else f"{rule.cap:g}", bound, rule.confirms or "")
     console.print(criteria, defects)
+
+
+# `atropos-envs rlaif`: prepare training on a preference.
+
+rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=True)
+
+
+@rlaif.callback()
+def rlaif_callback() -> None:
+    """Prepare training on a preference."""
+
+
+@rlaif.command()
+def rubric(
+    preference: Annotated[str, typer.Option(help="What judges should prefer, in a sentence or two.")],
+    judge: Annotated[str, typer.Option(help="Judge from the settings whose model writes the rubric.")],
+) -> None:
+    """Write a rubric for a preference with a judge's model.
+
+    Prints `params` for requests: review and edit them, then send the same ones in every request.
+    Costs count against the judge's budgets in the configured database."""
+    with stop_on_errors():
+        wanted = RlaifParams(preference=preference)
+        settings = read_settings()
+        if judge not in settings.judges:
+            known = ", ".join(sorted(settings.judges)) or "none"
+            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
+        if settings.judges[judge].kind != "chat":
+            raise ValueError(f"judge {judge!r} is a reward model, which writes nothing")
+        written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
+    params = RlaifParams.model_validate({"preference": wanted.preference, "rubric": written.model_dump()["criteria"]})
+    typer.echo(params.model_dump_json(indent=2, exclude_none=True))
+    model = settings.judges[judge].model
+    errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)
+
+
+async def _write_rubric(settings: Settings, judge: str, preference: str) -> WrittenRubric:
+    config = build_judge_config(settings, judge, settings.judges[judge])
+    async with open_configured_store(settings) as store:
+        return await write_rubric(config, preference, store.judge_cache)

@@ -2,35 +2,359 @@
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeVar
 
 import httpx
 import typer
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.table import Table
 
-from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
-from app.cli.envs.lookup import find_environment
-from app.cli.gateway_client import GatewayClient
-from app.cli.judging_cost import JudgeGroup, JudgingCost, estimate_judging_cost
+from app.cli.client import GatewayClient, build_gateway_headers, describe_url, find_gateway_url
+from app.cli.consoles import (
+    AsJson,
+    describe_error,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    print_json,
+    print_rows,
+    stop,
+    stop_on_errors,
+)
+from app.cli.demo import LINES
+from app.cli.envs.check import find_environment
+from app.cli.judge_bench import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.cli.process.plan import parse_params
-from app.cli.run_audit import health, release
-from app.cli.run_views import compare_runs, list_runs, show_run
-from app.cli.scripted_policy import LINES
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import GatewayError
+from app.domain.groups import Rollout
+from app.domain.health_records import RunHealth
 from app.domain.judging import Mode
-from app.domain.runs import LagPolicy, PanelOptions, Run, ScoringOptions
+from app.domain.run_health import HealthFigure
+from app.domain.runs import LagPolicy, PanelOptions, Run, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import FiniteNumber, Frozen
+from app.domain.values import FiniteNumber, Frozen, Name
+from app.evaluation.comparison import Comparison, Difference
+from app.http.api.models import GroupView
+from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
+from app.http.viewer.run_pages import RunListing, RunRow, RunTotals, ShownRun
 from app.main.components import build_panels
-from app.ports.environment import Environment
+from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
-from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.judging import JudgedCompletions, score_completions
-from app.service.run_registry import RunSettings
+from app.service.runs import RunSettings
 from app.settings import Settings, read_settings
+from app.toolkit.texts import escape_invisible
+
+# `atropos-envs runs health` and `runs release`: what the audit of a run says, and going on after an alarm.
+
+ResultT = TypeVar("ResultT")
+
+RunArgument = Annotated[str, typer.Argument(help="The run's name.")]
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
+SECONDS = 60.0
+
+
+def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
+    """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
+
+    Ends with code 1 while an alarm stands."""
+    found = ask_gateway(url, api_key, lambda client: client.fetch_run_health(run))
+    if as_json:
+        print_json(found)
+    else:
+        _print_health(found)
+    if any(alarm.released_at is None for alarm in found.alarms):
+        raise typer.Exit(1)
+
+
+def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
+    """Release a run's alarms, so that it hands out tasks again."""
+    released = ask_gateway(url, api_key, lambda client: client.release_run(run))
+    output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
+
+
+def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
+    """The answer of the gateway; without one the command ends and says why."""
+
+    async def ask() -> ResultT:
+        headers = build_gateway_headers(api_key)
+        async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:
+            return await question(GatewayClient(client))
+
+    try:
+        return asyncio.run(ask())
+    except GatewayError as error:
+        stop(describe_error(error))
+    except httpx.HTTPError as error:
+        stop(f"the gateway could not be reached: {error}")
+    except ValueError as error:
+        stop(str(error))
+
+
+def _print_health(found: RunHealth) -> None:
+    console = output_console()
+    table = Table(title=f"run {found.run}: health over {found.groups:,} groups")
+    for title in ("figure", "now", "95 %", "shift", "least", "statistic", "limit", ""):
+        table.add_column(title, no_wrap=True)
+    for figure in found.figures:
+        table.add_row(*_list_figure_cells(figure))
+    console.print(table)
+    for alarm in found.alarms:
+        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
+        console.print(
+            f"{alarm.series} since about group {alarm.since_group}, noticed at group {alarm.noticed_group}{ended}: "
+            f"{alarm.evidence}",
+            highlight=False,
+            markup=False,
+        )
+    if found.held is not None:
+        console.print(f"The run hands out no tasks: {found.held.reason}", highlight=False, markup=False)
+    spent = found.spent
+    share = "nothing yet" if spent.share is None else f"{spent.share:.2%} of the run's judge tokens"
+    console.print(
+        f"{spent.anchor_readings} readings of {found.anchors} anchors and {spent.shadow_readings} of the shadow judge "
+        f"took {spent.tokens:,} tokens: {share}, at most {spent.most_share:.1%}",
+        highlight=False,
+    )
+    console.print(f"It cannot see {'; '.join(found.cannot_see)}.", highlight=False)
+
+
+def _list_figure_cells(figure: HealthFigure) -> tuple[str, ...]:
+    low_high = "" if figure.interval is None else f"{figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
+    return (
+        figure.series,
+        format_figure(figure.value),
+        low_high,
+        format_figure(figure.effect, "+.3f"),
+        f"{figure.least_effect:g}",
+        format_figure(figure.statistic, ".1f"),
+        f"{figure.limit:g}",
+        "ALARM" if figure.alarmed else "",
+    )
+
+
+# A run, or some steps of it, as commands take it: `my-run@100-120`.
+
+_RUN: Final = TypeAdapter[str](Name)
+
+
+@dataclass(frozen=True)
+class RunSelector:
+    run: str
+    steps: StepRange | None
+
+    @classmethod
+    def parse(cls, text: str) -> "RunSelector":
+        """`my-run`, `my-run@120` or `my-run@100-120`. ValueError for anything else."""
+        run, separator, steps = text.partition("@")
+        try:
+            return cls(_RUN.validate_python(run), StepRange.parse(steps) if separator else None)
+        except ValidationError as error:
+            raise ValueError(f"{text[:100]!r} is no run, such as my-run, my-run@120 or my-run@100-120") from error
+
+    @property
+    def name(self) -> str:
+        return self.run if self.steps is None else f"{self.run}, {self.steps}"
+
+
+# `atropos-envs runs list`, `show` and `compare`: what the viewer's pages say, in a terminal or for a script.
+
+Side = Annotated[str, typer.Argument(help="A run, or steps of one: my-run, my-run@120, my-run@100-120.")]
+MOST_PAGES: Final = 400
+
+
+def list_runs(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
+    """List runs by name, with what each is doing."""
+    found = ask_gateway(url, api_key, _fetch_all)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("run", "state", "newest group (UTC)", "environments", ">groups", ">reward", ">calibrated", ">low signal")
+    print_rows(columns, map(_list_run_cells, found.runs))
+
+
+def show_run(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
+    """Show a run: its state, what each environment adds up to, alarms, cost and pins."""
+    found = ask_gateway(url, api_key, lambda client: client.fetch_page(f"/view/runs/{run}", ShownRun))
+    if as_json:
+        print_json(found)
+        return
+    print_rows(("what", "value"), _list_run_facts(found), title=f"run {run}")
+    columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">gated")
+    print_rows(columns, map(_list_totals, found.totals))
+
+
+def compare_runs(
+    first: Side,
+    second: Side,
+    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    label: Annotated[str | None, typer.Option(help="Only tasks of this character or label.")] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Judge whose later scorings are compared.", show_default="one of another model, if any"),
+    ] = None,
+    same_judge: Annotated[
+        bool, typer.Option("--same-judge", help="Compare by the judge that scored the runs themselves.")
+    ] = False,
+    url: Url = "",
+    api_key: ApiKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs, or two steps of one, on the tasks that both have answered.
+
+    Ends with code 2 where there is nothing to compare."""
+    with stop_on_errors():
+        asked = build_question(first, second, {"environment": env, "label": label}, OWN if same_judge else judge)
+    page = ask_gateway(url, api_key, lambda client: client.fetch_page("/view/compare", ComparePage, asked))
+    found = page.compared
+    if found is None:
+        stop(" ".join(page.problems))
+    if as_json:
+        print_json(page)
+    if found.comparison is None:
+        stop(explain_nothing(found))
+    if not as_json:
+        print_comparison(found, found.comparison)
+        address = build_address(describe_url(url or find_gateway_url()), asked)
+        errors.print(f"task by task: {address}", highlight=False, markup=False, soft_wrap=True)
+
+
+def build_question(first: str, second: str, about: Mapping[str, str | None], judge: str | None) -> dict[str, str]:
+    """The fields of the page. ValueError for what is no run."""
+    asked = {name: value for name, value in about.items() if value is not None}
+    for side, text in (("first", first), ("second", second)):
+        chosen = RunSelector.parse(text)
+        asked[side] = chosen.run
+        if chosen.steps is not None:
+            asked[f"{side}_steps"] = f"{chosen.steps.first}-{chosen.steps.last}"
+    return asked if judge is None else {**asked, "judge": judge}
+
+
+def build_address(gateway: str, asked: Mapping[str, str]) -> str:
+    return f"{gateway}/view/compare?{httpx.QueryParams(asked)}"
+
+
+def explain_nothing(found: ComparedCheckpoints) -> str:
+    own = ", ".join(found.scored_by.own)
+    if found.scored_by.used is None and found.tasks:
+        others = ", ".join(found.scored_by.others)
+        known = f"; other judges that scored both: {others}" if others else ""
+        return (
+            f"only {own} scored these groups, when they were sent{known}: score both with a judge of another model "
+            "(`atropos-envs rescore --run … --judge …`), or allow it with --same-judge"
+        )
+    first, second = found.looked_at
+    return (
+        f"{found.names[0]} and {found.names[1]} share no scored task: {first:,} groups of the first were looked at, "
+        f"and {second:,} of the second on their tasks"
+    )
+
+
+def print_comparison(found: ComparedCheckpoints, comparison: Comparison) -> None:
+    """A notice comes first."""
+    console = output_console()
+
+    def say(words: str) -> None:
+        console.print(escape_invisible(words), highlight=False, markup=False, soft_wrap=True)
+
+    if found.notice:
+        say(found.notice)
+    say(f"{found.names[0]} → {found.names[1]}: {comparison.verdict}, over {comparison.tasks:,} tasks")
+    even = comparison.tasks - comparison.improved - comparison.declined
+    say(f"the second is ahead on {comparison.improved:,}, the first on {comparison.declined:,}, alike on {even:,}")
+    for obstacle in comparison.obstacles:
+        say(f"no verdict: {obstacle.what} differs, {obstacle.before} and {obstacle.after}")
+    columns = ("what", ">tasks", ">first", ">second", ">difference", "95 %", ">p")
+    rows = (comparison.overall, *comparison.criteria, *comparison.labels)
+    print_rows(columns, map(_list_difference, rows))
+    beside = (
+        "task",
+        "label",
+        ">first",
+        ">second",
+        ">difference",
+        "group of the first",
+        "group of the second",
+        "asked",
+    )
+    print_rows(beside, map(_list_pair, found.pairs), title="the largest differences")
+
+
+async def _fetch_all(gateway: GatewayClient) -> RunListing:
+    rows: list[RunRow] = []
+    after: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await gateway.fetch_page("/view/runs", RunListing, {} if after is None else {"after": after})
+        rows += page.runs
+        after = page.next_after
+        if after is None:
+            break
+    return RunListing(runs=tuple(rows), next_after=after)
+
+
+def _list_run_cells(row: RunRow) -> tuple[str, ...]:
+    since = "-" if row.progress.since is None else f"{row.progress.since:%Y-%m-%d %H:%M}"
+    totals = row.totals
+    figures = (format_figure(totals.reward), format_figure(totals.calibrated), format_figure(totals.low_signal, ".1%"))
+    environments = ", ".join(row.environments) or "-"
+    return row.run.name, row.progress.state, since, environments, str(totals.groups), *figures
+
+
+def _list_run_facts(found: ShownRun) -> Iterator[tuple[str, str]]:
+    run, cost = found.report.run, found.report.judging
+    yield "state", found.progress.state + (f": {found.progress.reason}" if found.progress.reason else "")
+    yield "newest group (UTC)", "-" if found.progress.since is None else f"{found.progress.since:%Y-%m-%d %H:%M}"
+    yield "tasks out", str(found.progress.outstanding)
+    yield "begun (UTC)", f"{run.created_at:%Y-%m-%d %H:%M}"
+    yield "seed", str(run.seed)
+    yield "judging", f"{cost.spent.calls} calls" + ("" if cost.usd is None else f", {cost.usd:.4f} US dollars")
+    yield "judges", ", ".join(run.options.judges) or "those of the environment"
+    for pin in run.pins:
+        yield f"pin of {pin.environment}", f"version {pin.version}, {pin.scoring_digest[:16]}"
+    for alarm in found.health.alarms:
+        if alarm.released_at is None:
+            yield "ALARM", f"{alarm.series} since about group {alarm.since_group}: {alarm.evidence}"
+
+
+def _list_totals(totals: RunTotals) -> tuple[str, ...]:
+    counts = (totals.groups, totals.scored, totals.unscored)
+    means = (totals.reward, totals.absolute, totals.calibrated)
+    return (
+        totals.environment or "all",
+        *map(str, counts),
+        *map(format_figure, means),
+        format_figure(totals.gated, ".1%"),
+    )
+
+
+def _list_difference(row: Difference) -> tuple[str, ...]:
+    moved = row.difference
+    interval = format_interval(moved.low, moved.high, "+.3f")
+    figures = (
+        format_figure(row.before),
+        format_figure(row.after),
+        format_figure(moved.value, "+.3f"),
+        interval,
+        format_figure(row.adjusted_p),
+    )
+    return row.name, str(moved.tasks), *figures
+
+
+def _list_pair(pair: TaskPair) -> tuple[str, ...]:
+    change = pair.change
+    figures = (
+        format_figure(change.before),
+        format_figure(change.after),
+        format_figure(change.after - change.before, "+.3f"),
+    )
+    groups = ("-" if reply is None else reply.group.group_id for reply in (pair.first, pair.second))
+    return change.task_id, change.label or "-", *figures, *groups, pair.title
+
 
 runs = typer.Typer(
     help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True
@@ -253,3 +577,80 @@ def _print_estimate(found: RunEstimate) -> None:
 def _format_range(ends: tuple[float, float], digits: int = 0) -> str:
     low, high = (f"{end:,.{digits}f}" for end in ends)
     return low if low == high else f"{low} to {high}"
+
+
+# `atropos-envs groups`: stored groups in a terminal.
+
+groups = typer.Typer(help="Show stored groups.", no_args_is_help=True)
+
+SHOWN: Final = 160
+"""Characters of a completion in its row."""
+
+
+@groups.callback()
+def groups_callback() -> None:
+    """Show stored groups."""
+
+
+@groups.command()
+def show(
+    group: Annotated[str, typer.Argument(help="The group's id.")],
+    texts: Annotated[bool, typer.Option("--texts", help="Print completions and rationales in full.")] = False,
+    url: Url = "",
+    api_key: ApiKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a group: what was asked, and each completion with its score and why."""
+    found = ask_gateway(url, api_key, lambda client: client.fetch_group(group))
+    if as_json:
+        print_json(found)
+        return
+    print_rows(("what", "value"), _list_group_facts(found), title=f"group {found.group.group_id}")
+    columns = (">sent as", "outcome", ">reward", ">absolute", ">relative", "flags", "judges", "completion")
+    print_rows(columns, (_list_rollout_cells(place, one) for place, one in enumerate(found.group.rollouts, 1)))
+    if texts:
+        _print_texts(found)
+
+
+def _list_group_facts(found: GroupView) -> Iterator[tuple[str, str]]:
+    group, task = found.group, found.task
+    yield "environment", group.environment
+    yield "task", group.task_id
+    yield "run", group.run or "-"
+    policy = group.policy
+    if policy is not None:
+        yield "policy", policy.model if policy.step is None else f"{policy.model}, step {policy.step}"
+    yield "purpose", group.purpose
+    yield "time (UTC)", f"{group.created_at:%Y-%m-%d %H:%M:%S}"
+    yield "outcome", group.outcome
+    yield "mean", f"{format_figure(found.reply.mean)}, std {format_figure(found.reply.std)}"
+    if group.flags:
+        yield "flags", ", ".join(group.flags)
+    yield "asked", _cut(next((message.content or "" for message in reversed(task.messages)), ""))
+    yield "readings", f"{len(found.judgements)} of its own, {len(found.scorings)} later scorings"
+
+
+def _list_rollout_cells(place: int, one: Rollout) -> tuple[str, ...]:
+    score = one.score
+    parts = (format_figure(score.reward), format_figure(score.absolute), format_figure(score.relative))
+    outcome = score.outcome if score.reason is None else f"{score.outcome}: {score.reason}"
+    return str(place), outcome, *parts, ", ".join(score.flags), ", ".join(score.judges), _cut(_write(one.completion))
+
+
+def _print_texts(found: GroupView) -> None:
+    console = output_console()
+    for place, one in enumerate(found.group.rollouts, 1):
+        told = f"\n{place}: {format_figure(one.score.reward)}\n{_write(one.completion)}"
+        why = f"\nwhy: {one.score.rationale}" if one.score.rationale else ""
+        lines = (escape_invisible(line) for line in f"{told}{why}".split("\n"))
+        console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _write(completion: Completion) -> str:
+    if completion.text is not None:
+        return completion.text
+    return "\n".join(f"{message.role}: {message.content or ''}" for message in completion.messages or ())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

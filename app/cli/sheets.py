@@ -1,40 +1,616 @@
 """`atropos-envs sheets`: check, try, import and export character sheets."""
 
 import asyncio
+import io
 import json
-from collections.abc import Sequence
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.characters.archives import NUMBERS, list_world_files, read_numbers, read_world, write_archive
+from app.characters.cards.files import MAX_BYTES, MAX_JSON_BYTES, CardFile, ImportReport, Version, embed_card, read_file
+from app.characters.cards.lorebooks import write_lorebook
+from app.characters.cards.sheets import (
+    NATIVE,
+    ImportResult,
+    SheetNaming,
+    build_card,
+    build_slug,
+    dump_sheet,
+    import_document,
+)
 from app.characters.loading import (
+    SCENES,
+    find_lorebook_beside,
     list_yaml_files,
     read_own_lorebooks,
     read_own_scenes,
     read_scenes,
     read_sheet,
     read_sheets,
+    read_text,
 )
 from app.characters.scenes import SceneSet
-from app.characters.schema import CharacterSheet
-from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, check_sheets
-from app.characters.sheet_sources import SheetFinding
-from app.characters.world_files import list_world_files, read_world
-from app.cli.cards import export_card, import_cards
-from app.cli.character_discrimination import DiscriminationFigures, tell_apart
-from app.cli.consoles import AsJson, errors, format_figure, output_console
-from app.cli.judge_setup import open_judge_panels
+from app.characters.schema import CharacterSheet, Language
+from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
+from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.cli.consoles import AsJson, errors, format_figure, output_console, print_json, stop, stop_on_errors
+from app.cli.judge_bench import open_judge_panels
+from app.cli.scene_drafts import DiscriminationFigures, tell_apart
 from app.cli.scene_drafts import scenes as draft_scenes
-from app.cli.sheet_preview import try_sheet
-from app.cli.sheet_transfer import pull, push
-from app.domain.errors import GatewayError
-from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
-from app.judges.gates.gate_registry import GATES
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import FiniteJson, Frozen, Name, suggest
+from app.domain.worlds import Lorebook
+from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
+from app.envs.npc_arena.roster import DraftEvent
+from app.features.authoring.routes import SavedTexts
+from app.inference.policies import ChatPolicy
+from app.judges.gates import GATES
+from app.ports.environment import NoPrograms, NoWorkers
+from app.ports.retrieval import NoRetriever
+from app.service.catalogue import Catalogue
+from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
-from app.toolkit.package_data import find_packaged_folder
+from app.telemetry.metrics import NullObserver
+from app.toolkit.templates import find_packaged_folder
+from app.toolkit.texts import escape_invisible
+
+# Terminal report of a preview: prompt, replies, gates, judgements and scores.
+
+_SHORT = 70
+
+
+class SheetTrial(PreviewResult):
+    """A preview with the replies that were judged."""
+
+    replies: tuple[Completion, ...]
+    """In the order of `completions`."""
+
+
+def print_trial(console: Console, trial: SheetTrial, *, whole_prompt: bool) -> None:
+    """Prints without markup, and escapes control characters, since replies are untrusted."""
+    _print_prompt(console, trial, whole_prompt)
+    names = _number_candidates(trial)
+    for number, reply in enumerate(trial.replies, start=1):
+        _print_reply(console, number, reply)
+    if trial.completions:
+        console.print(_build_scores_table(trial))
+    for number, tried in enumerate(trial.completions, start=1):
+        for gate in tried.gates:
+            _print_text(console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
+        if not tried.gates and tried.score.rationale:
+            _print_text(console, f"{number} {tried.score.rationale}", style="dim")
+    for judgement in trial.judgements:
+        _print_judgement(console, judgement, names)
+    if trial.completions:
+        cost = "unknown price" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
+        words = f"{trial.seconds:.2f} s, {trial.calls} calls to judge models, {cost}; nothing was stored"
+        console.print(Text(words, style="bold"))
+
+
+def _print_prompt(console: Console, trial: PreviewResult, whole: bool) -> None:
+    system, *said = trial.messages
+    text = system.content or ""
+    if whole:
+        _print_text(console, text)
+    else:
+        console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
+    for passage in trial.passages:
+        _print_text(console, f"retrieved: {passage.text}", style="dim")
+    for message in said:
+        _print_said(console, message.role, message.content or "")
+
+
+def _print_reply(console: Console, number: int, reply: Completion) -> None:
+    """Prints every message of an episode. What the model said is marked with the number of the reply."""
+    for role, text in _list_lines(reply):
+        _print_said(console, f"{number} {role}", text)
+    if reply.truncated:
+        _print_text(console, f"{number} was cut off at the token limit", style="dim")
+
+
+def _list_lines(reply: Completion) -> Iterator[tuple[str, str]]:
+    if reply.messages is None:
+        yield "assistant", reply.text or ""
+    for message in reply.messages or ():
+        called = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls or ()]
+        yield message.role, "\n".join([*filter(None, [message.content]), *called])
+
+
+def _print_said(console: Console, head: str, text: str) -> None:
+    """Indents all lines but the first, so that none of them looks like a line of the report."""
+    indented = escape_invisible(text).replace("\n", "\n    ")
+    console.print(Text.assemble((f"{head}: ", "bold"), indented))
+
+
+def _print_text(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(escape_invisible(text), style=style))
+
+
+def _number_candidates(trial: PreviewResult) -> dict[str, str]:
+    """Completion numbers by candidate id; equal completions share one."""
+    names: dict[str, str] = {}
+    for number, tried in enumerate(trial.completions, start=1):
+        if tried.score.candidate:
+            earlier = names.get(tried.score.candidate)
+            names[tried.score.candidate] = str(number) if earlier is None else f"{earlier}={number}"
+    return names
+
+
+def _build_scores_table(trial: PreviewResult) -> Table:
+    """Fits 80 columns without splitting names."""
+    table = Table("#", "reward", "parts", title="Scores", show_lines=True, show_edge=False)
+    table.add_column("criteria", no_wrap=True)
+    table.add_column("flags", overflow="fold")
+    for number, tried in enumerate(trial.completions, start=1):
+        score = tried.score
+        parts = {"gate": score.gate, "absolute": score.absolute, "relative": score.relative}
+        criteria = {criterion.name: criterion.value for criterion in score.criteria}
+        cells = (
+            str(number),
+            _format_reward(score),
+            _format_lines(parts),
+            _format_lines(criteria),
+            "\n".join(score.flags),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _format_lines(figures: Mapping[str, float | None]) -> str:
+    return "\n".join(f"{name} {format_figure(value, '.2f')}" for name, value in figures.items())
+
+
+def _format_reward(score: Score) -> str:
+    return f"none: {score.reason}" if score.reward is None else f"{score.reward:.3f}"
+
+
+def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str, str]) -> None:
+    order = " ".join(names.get(name, name) for name in judgement.order)
+    ranking = " > ".join(" = ".join(names.get(name, name) for name in tier) for tier in judgement.ranking)
+    outcome = f"failed: {judgement.error}" if judgement.error is not None else f"ranks {ranking}"
+    head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
+    _print_text(console, head, style="bold")
+    for verdict in judgement.verdicts:
+        scores = ", ".join(f"{name} {format_figure(value, '.2f')}" for name, value in verdict.scores.items())
+        faults = " ".join(defect.code for defect in verdict.defects)
+        said = verdict.evidence or [defect.quote for defect in verdict.defects if defect.quote]
+        quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in said)
+        words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
+        _print_text(console, f"  {names.get(verdict.candidate, verdict.candidate)}: {words}")
+
+
+# `atropos-envs sheets try`: previews a character sheet with a line or scene.
+
+
+def try_sheet(
+    sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
+    line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Scene id, instead of a line.")] = None,
+    scenes: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the character's own scenes.", show_default="the folder `scenes` beside the sheet"),
+    ] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
+    reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server to sample replies from.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Show the full system prompt.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
+    with stop_on_errors():
+        settings = read_settings()
+        draft = _build_draft(sheet, line, scene, event or ())
+        folders = {
+            "character_sheets": settings.character_sheets,
+            "character_scenes": scenes or _find_scenes_beside(Path(sheet)),
+        }
+        player = _build_policy(settings, policy, model, api_key_env)
+        trial = asyncio.run(_preview_draft(settings, folders, draft, reply or (), player, count))
+    if as_json:
+        typer.echo(trial.model_dump_json(indent=2))
+    else:
+        print_trial(output_console(), trial, whole_prompt=prompt)
+
+
+def _build_draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> NpcArenaDraft:
+    """`sheet` is a file, or a character id where there is no such file."""
+    path = Path(sheet)
+    named = not path.exists() and path.name == sheet and not path.suffix
+    return NpcArenaDraft(
+        character=sheet if named else None,
+        sheet=None if named else _read_draft(path),
+        line=line,
+        scene=scene,
+        events=tuple(DraftEvent(text=text) for text in events),
+    )
+
+
+def _read_draft(path: Path) -> str | dict[str, FiniteJson]:
+    """The text, which errors are found in; with a lorebook beside it the whole sheet."""
+    if find_lorebook_beside(path) is None:
+        return path.read_text(encoding="utf-8-sig")
+    return read_sheet(path).model_dump(mode="json", exclude_none=True)
+
+
+def _find_scenes_beside(sheet: Path) -> Path | None:
+    folder = sheet.parent / SCENES
+    return folder if sheet.is_file() and folder.is_dir() else None
+
+
+def _build_policy(
+    settings: Settings, url: str | None, model: str | None, key_variable: str | None
+) -> ChatPolicy | None:
+    if url is None:
+        return None
+    if model is None:
+        raise ValueError("--policy needs --model")
+    key = None if key_variable is None else settings.read_secret(key_variable)
+    if key_variable is not None and key is None:
+        raise ValueError(f"--api-key-env: the environment variable {key_variable} is not set")
+    return ChatPolicy(url, model, api_key=key)
+
+
+async def _preview_draft(
+    settings: Settings,
+    folders: Mapping[str, Path | None],
+    draft: NpcArenaDraft,
+    replies: Sequence[str],
+    policy: ChatPolicy | None,
+    count: int,
+) -> SheetTrial:
+    """Runs the service's preview in this process, with the configured judges."""
+    catalogue = Catalogue({NpcArena.name: NpcArena})
+    catalogue.open(ConfiguredDatasets({}, folders=folders))
+    gates = {gate.flag: gate.notices for gate in GATES}
+    async with open_judge_panels(settings) as panels:
+        trier = PreviewService(
+            drafting=DraftBuilder(catalogue, RetrievalService(NoRetriever(), NullObserver())),
+            panels=panels,
+            workers=NoWorkers(),
+            programs=NoPrograms(),
+            observer=NullObserver(),
+            gates=gates,
+        )
+        completions = [Completion(text=reply) for reply in replies]
+        if policy is not None:
+            made = trier.build_draft(NpcArena.name, draft)
+            completions += await policy.answer(made.environment, made.task, count)
+        options = PreviewOptions(completions=tuple(completions))
+        judged = await trier.preview(NpcArena.name, draft, options)
+        return SheetTrial(**dict(judged), replies=options.completions)
+
+
+# `atropos-envs sheets pull` and `push`: the sheets and scenes of a running gateway as a folder.
+
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key, with the scope `author`.")]
+
+
+class PulledFolder(Frozen):
+    """What `sheets pull --json` prints."""
+
+    files: int
+    changed: tuple[str, ...]
+
+
+def pull(
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; created if missing.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    url: Url = "",
+    api_key: ApiKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the sheets, scenes and lorebooks that a gateway serves to a folder."""
+    with stop_on_errors(1):
+        content = asyncio.run(_download(url or find_gateway_url(), build_gateway_headers(api_key)))
+        pulled = save_folder(folder, content, force=force)
+    if as_json:
+        print_json(pulled)
+    else:
+        output_console().print(f"{folder}: {pulled.files} files, {len(pulled.changed)} changed", highlight=False)
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(help="Folder of sheets, with its folder `scenes`.")],
+    note: Annotated[str, typer.Option(help="What changed and why.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace what others saved since the last pull.")] = False,
+    url: Url = "",
+    api_key: ApiKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Store the sheets and scenes of a folder in a gateway: all or none.
+
+    Lorebooks and worlds stay; `worlds load` tells worlds."""
+    with stop_on_errors(1):
+        content = pack_folder(folder)
+        saved = asyncio.run(
+            _upload(url or find_gateway_url(), build_gateway_headers(api_key), content, note, force=force)
+        )
+        _note_numbers(folder, {one.file: one.revision for one in saved.saved if one.revision})
+    if as_json:
+        print_json(saved)
+        return
+    console = output_console()
+    for one in saved.saved:
+        if one.is_new:
+            warnings = f", {len(one.warnings)} warnings" if one.warnings else ""
+            console.print(f"{one.file}: revision {one.revision}{warnings}", highlight=False, markup=False)
+    new = sum(one.is_new for one in saved.saved)
+    console.print(f"{new} of {len(saved.saved)} files are new and in force", highlight=False)
+
+
+async def _download(url: str, headers: Mapping[str, str]) -> bytes:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        return await GatewayClient(client).fetch_characters()
+
+
+async def _upload(url: str, headers: Mapping[str, str], content: bytes, note: str, *, force: bool) -> SavedTexts:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        return await GatewayClient(client).store_characters(content, note, force=force)
+
+
+def save_folder(folder: Path, content: bytes, *, force: bool) -> PulledFolder:
+    """Conflict for a file that differs, unless forced. Nothing is written then."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        # the gateway names what it packs, but a path that leads out of the folder is never followed
+        texts = {name: archive.read(name) for name in archive.namelist() if ".." not in name and name[0] != "/"}
+    there = {name: (folder / name).read_bytes() for name in texts if (folder / name).is_file()}
+    changed = [name for name in texts if there.get(name) != texts[name] and name != NUMBERS]
+    differing = [name for name in changed if name in there]
+    if differing and not force:
+        raise Conflict(f"{folder / differing[0]}: differs from what the gateway serves; use --force to overwrite it")
+    for name, body in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(body)
+    return PulledFolder(files=len(texts) - 1, changed=tuple(changed))
+
+
+def pack_folder(folder: Path) -> bytes:
+    """NotFound without sheets."""
+    scenes = folder / SCENES
+    files = [*list_yaml_files(folder), *(list_yaml_files(scenes) if scenes.is_dir() else ())]
+    texts = {path.relative_to(folder).as_posix(): read_text(path) for path in files}
+    return write_archive(texts, _read_numbers(folder))
+
+
+def _read_numbers(folder: Path) -> dict[str, int]:
+    path = folder / NUMBERS
+    return read_numbers(path.read_bytes()) if path.is_file() else {}
+
+
+def _note_numbers(folder: Path, numbers: Mapping[str, int]) -> None:
+    told = {**_read_numbers(folder), **numbers}
+    (folder / NUMBERS).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+# `atropos-envs sheets import` and `export`: conversion of character cards and lorebooks.
+
+console = output_console()
+MOST_LINES = 200
+_LOREBOOK = ".lorebook.json"
+_name = TypeAdapter[str](Name)
+_language = TypeAdapter[str](Language)
+
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
+
+
+def import_cards(
+    files: Annotated[list[Path], typer.Argument(help="Character cards and lorebooks: JSON, PNG or CHARX.")],
+    to: Annotated[Path, typer.Option(help="Output folder; created if missing.")] = Path(),
+    sheet_id: Annotated[
+        str | None, typer.Option("--id", help="Sheet id; derived from the character's name by default.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the character, as an ISO 639-1 code.")] = "en",
+    world: Annotated[str | None, typer.Option(help="World of the character; its own id by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing sheets.")] = False,
+    as_json: AsJsonLines = False,
+) -> None:
+    """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
+    with stop_on_errors():
+        naming = _parse_naming(sheet_id, language, world)
+        if sheet_id is not None and len(files) > 1:
+            raise InvalidRequest("--id works with a single file only")
+    failed = False
+    for file in files:
+        try:
+            found = read_file(file)
+            brought = _import_file(file, found, naming)
+            path = _save_imported(file, brought, to, naming, force)
+        except (GatewayError, OSError) as error:
+            failed = True
+            errors.print(Text(_describe_error(file, error)), style="red", soft_wrap=True)
+        else:
+            _print_report(file, found, brought.report, path, as_json)
+    if failed:
+        raise typer.Exit(2)
+
+
+def export_card(
+    sheet: Annotated[str, typer.Argument(help="Sheet file or character id.")],
+    v2: Annotated[bool, typer.Option("--v2", help="Write a V2 card.")] = False,
+    v3: Annotated[bool, typer.Option("--v3", help="Write a V3 card.")] = False,
+    png: Annotated[Path | None, typer.Option(help="PNG image to embed the card in.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file; <id>.json or <id>.png by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a sheet as a character card, or a lorebook in its original format.
+
+    Imported cards keep their version by default; other sheets become V2."""
+    if v2 and v3:
+        stop("give either --v2 or --v3")
+    version: Version | None = "V2" if v2 else "V3" if v3 else None
+    try:
+        name, card = _build_card(sheet, version)
+        content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
+        if len(content) > MAX_JSON_BYTES:
+            raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
+        if png is not None:
+            content = _embed_in_image(png, card)
+        path = out or Path(f"{name}{'.json' if png is None else '.png'}")
+        _write_file(path, content, force)
+    except (GatewayError, OSError) as error:
+        stop(_describe_error(None, error))
+    console.print(
+        Text.assemble((f"{path}", "bold"), f": {_describe_kind(card)}, {len(content):,} bytes"), soft_wrap=True
+    )
+    if _holds_whole_sheet(card):
+        console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
+
+
+def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> SheetNaming:
+    for option, value, kind in (
+        ("--id", sheet_id, _name),
+        ("--language", language, _language),
+        ("--world", world, _name),
+    ):
+        try:
+            if value is not None:
+                kind.validate_python(value)
+        except ValidationError as error:
+            raise InvalidRequest(f"{option}: {error.errors()[0]['msg']}") from None
+    return SheetNaming(id=sheet_id, language=language, world=world)
+
+
+def _import_file(file: Path, found: CardFile, naming: SheetNaming) -> ImportResult:
+    try:
+        return import_document(found.value, naming)
+    except GatewayError as error:
+        raise type(error)(f"{file.name}: {error.detail}", field=error.field) from None
+
+
+def _save_imported(file: Path, brought: ImportResult, to: Path, naming: SheetNaming, force: bool) -> Path:
+    if isinstance(brought.content, Lorebook):
+        book = brought.content
+        path = to / f"{naming.id or build_slug(book.name or file.stem)}{_LOREBOOK}"
+        content = book.model_dump_json(indent=2) + "\n"
+    else:
+        path = to / f"{brought.content.id}.yaml"
+        content = dump_sheet(brought.content)
+    to.mkdir(parents=True, exist_ok=True)
+    _write_file(path, content.encode(), force)
+    return path
+
+
+def _write_file(path: Path, content: bytes, force: bool) -> None:
+    """Writes atomically, and never follows a symbolic link."""
+    if not force:
+        if os.path.lexists(path):
+            raise Conflict(f"{path}: already exists; use --force to overwrite it")
+        with path.open("xb") as file:
+            file.write(content)
+        return
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with beside.open("xb") as file:
+        file.write(content)
+    beside.replace(path)
+
+
+def _build_card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
+    """The file's name without suffix, and its content."""
+    path = Path(name)
+    if path.name.endswith(_LOREBOOK):
+        book = import_document(read_file(path).value, SheetNaming()).content
+        written = write_lorebook(book) if isinstance(book, Lorebook) else None
+        if not isinstance(written, dict):
+            raise InvalidRequest(f"{path.name}: not a lorebook")
+        return path.name.removesuffix(_LOREBOOK), written
+    sheet = _find_sheet(name)
+    return sheet.id, build_card(sheet, version)
+
+
+def _describe_kind(card: dict[str, JsonValue]) -> str:
+    """The card's spec; lorebooks of some tools have none."""
+    spec = card.get("spec")
+    return str(spec)[:40] if spec is not None else "lorebook" if "entries" in card else "chara_card_v1"
+
+
+def _find_sheet(name: str) -> CharacterSheet:
+    """Reads a file, or the sheet of a character id where there is no such file."""
+    path = Path(name)
+    if path.exists() or path.suffix or path.name != name:
+        return read_sheet(path)
+    try:
+        _name.validate_python(name)
+        folder = read_settings().character_sheets or find_packaged_folder("character_sheets")
+    except ValueError:
+        raise InvalidRequest(f"{name!r} is neither a file nor a character id") from None
+    sheet = folder / f"{name}.yaml"
+    if not sheet.exists():
+        raise NotFound(f"there is no character {name!r}{suggest(name, (path.stem for path in folder.glob('*.yaml')))}")
+    return read_sheet(sheet)
+
+
+def _embed_in_image(image: Path, card: dict[str, JsonValue]) -> bytes:
+    with image.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise InvalidRequest(f"{image.name}: larger than {MAX_BYTES} bytes")
+    keyword = "ccv3" if card.get("spec") == "chara_card_v3" else "chara"
+    return embed_card(content, image.name, keyword, json.dumps(card, ensure_ascii=False).encode())
+
+
+def _holds_whole_sheet(card: dict[str, JsonValue]) -> bool:
+    data = card.get("data")
+    extensions = data.get("extensions") if isinstance(data, dict) else None
+    return isinstance(extensions, dict) and NATIVE in extensions
+
+
+def _print_report(file: Path, found: CardFile, report: ImportReport, path: Path, as_json: bool) -> None:
+    beside = tuple(f"{what} stays in {file.name}" for what in found.beside)
+    if as_json:
+        shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
+        typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
+        return
+    console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
+    _print_rows("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
+    _print_rows("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    for assumed in (*report.assumed, *beside):
+        console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
+    console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)
+
+
+def _print_rows(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
+    for field, says, times in rows[:MOST_LINES]:
+        count = f" ({times} times)" if times > 1 else ""
+        console.print(
+            Text.assemble("  ", (_escape_unprintable(field), style), f" {between} {_escape_unprintable(says)}{count}"),
+            soft_wrap=True,
+        )
+    if len(rows) > MOST_LINES:
+        console.print(f"  and {len(rows) - MOST_LINES} more; --json lists them all")
+
+
+def _escape_unprintable(text: str) -> str:
+    """Escapes control characters of untrusted text."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
+    """The error's message, with the file's name once."""
+    if isinstance(error, OSError):
+        return f"{error.filename or file}: {error.strerror}"
+    return _escape_unprintable(error.detail)
+
 
 sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
 sheets.command("try")(try_sheet)
@@ -43,7 +619,6 @@ sheets.command("export")(export_card)
 sheets.command("scenes")(draft_scenes)
 sheets.command("pull")(pull)
 sheets.command("push")(push)
-console = output_console()
 
 SHIPPED = "character_sheets"
 

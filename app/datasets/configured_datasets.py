@@ -5,23 +5,212 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import Final, TypeVar, get_args
+from urllib.parse import quote
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from app.datasets.checked_rows import CheckedRows, RowReport, check_rows, choose_form
-from app.datasets.folder import list_files
-from app.datasets.hub import read_hub
-from app.datasets.raw_rows import RawRows, read_file
-from app.domain.digests import digest
-from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import Dataset, DatasetSource, DatasetSources
-from app.domain.values import Split
+from app.datasets.rows import (
+    SUFFIXES,
+    ArrowRows,
+    CheckedRows,
+    RawRows,
+    Row,
+    RowReport,
+    check_rows,
+    choose_form,
+    explain_error,
+    read_file,
+)
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest
+from app.domain.tasks import Dataset, DatasetSource, DatasetSources
+from app.domain.values import Split, digest
+
+# A data set on the hub, read from the cache when it was prepared before.
+
+log = logging.getLogger(__name__)
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+def read_hub(
+    repository: str, subset: str | None, revision: str | None, cache: Path | None, probe_seconds: float
+) -> dict[str, RawRows]:
+    """Every split. Blocking. Without a revision a prepared copy in the cache is used, and the hub is not asked for a
+    newer one. A branch or a tag is looked up on the hub; when the hub cannot be reached, it is the commit that it was
+    last. The hub is probed first, because the library takes about 23 seconds to notice that it is unreachable."""
+    folder = _find_prepared_folder(repository, cache)
+    commit = revision if revision is None or _COMMIT.fullmatch(revision) else None
+    if revision is not None and commit is None:
+        commit = _look_up_commit(repository, revision, folder, probe_seconds)
+    loaded = _load_cached(repository, subset, commit, cache, folder)
+    if loaded is None:
+        _ask_hub(repository, revision, probe_seconds)
+        loaded = _download(repository, subset, commit, cache)
+    return {name: RawRows(f"{name} split", "row", rows) for name, rows in loaded.items()}
+
+
+def _find_prepared_folder(repository: str, cache: Path | None) -> Path:
+    """Of its prepared copies, as the library names it."""
+    import datasets  # takes two seconds, so only those who configure a data set wait for it
+    from datasets.naming import camelcase_to_snakecase
+
+    owner, _, name = repository.rpartition("/")
+    root = Path(cache or datasets.config.HF_DATASETS_CACHE).expanduser()
+    return root / "___".join([*([owner] if owner else []), camelcase_to_snakecase(name)])
+
+
+def _look_up_commit(repository: str, revision: str, folder: Path, probe_seconds: float) -> str:
+    """Of a branch or a tag. What the hub says is kept beside the prepared copies."""
+    kept = folder / f"{quote(revision, safe='')}.commit"
+    try:
+        commit = _ask_hub(repository, revision, probe_seconds)
+    except EnvironmentUnavailable as error:
+        if not kept.is_file():
+            raise
+        log.warning("%s; the copy that was prepared last is used", error.detail)
+        return kept.read_text(encoding="ascii").strip()
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_text(commit, encoding="ascii")
+    return commit
+
+
+def _load_cached(
+    repository: str, subset: str | None, commit: str | None, cache: Path | None, folder: Path
+) -> Mapping[str, ArrowRows] | None:
+    """None where there is no prepared copy, or none of this commit."""
+    import datasets
+    from datasets.packaged_modules.cache.cache import Cache
+
+    datasets.disable_progress_bars()
+    config, version, found = subset, "auto", "auto"
+    if commit is not None:
+        copies = [copy for copy in folder.glob(f"*/*/{commit}") if subset in (None, copy.parts[-3])]
+        if len(copies) != 1:
+            return None
+        config, version, found = copies[0].parts[-3:]
+    try:
+        loaded: Mapping[str, ArrowRows] = Cache(
+            repo_id=repository,
+            dataset_name=repository.rpartition("/")[2],
+            config_name=config,
+            version=version,
+            hash=found,
+            cache_dir=None if cache is None else str(cache),
+        ).as_dataset()
+    except Exception:  # absent, half written or of another version of the library: the hub decides
+        return None
+    return loaded
+
+
+def _download(repository: str, subset: str | None, commit: str | None, cache: Path | None) -> Mapping[str, ArrowRows]:
+    import datasets
+
+    try:
+        loaded: Mapping[str, ArrowRows] = datasets.load_dataset(
+            repository, subset, revision=commit, cache_dir=None if cache is None else str(cache)
+        )
+    except Exception as error:  # whatever the library raises, the data set could not be read
+        raise EnvironmentUnavailable(f"{repository}: {_explain_failure(subset, error)}") from error
+    return loaded
+
+
+def _explain_failure(subset: str | None, error: Exception) -> str:
+    first = str(error).split("\n")[0][:300]
+    if "Config name is missing" in first:
+        choices = str(error).partition("available configs: ")[2].split("\n")[0]
+        return f"it has several subsets: set `subset` to one of {choices}"
+    wanted = f"subset {subset} cannot" if subset else "it cannot"
+    return f"{wanted} be loaded ({explain_error(error)})"
+
+
+def _ask_hub(repository: str, revision: str | None, seconds: float) -> str:
+    """The commit. Asked in a thread: DNS look-ups ignore timeouts."""
+    answers: SimpleQueue[str | Exception] = SimpleQueue()
+    Thread(target=_read_commit, args=(repository, revision, seconds, answers), daemon=True, name="hub-probe").start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        answer = TimeoutError()
+    if isinstance(answer, Exception):
+        raise EnvironmentUnavailable(f"{repository}: {_describe_failure(answer)}") from answer
+    return answer
+
+
+def _read_commit(
+    repository: str, revision: str | None, seconds: float, answers: "SimpleQueue[str | Exception]"
+) -> None:
+    import datasets
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi(endpoint=datasets.config.HF_ENDPOINT).dataset_info(repository, revision=revision, timeout=seconds)
+    except Exception as error:
+        answers.put(error)
+    else:
+        answers.put(found.sha or "")
+
+
+def _describe_failure(error: Exception) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):
+        return "it is gated: accept its terms on the hub, and give the token of that account in HF_TOKEN"
+    if isinstance(error, RevisionNotFoundError):
+        return "it has no such revision"
+    if isinstance(error, RepositoryNotFoundError):
+        return "no such local folder, and no readable data set of this name on the hub"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "not in the cache, and offline mode is on"
+    return "not in the cache, and the hub cannot be reached"
+
+
+# Files of rows in a folder, or one alone, by split.
+
+_SHARD: Final = re.compile(r"(.+?)-\d{5}-of-\d{5}")
+
+
+def list_files(source: Path, subset: str | None, usual_subset: str | None) -> Mapping[str, tuple[Path, ...]]:
+    """Files by split: their names without ending, or what comes before `-00000-of-00001`. Without `subset` they may lie
+    in `data` or `usual_subset`, as in copies of the hub's repositories. EnvironmentUnavailable for a folder without
+    any."""
+    if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            raise EnvironmentUnavailable(f"{source.name}: the name must end with {', '.join(SUFFIXES)}")
+        return {_name_split(source): (source,)}
+    if not source.is_dir():
+        raise EnvironmentUnavailable(f"{source.name}: folder not found")
+    places = (subset,) if subset else (".", "data", *((usual_subset,) if usual_subset else ()))
+    found = next(filter(None, (_find_files(source / place) for place in places)), None)
+    if not found:
+        where = f"{source.name}/{subset}" if subset else source.name
+        raise EnvironmentUnavailable(f"{where}: no file ends with {', '.join(SUFFIXES)}")
+    return found
+
+
+def _find_files(folder: Path) -> Mapping[str, tuple[Path, ...]]:
+    found: dict[str, tuple[Path, ...]] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.is_file() and file.suffix.lower() in SUFFIXES:
+            found[_name_split(file)] = (*found.get(_name_split(file), ()), file)
+    return found
+
+
+def _name_split(file: Path) -> str:
+    shard = _SHARD.fullmatch(file.stem)
+    return shard[1] if shard else file.stem
+
 
 RowT = TypeVar("RowT", bound=BaseModel)
 
-log = logging.getLogger(__name__)
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
 PROBE_SECONDS: Final = 5.0
@@ -166,3 +355,34 @@ def _resolve(source: DatasetSource) -> Path:
 
 def _is_hub_id(source: DatasetSource) -> bool:
     return _HUB_ID.fullmatch(source.source) is not None and not _resolve(source).exists()
+
+
+# One table of rows: a file, or one split of a folder or of a data set on the hub.
+
+
+def read_table(location: str, split: str | None = None, subset: str | None = None) -> Sequence[Row]:
+    """Blocking. What is on disk comes before a hub id. Without `split` the only one is read. InvalidRequest says what
+    cannot be read."""
+    file = Path(location).expanduser()
+    looks_like_a_path = file.suffix.lower() in SUFFIXES or location.startswith((".", "/", "~"))
+    if looks_like_a_path and not file.exists():
+        raise InvalidRequest(f"{location}: there is no such file")
+    try:
+        return _read_split(location, split, subset)
+    except EnvironmentUnavailable as error:
+        raise InvalidRequest(error.detail) from error
+
+
+def _read_split(location: str, split: str | None, subset: str | None) -> Sequence[Row]:
+    splits, read = list_splits(DatasetSource(source=location, subset=subset))
+    if split is None and len(splits) > 1:
+        raise InvalidRequest(f"{location}: choose one of its splits: {', '.join(splits)}", field="split")
+    if split is not None and split not in splits:
+        raise InvalidRequest(f"{location}: there is no split {split!r}; there are {', '.join(splits)}", field="split")
+    rows: list[Row] = []
+    for table in read(split or splits[0]):
+        for number, row in table.iterate_rows():
+            if isinstance(row, str):
+                raise InvalidRequest(f"{table.name}, {table.unit} {number}: {row}")
+            rows.append(row)
+    return rows

@@ -11,8 +11,8 @@ from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from app.domain.budgets import NO_QUOTAS, KeyQuotas
 from app.domain.errors import Forbidden
-from app.domain.quotas import NO_QUOTAS, KeyQuotas
 from app.domain.values import Frozen, Name
 
 AccessScope = Literal["read", "train", "label", "play", "author", "metrics", "admin"]

@@ -1,9 +1,16 @@
 """Budgets of judges: limits, spending, and reservations for calls in progress."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from datetime import datetime
+from functools import reduce
+from operator import add, not_
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field
 
 from app.domain.judging import Spending
+from app.domain.values import FiniteNumber, Frozen
 
 _ROUNDING: Final = 1e-9
 
@@ -115,3 +122,256 @@ def compute_amount(spending: Spending) -> Amount:
         spending.input_tokens + spending.output_tokens + spending.unanswered_tokens,
         spending.cost_usd + spending.unanswered_usd,
     )
+
+
+# What judging a run has cost, at what rate, and how far its budget reaches.
+
+GROUPS_FOR_MEAN: Final = 8
+"""From so many groups on their mean cost is what the next one is expected to cost."""
+
+BudgetUsd = Annotated[FiniteNumber, Field(ge=0, le=1e9)]
+BudgetAnswer = Literal["now", "later", "never"]
+"""Whether a group may be judged. `later`: if groups that are being judged turn out cheaper than expected."""
+
+
+class RunSpending(Spending):
+    """What the judgements of a run's groups cost, re-scorings and failures included. Answers from the cache cost
+    nothing."""
+
+    groups: int = 0
+    """Groups of which judgements are stored."""
+    unpriced_calls: int = 0
+    """How many of `calls` went to judges without prices."""
+
+    @property
+    def usd(self) -> float | None:
+        return None if self.unpriced_calls else self.cost_usd
+
+    @property
+    def usd_at_most(self) -> float:
+        """What counts against a budget: calls without an answer in full."""
+        return self.cost_usd + self.unanswered_usd
+
+
+class EnvironmentCost(Frozen):
+    environment: str
+    spent: RunSpending
+    first_at: datetime
+    last_at: datetime
+
+
+class RunLedger(Frozen):
+    """What the store knows about a run's costs. `recent_usd` was spent in the last `recent_seconds`; `held_usd` is put
+    aside for groups that are being judged."""
+
+    environments: tuple[EnvironmentCost, ...] = ()
+    recent_usd: FiniteNumber = 0.0
+    recent_seconds: FiniteNumber = 0.0
+    held_usd: FiniteNumber = 0.0
+
+    @property
+    def total(self) -> RunSpending:
+        return add_up(each.spent for each in self.environments)
+
+
+class BudgetForecast(Frozen):
+    """How far a run's budget reaches."""
+
+    usd: FiniteNumber
+    left_usd: FiniteNumber
+    """Calls without an answer count as what they may cost at most."""
+    held_usd: FiniteNumber
+    """Of what is left: reserved for groups that are being judged."""
+    groups: FiniteNumber | None
+    """How many more groups it is enough for, by the mean of those so far; null without one."""
+    hours: FiniteNumber | None
+    """How long it lasts at the rate of the last hours; null without one."""
+
+
+class RunCost(Frozen):
+    """What judging this run has cost since the first judgement that was counted. Dollars are null where a judge has no
+    prices."""
+
+    spent: RunSpending
+    usd: FiniteNumber | None
+    usd_per_1000_groups: FiniteNumber | None
+    usd_per_hour: FiniteNumber | None
+    """Over the current hour and the one before; null where nothing was spent in them."""
+    since: datetime | None
+    """The first judgement that was counted. A database from before counts from its upgrade on."""
+    until: datetime | None
+    budget: BudgetForecast | None
+    """Null without a budget."""
+    environments: tuple[EnvironmentCost, ...]
+
+
+def add_up(spendings: Iterable[RunSpending]) -> RunSpending:
+    rows = [one.model_dump() for one in spendings]
+    return RunSpending.model_validate(
+        {name: reduce(add, [row[name] for row in rows], type(value)()) for name, value in RunSpending()}
+    )
+
+
+def build_run_cost(ledger: RunLedger, budget_usd: float | None) -> RunCost:
+    total = ledger.total
+    priced = total.usd is not None
+    per_hour = 3600 * ledger.recent_usd / ledger.recent_seconds if priced and ledger.recent_usd > 0 else None
+    return RunCost(
+        spent=total,
+        usd=total.usd,
+        usd_per_1000_groups=1000 * total.cost_usd / total.groups if priced and total.groups else None,
+        usd_per_hour=per_hour,
+        since=min((each.first_at for each in ledger.environments), default=None),
+        until=max((each.last_at for each in ledger.environments), default=None),
+        budget=None if budget_usd is None else _forecast(ledger, total, budget_usd, per_hour),
+        environments=ledger.environments,
+    )
+
+
+def _forecast(ledger: RunLedger, total: RunSpending, budget_usd: float, per_hour: float | None) -> BudgetForecast:
+    left = max(0.0, budget_usd - total.usd_at_most)
+    mean = total.usd_at_most / total.groups if total.groups and total.usd is not None else 0.0
+    return BudgetForecast(
+        usd=budget_usd,
+        left_usd=left,
+        held_usd=ledger.held_usd,
+        groups=left / mean if mean > 0 else None,
+        hours=left / per_hour if per_hour else None,
+    )
+
+
+def admit_group(*, budget_usd: float, spent_usd: float, held_usd: float, expected_usd: float) -> BudgetAnswer:
+    left = budget_usd - spent_usd + 1e-9
+    if expected_usd > left or left <= 1e-9:  # rounding
+        return "never"
+    return "now" if expected_usd + held_usd <= left else "later"
+
+
+# Quotas of keys: what a key may use in a day, and how many tasks it may hold.
+
+QuotaName = Literal["requests_per_day", "judge_tokens_per_day", "judge_usd_per_day", "leases"]
+WARNING_SHARE: Final = 0.8
+"""From this share of a quota on, hand-outs come with a warning."""
+
+Count = Annotated[int, Field(ge=1, le=10**15)]
+
+
+class KeyQuotas(Frozen):
+    """Null: no limit. Days begin at midnight UTC. Quotas stop the handing out of tasks, and never the scoring of what
+    was handed out."""
+
+    requests_per_day: Count | None = None
+    """Requests for tasks and for scores."""
+    judge_tokens_per_day: Count | None = None
+    """Prompts plus answers of judges."""
+    judge_usd_per_day: Annotated[FiniteNumber, Field(gt=0, le=1e9)] | None = None
+    leases: Count | None = None
+    """Tasks that are leased at the same time."""
+
+    @property
+    def is_open(self) -> bool:
+        return self == NO_QUOTAS
+
+    @property
+    def limits_judging(self) -> bool:
+        return self.judge_tokens_per_day is not None or self.judge_usd_per_day is not None
+
+
+NO_QUOTAS: Final = KeyQuotas()
+
+
+class QuotaUse(Frozen):
+    """How much of one quota is used."""
+
+    quota: QuotaName
+    limit: FiniteNumber
+    used: FiniteNumber
+    held: FiniteNumber
+    """Put aside for judging what is handed out."""
+    until: datetime
+    """When some of it is free again at the latest: the end of the day, or of the first lease to end."""
+    wanted: Annotated[FiniteNumber, Field(exclude_if=not_)] = 0.0
+    """What a request would add; left out where there is none."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.used + self.held >= self.limit
+
+    @property
+    def needs_warning(self) -> bool:
+        return self.used + self.held >= WARNING_SHARE * self.limit
+
+    @property
+    def frees_itself(self) -> bool:
+        """Whether the scoring of tasks that are handed out may make room for what is wanted."""
+        return self.quota == "leases" or (self.held > 0 and self.used + self.wanted <= self.limit)
+
+    def describe(self) -> str:
+        held = f", {_show(self.held)} reserved for tasks that are handed out" if self.held else ""
+        wanted = f", {_show(self.wanted)} asked for" if self.wanted else ""
+        until = f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{self.quota} is {_show(self.limit)}: {_show(self.used)} used{held}{wanted}, until {until}"
+
+
+class KeyUsage(Frozen):
+    """What a key has used on this day, and what it holds now."""
+
+    requests: int = 0
+    """For tasks and for scores; counted where they are limited."""
+    judge_tokens: int = 0
+    judge_usd: FiniteNumber = 0.0
+    held_tokens: int = 0
+    held_usd: FiniteNumber = 0.0
+    leases: int = 0
+    day_ends_at: datetime
+    next_lease_ends_at: datetime | None = None
+
+    def list_uses(self, quotas: KeyQuotas) -> tuple[QuotaUse, ...]:
+        """Of the quotas that are limited."""
+        lease_ends = self.next_lease_ends_at or self.day_ends_at
+        known: dict[QuotaName, tuple[float, float, datetime]] = {
+            "requests_per_day": (self.requests, 0, self.day_ends_at),
+            "judge_tokens_per_day": (self.judge_tokens, self.held_tokens, self.day_ends_at),
+            "judge_usd_per_day": (self.judge_usd, self.held_usd, self.day_ends_at),
+            "leases": (self.leases, 0, lease_ends),
+        }
+        return tuple(
+            QuotaUse(quota=name, limit=limit, used=used, held=held, until=until)
+            for name, (used, held, until) in known.items()
+            if (limit := getattr(quotas, name)) is not None
+        )
+
+    def find_exceeded(self, quotas: KeyQuotas, wanted: "Demand") -> QuotaUse | None:
+        """The first quota that does not allow what is wanted."""
+        more: dict[QuotaName, float] = {
+            "requests_per_day": wanted.requests,
+            "judge_tokens_per_day": wanted.judging.tokens,
+            "judge_usd_per_day": wanted.judging.usd,
+            "leases": wanted.leases,
+        }
+        for use in self.list_uses(quotas):
+            needed = more[use.quota]
+            asks = needed > 0 or (use.quota.startswith("judge") and wanted.is_judged)
+            if asks and (use.is_spent or use.used + use.held + needed > use.limit + _ROUNDING):
+                return use.model_copy(update={"wanted": needed})
+        return None
+
+
+class Demand(Frozen):
+    """What a request would add."""
+
+    requests: int = 1
+    leases: int = 0
+    is_judged: bool = False
+    judging: Amount = NO_AMOUNT
+
+    @classmethod
+    def combine(cls, members: Sequence[Self]) -> Self:
+        """Of one request for several environments."""
+        total = sum((one.judging for one in members), NO_AMOUNT)
+        judged = any(one.is_judged for one in members)
+        return cls(leases=sum(one.leases for one in members), is_judged=judged, judging=total)
+
+
+def _show(number: float) -> str:
+    return f"{number:.4g}" if number != int(number) else f"{int(number)}"

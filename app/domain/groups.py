@@ -1,21 +1,60 @@
 """Stored results of scoring: groups, rollouts, and the listings that pages and programs read."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from operator import not_
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from app.domain.judging import Judgement, Mode
+from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
 from app.domain.keeping import ReducedCompletion
-from app.domain.rewards import combine_outcomes
-from app.domain.rubrics import RubricLabel
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
-from app.domain.text_search import TextQuery
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
+from app.domain.worlds import extract_terms
+
+# What a person looks for in texts: words, and phrases in quotes, all of which must occur.
+
+MOST_PHRASES: Final = 16
+MOST_TERMS: Final = 16
+"""Of one phrase."""
+_QUOTES: Final = '"\u201c\u201d\u201e'
+_PIECE: Final = re.compile(f"[{_QUOTES}]([^{_QUOTES}]*)[{_QUOTES}]?|[^\\s{_QUOTES}]+")
+
+
+class TextQuery(Frozen):
+    """Each phrase is one or more terms that stand side by side. There is at least one."""
+
+    phrases: tuple[tuple[str, ...], ...]
+
+
+def parse_text_query(text: str) -> TextQuery | None:
+    """None where there is no word in it. A word that has several terms, such as `well-met`, is a phrase."""
+    phrases = dict.fromkeys(islice(_split_phrases(text), MOST_PHRASES))
+    return TextQuery(phrases=tuple(phrases)) if phrases else None
+
+
+def _split_phrases(text: str) -> Iterator[tuple[str, ...]]:
+    for piece in _PIECE.finditer(text):
+        quoted = piece.group(1)
+        if terms := extract_terms(piece.group() if quoted is None else quoted)[:MOST_TERMS]:
+            yield terms
+
+
+def share_words(texts: Iterable[str], most: int) -> list[tuple[str, ...]]:
+    """The terms of each text, at most so many in all. Where there are more, the longest texts lose their ends."""
+    found = [extract_terms(text) for text in texts]
+    room, left = most, len(found)
+    longest = 0
+    for length in sorted(map(len, found)):
+        longest = max(longest, min(length, room // left))
+        room, left = room - min(length, room // left), left - 1
+    return [terms[:longest] for terms in found]
+
 
 LONGEST_SCENE: Final = 100
 """Characters of a scene's name by which groups are found."""

@@ -1,22 +1,238 @@
 """Requests to judges and their answers, and the facts that deterministic gates check against."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import not_
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue, SkipValidation
+from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringConstraints
 
-from app.domain.calibration import ReferenceKind
 from app.domain.keeping import ReducedReading
-from app.domain.rubrics import Bound as Bound
-from app.domain.rubrics import ClaimRule as ClaimRule
-from app.domain.rubrics import DefectRule as DefectRule
-from app.domain.rubrics import Requirement as Requirement
-from app.domain.rubrics import Rubric as Rubric
-from app.domain.rubrics import RubricCriterion as RubricCriterion
-from app.domain.scores import Score
+from app.domain.scores import Criterion, GroupStatistics, Outcome, ReferenceKind, Score
 from app.domain.tasks import Message
-from app.domain.values import FiniteNumber, Frozen, Unit
+from app.domain.values import FiniteNumber, Frozen, SameObject, Unit, digest_of_model, require_encodable, suggest
+
+# Rubrics: those of environments, those that people give in their place, and what is wrong in these.
+
+LEVELS: Final = range(5)
+"""The scale on which a judge marks a criterion."""
+_WEIGHT_TOLERANCE: Final = 1e-6
+
+Level = Annotated[int, Field(ge=LEVELS[0], le=LEVELS[-1])]
+_Code = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+_Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000), AfterValidator(require_encodable)
+]
+_Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class Requirement(Frozen):
+    criterion: str
+    at_least: Unit
+
+
+class RubricCriterion(Frozen):
+    """One criterion, judged on a scale of 0 to 4. `anchors` describes a reply of each level."""
+
+    name: str
+    weight: Unit
+    description: str
+    anchors: dict[int, str]
+    requires: Requirement | None = None
+    """The criterion counts as 0 unless the named criterion reaches this value."""
+
+
+class Bound(Frozen):
+    criterion: str
+    at_most: Unit
+
+
+class DefectRule(Frozen):
+    """A defect that the judge may report. `cap` limits the final reward of a completion that has it."""
+
+    code: str
+    description: str
+    cap: Unit | None = None
+    bounds: Annotated[Bound | None, Field(exclude_if=not_)] = None
+    """Limits a criterion's value in every judgement that reports the defect."""
+    confirms: Annotated[str | None, Field(exclude_if=not_)] = None
+    """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
+    omission: Annotated[bool, Field(exclude_if=not_)] = False
+    """Something is left out: the only kind of defect that needs no quote."""
+
+
+class ClaimRule(Frozen):
+    """Verdicts list the completion's claims about events, and code matches them to the events."""
+
+    criterion: str
+    """The criterion that applies once any completion makes a claim."""
+    unsupported: str
+    """Code of the defect for a claim that no event supports."""
+
+
+class Rubric(Frozen):
+    name: str
+    version: str
+    instructions: str
+    criteria: tuple[RubricCriterion, ...]
+    defects: tuple[DefectRule, ...] = ()
+    claims: Annotated[ClaimRule | None, Field(exclude_if=not_)] = None
+    """None: verdicts list no claims."""
+
+    def model_post_init(self, _: object) -> None:
+        """Names must be known. No validator, which every model that holds a rubric would run again."""
+        criteria = {criterion.name for criterion in self.criteria}
+        named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
+        if self.claims is not None:
+            named.add(self.claims.criterion)
+            if self.claims.unsupported not in {rule.code for rule in self.defects}:
+                raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
+        if named - criteria:
+            raise ValueError(f"there is no criterion {min(named - criteria)!r}")
+
+
+class OwnCriterion(RubricCriterion):
+    name: _Code
+    description: _Text
+    anchors: dict[Level, _Text]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.weight, self.description, self.requires))
+
+
+class OwnDefect(DefectRule):
+    code: _Code
+    description: _Text
+
+
+class OwnRubric(Frozen):
+    """A rubric in place of the environment's own: criteria with weights and anchors, and defects with caps."""
+
+    name: _Label
+    version: _Label
+    """Change it whenever the rubric changes. Rewards follow the content, whatever the version says."""
+    instructions: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=16_000),
+        AfterValidator(require_encodable),
+    ]
+    """What judges are told before the criteria."""
+    criteria: Annotated[tuple[OwnCriterion, ...], Field(min_length=1, max_length=24)]
+    """Only the proportions of the weights count."""
+    defects: Annotated[tuple[OwnDefect, ...], Field(max_length=64)] = ()
+    claims: ClaimRule | None = None
+    """Null: verdicts list no claims."""
+
+    def build_rubric(self) -> Rubric:
+        """ValueError for names that do not exist; `find_rubric_problems` says where."""
+        return Rubric.model_validate(self.model_dump(exclude_none=True))
+
+
+class RubricLabel(Frozen):
+    """Which rubric judged."""
+
+    name: str
+    version: str
+    digest: str
+
+    @classmethod
+    def from_rubric(cls, rubric: Rubric) -> "RubricLabel":
+        return cls(name=rubric.name, version=rubric.version, digest=digest_of_model(rubric))
+
+
+@dataclass(frozen=True)
+class RubricProblem:
+    """`at` is the path of the field."""
+
+    at: tuple[str | int, ...]
+    level: Literal["error", "warning"]
+    message: str
+
+
+def find_rubric_problems(rubric: OwnRubric, hints: Collection[str] = ()) -> tuple[RubricProblem, ...]:
+    """`hints`: the flags of gates that a defect has to confirm before they close."""
+    return (
+        *_find_repeated(rubric),
+        *_find_broken_scales(rubric),
+        *_find_broken_weights(rubric),
+        *_find_unknown_names(rubric),
+        *_find_unconfirmed_hints(rubric, hints),
+    )
+
+
+def _find_repeated(rubric: OwnRubric) -> Iterator[RubricProblem]:
+    for part, field, names in (
+        ("criteria", "name", [criterion.name for criterion in rubric.criteria]),
+        ("defects", "code", [rule.code for rule in rubric.defects]),
+    ):
+        for name, count in Counter(names).items():
+            if count > 1:
+                last = len(names) - 1 - names[::-1].index(name)
+                yield RubricProblem((part, last, field), "error", f"{name!r} is there more than once")
+
+
+def _find_broken_scales(rubric: OwnRubric) -> Iterator[RubricProblem]:
+    for number, criterion in enumerate(rubric.criteria):
+        at = ("criteria", number, "anchors")
+        missing = [level for level in LEVELS if level not in criterion.anchors]
+        ends = [level for level in missing if level in (LEVELS[0], LEVELS[-1])]
+        if ends:
+            message = f"there is no anchor {ends[0]}: judges mark from {LEVELS[0]} to {LEVELS[-1]} and need both ends"
+            yield RubricProblem(at, "error", message)
+        elif missing:
+            named = ", ".join(map(str, missing))
+            yield RubricProblem(at, "warning", f"no anchor for {named}: judges must guess what lies between")
+
+
+def _find_broken_weights(rubric: OwnRubric) -> Iterator[RubricProblem]:
+    total = sum(criterion.weight for criterion in rubric.criteria)
+    if total == 0:
+        yield RubricProblem(("criteria", 0, "weight"), "error", "all weights are 0: every reward would be 0")
+        return
+    for number, criterion in enumerate(rubric.criteria):
+        if criterion.weight == 0:
+            message = "is 0: judges mark the criterion, and it does not count"
+            yield RubricProblem(("criteria", number, "weight"), "warning", message)
+    if abs(total - 1.0) > _WEIGHT_TOLERANCE:
+        message = f"the weights add up to {total:g}, not 1: only their proportions count"
+        yield RubricProblem(("criteria",), "warning", message)
+
+
+def _find_unknown_names(rubric: OwnRubric) -> Iterator[RubricProblem]:
+    criteria, codes = [one.name for one in rubric.criteria], [rule.code for rule in rubric.defects]
+    for number, criterion in enumerate(rubric.criteria):
+        if criterion.requires is None:
+            continue
+        at = ("criteria", number, "requires", "criterion")
+        if criterion.requires.criterion == criterion.name:
+            yield RubricProblem(at, "error", "a criterion cannot require itself")
+        else:
+            yield from _require_known(at, "criterion", criterion.requires.criterion, criteria)
+    for number, rule in enumerate(rubric.defects):
+        if rule.bounds is not None:
+            at = ("defects", number, "bounds", "criterion")
+            yield from _require_known(at, "criterion", rule.bounds.criterion, criteria)
+    if rubric.claims is not None:
+        yield from _require_known(("claims", "criterion"), "criterion", rubric.claims.criterion, criteria)
+        yield from _require_known(("claims", "unsupported"), "defect", rubric.claims.unsupported, codes)
+
+
+def _require_known(at: tuple[str | int, ...], what: str, name: str, known: Collection[str]) -> Iterator[RubricProblem]:
+    if name not in known:
+        yield RubricProblem(at, "error", f"there is no {what} {name!r}{suggest(name, known)}")
+
+
+def _find_unconfirmed_hints(rubric: OwnRubric, hints: Collection[str]) -> Iterator[RubricProblem]:
+    confirmed = [(number, rule.confirms) for number, rule in enumerate(rubric.defects) if rule.confirms is not None]
+    for number, hint in confirmed:
+        yield from _require_known(("defects", number, "confirms"), "hint of a gate", hint, hints)
+    for hint in sorted(set(hints) - {hint for _, hint in confirmed}):
+        message = f"no defect confirms the hint {hint!r}, so its gate could never close: give one `confirms: {hint}`"
+        yield RubricProblem(("defects",), "error", message)
+
 
 Document = Annotated[dict[str, JsonValue], SkipValidation]
 """JSON made by the service. Never copied, since it can be large and all judge calls of a group share it."""
@@ -313,3 +529,183 @@ class PanelResult(Frozen):
 
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()
+
+
+# Combines the parts of a score into a reward, and computes group statistics.
+
+ADVANTAGE_EPSILON = 1e-4
+"""Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
+
+LOW_SIGNAL_STD = 0.01
+"""Below this standard deviation of rewards, a group counts as having no training signal."""
+
+
+def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
+    """gate x min(cap, (1 - w) x absolute + w x relative)."""
+    return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
+
+
+def compute_own_reward(score: Score) -> float | None:
+    """gate x absolute within the cap: what an evaluation would have paid, comparable across groups. None without a
+    reward."""
+    if score.reward is None or score.absolute is None:
+        return score.reward
+    gate, cap = (1.0 if part is None else part for part in (score.gate, score.cap))
+    return combine(gate, score.absolute, 0.0, 0.0, cap)
+
+
+def apply_bounds(rubric: Rubric, verdict: Verdict) -> Mapping[str, float | None]:
+    """The scores of one judgement, limited by the defects that it reports."""
+    if not verdict.defects:
+        return verdict.scores
+    reported = {defect.code for defect in verdict.defects}
+    scores = dict(verdict.scores)
+    for bound in (rule.bounds for rule in rubric.defects if rule.code in reported and rule.bounds is not None):
+        score = scores.get(bound.criterion)
+        if score is not None:
+            scores[bound.criterion] = min(score, bound.at_most)
+    return scores
+
+
+def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
+    """The lowest cap among the defects; 1 without any."""
+    reported = {defect.code for defect in defects}
+    if not reported:
+        return 1.0
+    return min((rule.cap for rule in rubric.defects if rule.code in reported and rule.cap is not None), default=1.0)
+
+
+def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
+    """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
+    Weights of criteria that do not apply are distributed over the others in proportion."""
+    (weighed,) = _weigh_criteria(rubric, (values,))
+    return tuple(
+        [
+            _build_criterion(
+                criterion.name,
+                value,
+                weight,
+                _explain_unmet(criterion, values) if criterion.requires is not None else "",
+            )
+            for criterion, (value, weight) in zip(rubric.criteria, weighed, strict=True)
+        ]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _build_criterion(name: str, value: float | None, weight: float, note: str) -> Criterion:
+    """Kept, since judges give few different numbers."""
+    return Criterion(name=name, value=value, weight=weight, note=note)
+
+
+def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -> float:
+    """As `compute_absolute` of `build_criteria`, without the criteria."""
+    (score,) = compute_absolute_scores(rubric, (values,))
+    return score
+
+
+def compute_absolute_scores(rubric: Rubric, listed: Iterable[Mapping[str, float | None]]) -> tuple[float, ...]:
+    """Of each."""
+    return tuple(
+        [
+            min(1.0, math.fsum([weight * value for value, weight in weighed if value is not None]))
+            for weighed in _weigh_criteria(rubric, listed)
+        ]
+    )
+
+
+def _weigh_criteria(
+    rubric: Rubric, listed: Iterable[Mapping[str, float | None]]
+) -> Iterator[list[tuple[float | None, float]]]:
+    """Of each, per criterion the value that counts, and its weight. What they share is looked up once."""
+    same = SameObject(rubric)
+    names, requiring, weights = _list_criteria(same)
+    for values in listed:
+        met = list(map(values.get, names))
+        for place, criterion in requiring:
+            if _is_unmet(criterion, values):
+                met[place] = 0.0
+        shares = _share_weights(same, tuple([value is not None for value in met])) if None in met else weights
+        yield list(zip(met, shares, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _list_criteria(
+    rubric: SameObject[Rubric],
+) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
+    """The names of all, those that require another with their places, and the weights where all apply."""
+    criteria = rubric.value.criteria
+    requiring = tuple((place, each) for place, each in enumerate(criteria) if each.requires is not None)
+    return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
+
+
+@lru_cache(maxsize=256)
+def _share_weights(rubric: SameObject[Rubric], applies: tuple[bool, ...]) -> tuple[float, ...]:
+    """Of the criteria, of which some do not apply."""
+    applying = [(each.weight, applied) for each, applied in zip(rubric.value.criteria, applies, strict=True)]
+    applicable = math.fsum([weight for weight, applied in applying if applied])
+    return tuple(weight / applicable if applied and applicable else 0.0 for weight, applied in applying)
+
+
+def _is_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> bool:
+    """Whether the criterion counts as 0 although it has a value."""
+    needed = criterion.requires
+    if needed is None or values.get(criterion.name) is None:
+        return False
+    return (values.get(needed.criterion) or 0.0) < needed.at_least
+
+
+def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> str:
+    """Why the criterion counts as 0 although it has a value; empty if it does not."""
+    value, needed = values.get(criterion.name), criterion.requires
+    if value is None or needed is None or not _is_unmet(criterion, values):
+        return ""
+    found = values.get(needed.criterion) or 0.0
+    return (
+        f"judged {value:.2f}, counts as 0: {needed.criterion} is {found:.2f} and must be at least {needed.at_least:g}"
+    )
+
+
+def compute_absolute(criteria: Sequence[Criterion]) -> float:
+    """The weighted mean of the criteria that apply; 0 if none does."""
+    return min(1.0, math.fsum([c.weight * c.value for c in criteria if c.value is not None]))
+
+
+def combine_outcomes(scores: Iterable[Score]) -> Outcome:
+    """The outcome of a group: `pending` if any is, else `unscored` if any is, else `scored`."""
+    outcomes = {score.outcome for score in scores}
+    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
+
+
+def measure_spread(rewards: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation; null below two rewards."""
+    return _measure_spread(tuple(rewards))
+
+
+@lru_cache(maxsize=4096)
+def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | None]:
+    """Kept: it is asked for four times of each group, and verifiers give few different rewards."""
+    if len(rewards) < 2:
+        return None, None
+    mean = math.fsum(rewards) / len(rewards)
+    return mean, math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / (len(rewards) - 1))
+
+
+def has_low_signal(scores: Iterable[Score], std: float) -> bool:
+    """Whether the rewards, which have this spread, hardly differ, or the judges disagree."""
+    return std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores])
+
+
+def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
+    """Mean, sample standard deviation and advantages over non-null rewards; null for null, all null below two."""
+    mean, std = measure_spread([score.reward for score in scores if score.reward is not None])
+    if mean is None or std is None:
+        return GroupStatistics(mean=None, std=None, advantages=(None,) * len(scores), low_signal=True)
+    return GroupStatistics.build_trusted(
+        mean=mean,
+        std=std,
+        advantages=tuple(
+            [None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores]
+        ),
+        low_signal=has_low_signal(scores, std),
+    )

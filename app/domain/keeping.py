@@ -8,9 +8,8 @@ from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from app.domain.digests import canonical_json
 from app.domain.tasks import Completion, Message
-from app.domain.values import Frozen, Unit, is_absent
+from app.domain.values import Frozen, Unit, canonical_json, is_absent
 
 KeptPart = Literal["text", "thought", "tokens", "logprobs", "judge_prompts"]
 KEPT_PARTS: Final[tuple[KeptPart, ...]] = get_args(KeptPart)

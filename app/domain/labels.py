@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from app.domain.rubrics import RubricLabel
+from app.domain.judging import RubricLabel
 from app.domain.tasks import Message
 from app.domain.values import FiniteNumber, Frozen, WholeNumber, require_encodable
 

@@ -4,21 +4,98 @@ A new measure is a line in `list_measures`: rollups hold measures by name, so no
 before lack it until the statistics are rebuilt.
 """
 
+import json
+import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
-from app.domain.completion_sizes import measure_completions
-from app.domain.digests import digest
-from app.domain.exact_sums import NO_VALUES, UNIT, Sums, add_up, add_up_whole, compute_mean
 from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement
-from app.domain.rewards import has_low_signal, measure_spread
+from app.domain.judging import Judgement, has_low_signal, measure_spread
+from app.domain.keeping import count_written_characters
 from app.domain.runs import Purpose
 from app.domain.scores import Score
+from app.domain.values import Frozen, digest
+
+# Sums of values that come out the same in whatever order they are added and taken away.
+
+UNIT: Final = 2**60
+Sums = list[int]
+"""A number of values, and their sum in units of 2^-60: whole numbers add up to the same in any order, and what is taken
+away again leaves no trace. Stored ones may have a third number, which nothing reads and the next change drops."""
+NO_VALUES: Final[Sums] = [0, 0]
+
+
+def build_sums(count: int, total: float) -> Sums:
+    return [count, int(total * UNIT)]
+
+
+def add_up(values: Sequence[float]) -> Sums:
+    return build_sums(len(values), math.fsum(values))
+
+
+def add_up_whole(values: Sequence[int]) -> Sums:
+    """Exact, however large the values are."""
+    return [len(values), sum(values) * UNIT]
+
+
+def compute_mean(sums: Sequence[int]) -> float | None:
+    return sums[1] / (sums[0] * UNIT) if sums[0] else None
+
+
+# What statistics count of completions: the same whether they are whole or reduced.
+
+
+@dataclass(frozen=True)
+class CompletionSizes:
+    """`different` counts those of which no earlier one is equal."""
+
+    lengths: list[int]
+    tokens: list[int]
+    different: int
+
+
+def measure_completions(rollouts: Sequence[Rollout]) -> CompletionSizes:
+    if any([rollout.reduced is not None for rollout in rollouts]):
+        return _measure_reduced(rollouts)
+    completions = [rollout.completion for rollout in rollouts]
+    texts = [completion.text for completion in completions if completion.text is not None]
+    lengths = [len(text) for text in texts]
+    different = len(set(texts))
+    if len(texts) < len(completions):
+        others = [completion for completion in completions if completion.text is None]
+        lengths += [count_written_characters(completion.messages or ()) for completion in others]
+        different += len({json.dumps(completion.identity) for completion in others})
+    tokens = [len(ids) for completion in completions if (ids := completion.token_ids) is not None]
+    return CompletionSizes(lengths, tokens, different)
+
+
+def _measure_reduced(rollouts: Sequence[Rollout]) -> CompletionSizes:
+    measured = [_measure_one(rollout) for rollout in rollouts]
+    tokens = [count for _, count, _ in measured if count is not None]
+    return CompletionSizes([length for length, _, _ in measured], tokens, len({known for _, _, known in measured}))
+
+
+def _measure_one(rollout: Rollout) -> tuple[int, int | None, tuple[str, str]]:
+    """Length, count of tokens, and what equal ones share: texts are compared by themselves, messages with all that
+    identifies them."""
+    completion, reduced = rollout.completion, rollout.reduced
+    tokens = None if completion.token_ids is None else len(completion.token_ids)
+    if reduced is not None and reduced.tokens is not None:
+        tokens = reduced.tokens.count
+    if reduced is not None and reduced.text is not None:
+        text = reduced.text
+        known = ("text", text.sha256) if text.count is None else ("messages", reduced.identity)
+        return text.characters or 0, tokens, known
+    if completion.text is not None:
+        return len(completion.text), tokens, ("said", completion.text)
+    identity = "" if reduced is None else reduced.identity
+    length = count_written_characters(completion.messages or ())
+    return length, tokens, ("messages", identity or completion.identity_digest)
+
 
 GROUPS_PER_BUCKET: Final = 10
 """A bucket is this many groups that follow each other in the store, so at most this many of one run."""
@@ -309,3 +386,115 @@ def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """In which tenth the mean lies, 1 in the last; null without values."""
     mean = compute_mean(sums)
     return None if mean is None else bisect_right(_PASS_RATES, mean)
+
+
+# Pass rates of tasks: counts of observed outcomes, and estimates from them.
+
+TASK_MEMORY: Final = 0.7
+"""Weight of a task's older groups relative to a newer one, since the policy changes."""
+
+HALF_LIFE_GROUPS: Final = 2_000
+"""Half-life of a task's observations, in groups of the run."""
+
+LABEL_MEMORY: Final = 0.98
+OVERALL_MEMORY: Final = 0.99
+TASK_PRIOR: Final = 2.0
+"""Weight of the prior from similar tasks, in completions. Small, because similar tasks differ, so an untried task
+stays uncertain."""
+
+LABEL_PRIOR: Final = 8.0
+MAX_TASKS: Final = 20_000
+"""Maximum number of tasks kept; the least recently tried are dropped."""
+
+
+class TaskOutcome(Frozen):
+    """One training group of a run. `sequence` is its place among all groups."""
+
+    sequence: int
+    index: int
+    label: str | None = None
+    tried: int
+    """Number of completions with a score."""
+    passed: float
+    """Sum of gate x absolute over them; for a verifier, the number of correct ones."""
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PassTally:
+    """Weighted counts: older groups weigh less, so both are real numbers."""
+
+    tried: float = 0.0
+    passed: float = 0.0
+
+    def add_outcome(self, outcome: TaskOutcome, memory: float) -> "PassTally":
+        return PassTally(self.tried * memory + outcome.tried, self.passed * memory + outcome.passed)
+
+    def fade(self, share: float) -> "PassTally":
+        return PassTally(self.tried * share, self.passed * share)
+
+    def estimate_rate(self, prior: float, weight: float) -> float:
+        """Mean of a Beta posterior; the prior has mean `prior` and the weight of `weight` completions."""
+        return (self.passed + prior * weight) / (self.tried + weight)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRate:
+    """Mean and variance of a task's pass rate."""
+
+    rate: float
+    variance: float
+
+    def compute_distance(self, target: float) -> float:
+        """Expected squared distance from the target. Uncertain tasks are farther than well-known ones of the same
+        rate."""
+        return (self.rate - target) ** 2 + self.variance
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskTally:
+    """Observations of one task. `at` is the number of groups counted when it was last tried."""
+
+    tally: PassTally
+    at: int
+
+
+@dataclass(slots=True)
+class PassRates:
+    """Pass rates of a run's tasks in one environment, split and params."""
+
+    tasks: OrderedDict[int, _TaskTally] = field(default_factory=OrderedDict)
+    """By index, most recently tried last."""
+    labels: dict[str, PassTally] = field(default_factory=dict)
+    overall: PassTally = PassTally()
+    counted: int = 0
+
+    def add_outcome(self, outcome: TaskOutcome) -> None:
+        if outcome.tried == 0:
+            return
+        self.counted += 1
+        seen = _TaskTally(self._get_tally(outcome.index).add_outcome(outcome, TASK_MEMORY), self.counted)
+        self.tasks[outcome.index] = seen
+        self.tasks.move_to_end(outcome.index)
+        if len(self.tasks) > MAX_TASKS:
+            self.tasks.popitem(last=False)
+        self.overall = self.overall.add_outcome(outcome, OVERALL_MEMORY)
+        if outcome.label is not None:
+            self.labels[outcome.label] = self.labels.get(outcome.label, PassTally()).add_outcome(outcome, LABEL_MEMORY)
+
+    def estimate(self, index: int, label: str | None) -> ExpectedRate:
+        """Estimates a task's rate from its own outcomes, shrunk towards those of its label and of all tasks."""
+        of_all = self.overall.estimate_rate(0.5, 2.0)
+        alike = of_all if label is None else self.labels.get(label, PassTally()).estimate_rate(of_all, LABEL_PRIOR)
+        tally = self._get_tally(index)
+        rate = min(1.0, tally.estimate_rate(alike, TASK_PRIOR))
+        return ExpectedRate(rate, rate * (1 - rate) / (tally.tried + TASK_PRIOR + 1))
+
+    def _get_tally(self, index: int) -> PassTally:
+        seen = self.tasks.get(index)
+        return PassTally() if seen is None else seen.tally.fade(0.5 ** ((self.counted - seen.at) / HALF_LIFE_GROUPS))
+
+
+def find_nearest(target: float, expected: Mapping[int, ExpectedRate]) -> int:
+    """The key of the task expected closest to the target; the first one on ties."""
+    return min(expected, key=lambda key: expected[key].compute_distance(target))

@@ -1,13 +1,134 @@
 """Scores: a reward, or the reason why there is none, and its parts."""
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from app.domain.calibration import CalibrationGap
 from app.domain.errors import ScoringFailed
-from app.domain.values import FiniteNumber, Frozen, Unit
+from app.domain.values import FiniteNumber, Frozen, Unit, digest
+
+# A scale that holds: replies of known level beside a group, and the line that turns a judge's scores into levels.
+
+ReferenceKind = Literal["generic", "plain", "exemplar"]
+"""A reply that anybody could have given, one that answers and no more, and one that is known to be good."""
+
+LEVELS: Final[Mapping[ReferenceKind, float]] = {"generic": 0.2, "plain": 0.5, "exemplar": 0.8}
+"""What each is worth, on the scale of `absolute`."""
+SPAN: Final = LEVELS["exemplar"] - LEVELS["generic"]
+LOWEST: Final = LEVELS["generic"] - SPAN
+HIGHEST: Final = LEVELS["exemplar"] + SPAN
+"""A value is cut off one span beyond the references."""
+CALIBRATION_SECONDS: Final = 140.0
+"""For references and the further reading together: with the group's own readings less than runs' budgets hold."""
+FLATTEST: Final = 0.2
+"""A line that rises less says nothing: an honest judge on its own scale gives 1."""
+USUAL_NOISE: Final = 0.14
+"""Standard deviation of one score around the line, in levels: what simulated judges of middling quality have
+(`benchmarks/calibration_scale.py`)."""
+USUAL_READINGS: Final = 4
+"""Residuals that `USUAL_NOISE` counts for, beside the one that three references leave."""
+
+CalibrationGap = Literal[
+    "no_references",
+    "opted_out",
+    "made_by_policy",
+    "references_failed",
+    "judge_failed",
+    "budget",
+    "no_judge",
+    "not_read",
+    "flat_line",
+    "internal",
+]
+"""Why a rollout of a drawn group has no calibrated value. See `docs/calibration.md`."""
+
+
+class ReferencePlan(Frozen):
+    """What an environment knows about the references of a task."""
+
+    scene: str
+    """Digest of all that the references depend on. Those that a judge makes are frozen under it."""
+    given: dict[ReferenceKind, str] = {}
+    """Replies that people wrote. A judge makes the others."""
+    brief: str = ""
+    """The situation, for a judge that makes references. Empty: none may be made."""
+    opted_out: bool = False
+    """The task's author wants no calibration."""
+
+
+class References(Frozen):
+    """Replies of all kinds to one line."""
+
+    replies: dict[ReferenceKind, str]
+    judge: str = ""
+    """Who made some of them; empty where people wrote all."""
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class CalibratedValue:
+    value: float
+    error: float
+    is_bounded: bool = False
+    """It was cut off, since it lay too far beyond the references."""
+
+
+@dataclass(frozen=True)
+class ReferenceLine:
+    """angle = `middle_angle` + `slope` x (level - `middle_level`), fitted to `count` references."""
+
+    slope: float
+    middle_level: float
+    middle_angle: float
+    variance: float
+    """Of one angle around the line."""
+    spread: float
+    """Sum of squares of the levels around their mean."""
+    count: int
+
+    def calibrate(self, score: float) -> CalibratedValue:
+        """The level at which the line has the angle of this score, x = x0 + (y - y0) / b: the classical estimator of a
+        calibration line (Eisenhart, Annals of Mathematical Statistics 10, 1939; Osborne, International Statistical
+        Review 59, 1991). Its standard error is s / b x sqrt(1 + 1 / n + (x - x0)^2 / Sxx)."""
+        level = self.middle_level + (stretch_score(score) - self.middle_angle) / self.slope
+        away = (level - self.middle_level) ** 2 / self.spread
+        error = math.sqrt(self.variance * (1.0 + 1.0 / self.count + away)) / self.slope
+        held = min(HIGHEST, max(LOWEST, level))
+        return CalibratedValue(held, error, is_bounded=held != level)
+
+
+def stretch_score(score: Unit) -> float:
+    """The angular transformation (Bartlett, Journal of the Royal Statistical Society, Supplement 3, 1936), with slope
+    1 in the middle: near its ends a scale squeezes what would lie beyond them."""
+    return 0.5 + 0.5 * math.asin(2.0 * min(1.0, max(0.0, score)) - 1.0)
+
+
+def fit_reference_line(points: Sequence[tuple[float, Unit]]) -> ReferenceLine | None:
+    """The line of least squares through (level, score). None where it does not rise enough to say anything. The
+    variance pools the residuals with what is usual, since three points leave one residual."""
+    if len({level for level, _ in points}) < len(LEVELS):
+        return None
+    count = len(points)
+    angles = [(level, stretch_score(score)) for level, score in points]
+    middle_level = math.fsum(level for level, _ in angles) / count
+    middle_angle = math.fsum(angle for _, angle in angles) / count
+    spread = math.fsum((level - middle_level) ** 2 for level, _ in angles)
+    slope = math.fsum((level - middle_level) * (angle - middle_angle) for level, angle in angles) / spread
+    if slope < FLATTEST:
+        return None
+    residuals = math.fsum((angle - middle_angle - slope * (level - middle_level)) ** 2 for level, angle in angles)
+    pooled = (USUAL_READINGS * (USUAL_NOISE * slope) ** 2 + residuals) / (USUAL_READINGS + count - 2)
+    return ReferenceLine(slope, middle_level, middle_angle, pooled, spread, count)
+
+
+def is_drawn(key: str, share: Unit) -> bool:
+    """Whether the group of the task with this key is read once more. The same for every group, replica and run."""
+    return int(digest(["calibration", key])[:13], 16) < share * 16**13
+
 
 Outcome = Literal["scored", "pending", "unscored"]
 

@@ -1,13 +1,25 @@
 """Messages, tools, tasks, completions and retrieved passages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 
-from app.domain.digests import digest, digest_in_pieces
-from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber, is_absent
+from app.domain.values import (
+    FiniteJson,
+    FiniteNumber,
+    Frozen,
+    Name,
+    Split,
+    WholeNumber,
+    digest,
+    digest_in_pieces,
+    is_absent,
+)
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -241,3 +253,196 @@ def are_large(completions: Sequence[Completion]) -> bool:
     for one in completions:
         total += LARGE_TEXT if one.text is None else len(one.text)
     return total >= LARGE_TEXT
+
+
+# Data sets: where the operator says they lie, and the rows from which an environment makes tasks.
+
+RowT = TypeVar("RowT")
+
+LEFT_OUT: Final = "left_out"
+"""Type of the errors that leave a row out."""
+
+CHECKED: Final[Mapping[str, bool]] = {"checked": True}
+"""The context in which a row is read again that was checked before. Validators may then leave out what takes long."""
+
+DEFAULT: Final = "default"
+"""Name of the only data set of an environment, where the operator gives none."""
+
+BUILT_IN: Final = "built-in"
+"""Stands for the tasks that an environment has without a data set."""
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _wrap_text(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+SplitNames = Annotated[tuple[Text, ...], BeforeValidator(_wrap_text), Field(min_length=1)]
+
+
+class DatasetSource(Frozen):
+    """A data set of an environment. A text alone is its `source`."""
+
+    source: Text
+    """A folder, a file (JSON lines, a JSON list, CSV or Parquet), or an id on the hub. What is on disk comes first."""
+    subset: Text | None = None
+    """The hub's configuration name; in a folder, the folder within it."""
+    revision: Text | None = None
+    """The hub's revision: a commit, a tag or a branch. A commit makes sure that the rows never change."""
+    splits: dict[Split, SplitNames] = {}
+    """Which splits of the data set serve as `train` and `test`: a name each, or a list of them. Without it those that
+    are called so. In a folder a split is the file of that name."""
+    hold_out: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the rows of `train` that serve as `test` instead. The text of a row decides, so equal rows stay
+    together."""
+    columns: dict[Text, Text] = {}
+    """Columns that are called otherwise: the environment's name, and that of the data set. A dot leads into a column
+    with parts: `answer: reward_model.ground_truth`."""
+    values: dict[Text, JsonValue] = {}
+    """Values of columns that the data set has not, or that are empty in a row: `kind: number`."""
+    files: Path | None = None
+    """Folder of the files that rows name, such as databases; the folder of the data set by default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, value: object) -> object:
+        return {"source": value.strip()} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_hold_out(self) -> Self:
+        if self.hold_out is not None and "test" in self.splits:
+            raise ValueError("`hold_out` makes the split `test`: leave `test` out of `splits`")
+        return self
+
+
+def _name_alone(value: object) -> object:
+    if isinstance(value, str):
+        return {DEFAULT: value} if value.strip() else {}
+    if isinstance(value, Mapping) and BUILT_IN in value:
+        raise ValueError(f"{BUILT_IN!r} stands for the tasks that need no data set: choose another name")
+    return value
+
+
+DatasetSources = Annotated[dict[Name, DatasetSource], BeforeValidator(_name_alone)]
+"""The data sets of an environment by name, or the only one. The first serves where `params.dataset` chooses none."""
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[RowT]):
+    """Validated rows by split, read when they are asked for. `name` is the operator's, `origin` is shown in the
+    catalogue, and `digest` changes when any row does. A split that the data set has not is absent. Rows may name files,
+    such as databases: those lie in `folder`."""
+
+    name: str
+    origin: str
+    digest: str
+    splits: Mapping[Split, Sequence[RowT]]
+    folder: Path | None = None
+
+
+def leave_out(reason: str) -> PydanticCustomError:
+    """What a validator of a row raises for a row that is sound but makes no task, such as one without an answer. The
+    row is left out and counted. A ValueError says that the row is broken: then the whole data set is refused."""
+    return PydanticCustomError(LEFT_OUT, "{reason}", {"reason": reason})
+
+
+# Programs written by models: what to run, the results, and how well programs are isolated.
+
+
+class ProgramLimits(Frozen):
+    """Limits of one program, for all of its calls together."""
+
+    seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Wall-clock time. Generous, because a busy machine is not the program's fault."""
+    idle_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
+    """Time in which it neither uses a processor nor waits for one: it sleeps, or waits for what never comes."""
+    cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
+    """CPU time, counted in whole seconds. The program is killed less than one second after the limit."""
+    memory_mb: Annotated[int, Field(ge=16, le=4096)] = 128
+    """Address space beyond what an empty interpreter holds."""
+    output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256 * 1024
+    """Total size of the results of its calls, as JSON. Printed output is discarded."""
+    file_bytes: Annotated[int, Field(ge=0, le=1024 * 1024 * 1024)] = 1024 * 1024
+    """Total size of files in its working directory, which starts empty and is deleted afterwards."""
+
+
+class Program(Frozen):
+    """Python source that defines `function`, and the arguments of the calls to make, in order and in one process. It
+    never sees the expected results."""
+
+    source: str
+    function: str
+    calls: tuple[tuple[FiniteJson, ...], ...]
+    limits: ProgramLimits = ProgramLimits()
+
+
+class CallResult(Frozen):
+    """The result of one call. `value` if it returned JSON; otherwise `fault` says whether it raised or gave no JSON."""
+
+    value: FiniteJson = None
+    fault: Literal["", "raised", "no_json"] = ""
+
+
+Ending = Literal[
+    "finished", "no_function", "seconds", "idle_seconds", "cpu_seconds", "memory_mb", "output_bytes", "died"
+]
+"""`no_function`: the source does not compile, raises on import, or does not define the function. `died`: the process
+exited, was killed for a forbidden action, or sent unreadable output."""
+
+
+class Execution(Frozen):
+    """The outcome of a program. `returned` lists the completed calls in order: all of them if it `finished`."""
+
+    ending: Ending
+    returned: tuple[CallResult, ...] = ()
+
+
+Threat = Literal["network", "files", "processes", "memory", "time", "service"]
+"""What a program must not access or exhaust. `service`: the gateway's own process, variables and database."""
+
+
+class Protection(Frozen):
+    against: Threat
+    held: bool
+    by: str
+    """The mechanism that protects on this machine, or what is missing, in words."""
+
+
+class Isolation(Frozen):
+    """The isolation measured once at start."""
+
+    protections: tuple[Protection, ...]
+
+    @property
+    def strong(self) -> bool:
+        """Whether every threat is blocked."""
+        return bool(self.protections) and all(protection.held for protection in self.protections)
+
+    @property
+    def weaknesses(self) -> str:
+        """The threats that are not blocked, with reasons, on one line."""
+        weak = (f"{one.against} ({one.by})" for one in self.protections if not one.held)
+        return ", ".join(weak) or "nothing was tried"
+
+
+# Resource limits of one call in a killable worker.
+
+Limit = Literal["seconds", "cpu_seconds", "memory_mb", "output_bytes"]
+"""The fields of `Limits`."""
+
+
+class Limits(Frozen):
+    """Limits of one call. Waiting for a worker, starting it and importing the module do not count."""
+
+    seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Wall-clock time. Generous, because a busy machine is not the text's fault."""
+    cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
+    """CPU time, counted in whole seconds. The call is killed less than one second after the limit."""
+    memory_mb: Annotated[int, Field(ge=16, le=4096)] = 256
+    """Address space beyond what the worker already uses."""
+    output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 64 * 1024
+    """Size of the result as JSON."""
+
+
+DEFAULT_LIMITS = Limits()

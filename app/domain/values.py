@@ -1,15 +1,137 @@
 """Base types of all models: frozen, no unknown fields, finite numbers, encodable text."""
 
+import ast
+import hashlib
+import inspect
+import json
 import math
-from collections.abc import Mapping
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticSerializationError, to_json
 
-from app.domain.field_docstrings import describe_fields
+# Digests that identify tasks, texts, rules and judgements.
+
+_PIECE: Final = 256 * 1024
+"""Characters, written in a few milliseconds."""
+
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def canonical_json(value: object) -> str:
+    """One text per JSON value: sorted keys, no spaces, ASCII only. TypeError or ValueError for what is not JSON."""
+    return _CANONICAL.encode(value)
+
+
+def digest_of_text(text: str) -> str:
+    """32 hexadecimal digits of SHA-256."""
+    return begin_digest(text).hexdigest()[:32]
+
+
+def begin_digest(text: str) -> "hashlib._Hash":
+    """For texts that begin alike, with `finish_digest`."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def finish_digest(begun: "hashlib._Hash", rest: str) -> str:
+    """As `digest_of_text` of both together."""
+    whole = begun.copy()
+    whole.update(rest.encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()[:32]
+
+
+def digest(value: object) -> str:
+    return digest_of_text(canonical_json(value))
+
+
+def digest_of_list(value: list[JsonValue]) -> str:
+    """As `digest`, for lists without objects and fractions. ASCII is written the same in a quarter of the time."""
+    try:
+        written = to_json(value)
+    except PydanticSerializationError:  # a lone surrogate
+        return digest(value)
+    if not written.isascii() or b"\x7f" in written:
+        return digest(value)
+    return hashlib.sha256(written).hexdigest()[:32]
+
+
+def digest_in_pieces(value: JsonValue) -> str:
+    """As `digest`, for long texts: other threads run between the pieces."""
+    hasher = hashlib.sha256()
+    for piece in _iterate_canonical_json(value):
+        hasher.update(piece.encode("ascii"))
+    return hasher.hexdigest()[:32]
+
+
+def _iterate_canonical_json(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), _PIECE):
+            yield canonical_json(value[start : start + _PIECE])[1:-1]
+        yield '"'
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield "," if place else "["
+            yield from _iterate_canonical_json(item)
+        yield "]" if value else "[]"
+    elif isinstance(value, dict):
+        for place, name in enumerate(sorted(value)):
+            yield f"{',' if place else '{'}{canonical_json(name)}:"
+            yield from _iterate_canonical_json(value[name])
+        yield "}" if value else "{}"
+    else:
+        yield canonical_json(value)
+
+
+def digest_of_model(model: BaseModel) -> str:
+    return digest(model.model_dump(mode="json"))
+
+
+# The docstrings below the fields of a class, read from its source.
+
+
+def describe_fields(model: type) -> dict[str, str]:
+    """By field. Those of base classes count but for fields that the class declares anew. A class without source, or
+    inside a function, has none."""
+    found: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        kept = {name: text for name, text in found.items() if name not in inspect.get_annotations(one)}
+        found = {**kept, **_docstrings_in(one.__module__).get(one.__qualname__, {})}
+    return found
+
+
+@cache
+def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {name: dict(_iter_described(body)) for name, body in _classes(ast.parse(source), "")}
+
+
+def _classes(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
+    for node in inside.body:
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, node.body
+            yield from _classes(node, f"{prefix}{node.name}.")
+
+
+def _iter_described(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            yield field.target.id, inspect.cleandoc(below.value.value)
+
 
 Split = Literal["train", "test"]
 
@@ -156,3 +278,106 @@ def _list_field_names(model: type[BaseModel]) -> set[str]:
 
 class NoParams(Frozen):
     """The environment takes no parameters."""
+
+
+# What somebody who mistyped a name may have meant.
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """To be put behind a sentence: `; did you mean 'gsm8k'?`, or nothing where no name is near."""
+    near = get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+# Whether two names mean one model, as far as names can tell.
+
+_WORD_SEPARATORS: Final = re.compile(r"[\s._-]+")
+_LATEST_TAG: Final = ":latest"
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """Compares model names regardless of provider, case and separators: `openai/GPT-4o` is `gpt-4o`,
+    `/models/Qwen2.5_7B/` is `qwen2.5-7b`. Sizes, dates and other tags distinguish models."""
+    return _normalise_name(one) == _normalise_name(other)
+
+
+def find_same_model(model: str, others: Mapping[str, str]) -> str | None:
+    """The first of `others`, models by judge, that is the same model."""
+    return next((judge for judge, other in others.items() if is_same_model(model, other)), None)
+
+
+def _normalise_name(name: str) -> str:
+    folded = unicodedata.normalize("NFKC", name).casefold().strip().replace("\\", "/").rstrip("/")
+    return _WORD_SEPARATORS.sub("-", folded.rpartition("/")[2].removesuffix(_LATEST_TAG)).strip("-")
+
+
+# Estimates the number of tokens of a text without a tokenizer, since the policy's own is unknown.
+
+_HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
+"""From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
+_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[^\u0000-\u2e7f]")
+"""Han, kana, Hangul syllables, emoji."""
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimated tokens: four characters per token in Latin script, two in other alphabets, one in Han, kana and Hangul.
+    Rounded up."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    dense, other = len(_WHOLE_TOKEN_CHARACTERS.findall(text)), len(_HALF_TOKEN_CHARACTERS.findall(text))
+    return -(-(len(text) + other + 3 * dense) // 4)
+
+
+# Confidence intervals of proportions, and the agreement of repeated measurements.
+
+Z_95: Final = 1.959963984540054
+"""Two-sided 95 % quantile of the standard normal distribution."""
+Z_99: Final = 2.5758293035489004
+"""Two-sided 99 % quantile, for where many figures are looked at."""
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """`hits` of `trials`; a tie may count half a hit."""
+
+    hits: float
+    trials: int
+
+    @property
+    def value(self) -> float | None:
+        return None if self.trials == 0 else self.hits / self.trials
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Wilson's score interval of 95 % (J. Am. Stat. Assoc. 22, 1927)."""
+        return self.compute_interval(Z_95)
+
+    def compute_interval(self, quantile: float) -> tuple[float, float] | None:
+        if self.trials == 0:
+            return None
+        share, weight = self.hits / self.trials, quantile**2 / self.trials
+        middle = share + weight / 2
+        spread = quantile * math.sqrt(share * (1 - share) / self.trials + weight / (4 * self.trials))
+        return max(0.0, (middle - spread) / (1 + weight)), min(1.0, (middle + spread) / (1 + weight))
+
+
+def compute_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a mean by the normal distribution, for some dozens of values. None below two."""
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    spread = Z_95 * math.sqrt(variance / len(values))
+    return mean - spread, mean + spread
+
+
+def compute_intraclass_correlation(repeats: Sequence[tuple[float, float]]) -> float | None:
+    """ICC(1,1) of Shrout and Fleiss (1979): single ratings, one-way random effects, two ratings of each thing. None
+    below two things, or where nothing differs at all."""
+    if len(repeats) < 2:
+        return None
+    means = [(one + other) / 2 for one, other in repeats]
+    grand = math.fsum(means) / len(means)
+    between = 2 * math.fsum((mean - grand) ** 2 for mean in means) / (len(means) - 1)
+    within = math.fsum((one - other) ** 2 / 2 for one, other in repeats) / len(repeats)
+    return None if between + within == 0 else (between - within) / (between + within)

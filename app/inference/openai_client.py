@@ -19,7 +19,7 @@ import yarl
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from app.inference.endpoint import Endpoint, NoReply, OpenReply, ServerReply
+from app.inference.connection import Endpoint, NoReply, OpenReply, ServerReply
 from app.ports.tracing import build_trace_headers
 
 CONNECT_SECONDS: Final = 10.0

@@ -1,19 +1,326 @@
 """Shared by the modes: a group of distinct texts, its usable judgements, and their aggregation per judge."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, lru_cache
+from itertools import chain, combinations
+from statistics import NormalDist
 from typing import Final
 
-from app.domain.judging import REWARD_CRITERION, Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
-from app.domain.rewards import apply_bounds, compute_absolute_scores
+from app.domain.judging import (
+    REWARD_CRITERION,
+    Candidate,
+    Case,
+    Defect,
+    Judgement,
+    JudgeRequest,
+    Mode,
+    Rubric,
+    Verdict,
+    apply_bounds,
+    compute_absolute_scores,
+)
 from app.domain.tasks import Message
-from app.judges.presentation_order import derive_opaque_ids
-from app.judges.ranks import NEUTRAL, mean, normalise_ranks, rank_by_value, space_as_normal
-from app.judges.reliability import GroupSample, measure_reliability
-from app.judges.verdict_parsing import drop_unproven_defects
+from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
 from app.ports.judges import Judge
+
+# Ranks of a group's texts: how far two lists of them agree, and win rates from comparisons of pairs.
+
+Shares = Mapping[tuple[int, int], float]
+"""By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not
+compared."""
+
+Pairings = Sequence[tuple[int, int]]
+"""Which items are compared, each pair once, the lower index first."""
+
+ROUND_ROBIN: Final = 4
+"""Up to this many items every pair is compared."""
+NEIGHBOURS: Final = 2
+"""Above that each item is compared with this many successors in a circle."""
+
+_PRIOR: Final = 0.5
+"""Prior wins and losses of every item against an average opponent. Without them an item that won everything would be
+infinitely strong."""
+_ROUNDS: Final = 200
+_TOLERANCE: Final = 1e-4
+
+
+def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
+    """The pairs of `count` items to compare, the lower index first."""
+    if count <= ROUND_ROBIN:
+        return tuple(combinations(range(count), 2))
+    met = {
+        tuple(sorted((place, (place + step) % count))) for place in range(count) for step in range(1, NEIGHBOURS + 1)
+    }
+    return tuple(sorted((low, high) for low, high in met))
+
+
+def suffice_for_order(planned: Pairings, made: Pairings) -> bool:
+    """Whether the comparisons made connect all items, and each item has at least half of those planned for it: who was
+    compared with whom must hardly depend on whose text a judge fails at."""
+    wanted, had = (Counter(item for pair in pairs for item in pair) for pairs in (planned, made))
+    return all(2 * had[item] >= wanted[item] for item in wanted) and _are_connected(wanted, made)
+
+
+def _are_connected(items: Collection[int], pairs: Pairings) -> bool:
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
+    for low, high in pairs:
+        neighbours[low].add(high)
+        neighbours[high].add(low)
+    reached: set[int] = set()
+    left = [min(items)]
+    while left:
+        item = left.pop()
+        if item not in reached:
+            reached.add(item)
+            left += neighbours[item]
+    return len(reached) == len(items)
+
+
+def compute_preference(one: float, other: float) -> float:
+    """1 when `one` is greater, 0 when `other` is, 0.5 when they are equal."""
+    return 0.5 if abs(one - other) <= 1e-9 else float(one > other)
+
+
+def compute_win_rates(count: int, shares: Shares) -> tuple[float, ...]:
+    """Each item's mean share over all others. Pairs that were not compared are estimated with the Bradley-Terry
+    model."""
+    if count == 1:
+        return (0.5,)
+    own: list[list[float]] = [[] for _ in range(count)]
+    for (low, high), share in shares.items():
+        own[low].append(share)
+        own[high].append(1.0 - share)
+    if len(shares) < count * (count - 1) // 2:
+        strengths = _fit_bradley_terry(count, shares)
+        for low, high in combinations(range(count), 2):
+            if (low, high) not in shares:
+                both = strengths[low] + strengths[high]
+                own[low].append(strengths[low] / both)
+                own[high].append(strengths[high] / both)
+    return tuple(map(mean, own))
+
+
+def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
+    """Hunter's MM algorithm (Annals of Statistics 32, 2004, 384-406). A tie counts as half a win for each."""
+    opponents: defaultdict[int, list[int]] = defaultdict(list)
+    wins = [_PRIOR] * count
+    for (low, high), share in shares.items():
+        opponents[low].append(high)
+        opponents[high].append(low)
+        wins[low] += share
+        wins[high] += 1.0 - share
+    strengths = [1.0] * count
+    for _ in range(_ROUNDS):
+        before = strengths
+        strengths = [
+            wins[place]
+            / math.fsum(
+                [*(1.0 / (own + before[other]) for other in opponents[place]), 2.0 * _PRIOR / (own + 1.0)],
+            )
+            for place, own in enumerate(before)
+        ]
+        if all(abs(math.log(now / then)) < _TOLERANCE for now, then in zip(strengths, before, strict=True)):
+            break
+    return strengths
+
+
+NEUTRAL: Final = 0.5
+_NORMAL: Final = NormalDist()
+
+
+def normalise_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """1 for the best, 0 for the last; ties share the mean of their places; 0.5 for a single item."""
+    count = sum(map(len, tiers))
+    standings: dict[str, float] = {}
+    above = 0
+    for tier in tiers:
+        place = above + (len(tier) - 1) / 2
+        standings.update(dict.fromkeys(tier, NEUTRAL if count == 1 else 1.0 - place / (count - 1)))
+        above += len(tier)
+    return standings
+
+
+def space_as_normal(standings: Sequence[float]) -> tuple[float, ...]:
+    """Means of normalised ranks, or win rates, as the normal distribution has its quantiles: places in the middle move
+    together, and the best and the last stand out. Ranks alone say that neighbours are equally far apart everywhere. 0,
+    0.5 and 1 stay what they are."""
+    count = len(standings)
+    if count < 3:
+        return tuple(standings)
+    widest = 2.0 * _find_distance(NEUTRAL, count)
+    return tuple(
+        NEUTRAL + math.copysign(_find_distance(abs(standing - NEUTRAL), count) / widest, standing - NEUTRAL)
+        for standing in standings
+    )
+
+
+def _find_distance(from_middle: float, count: int) -> float:
+    """In standard deviations. Half a place is kept free at either end, where the distribution has none."""
+    return -_NORMAL.inv_cdf(((NEUTRAL - from_middle) * (count - 1) + 0.5) / count)
+
+
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
+    """Kendall's tau of two lists of ranks of the same items: 1 when all pairs are in the same order, -1 when all are
+    reversed. A pair tied in both lists agrees; tied in one it counts 0."""
+    return _compare_signs(_list_signs(one), _list_signs(other))
+
+
+def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
+    """The mean over all pairs of lists."""
+    return mean(_compare_signs(one, other) for one, other in combinations(map(_list_signs, readings), 2))
+
+
+def mean(values: Iterable[float]) -> float:
+    listed = values if type(values) is list or type(values) is tuple else list(values)
+    return math.fsum(listed) / len(listed)
+
+
+def _list_signs(values: Sequence[float]) -> list[int]:
+    """Of all pairs."""
+    return [get_sign(one - other) for one, other in combinations(values, 2)]
+
+
+def _compare_signs(ones: Sequence[int], others: Sequence[int]) -> float:
+    if not ones:
+        return 1.0
+    return sum([1 if one == other else one * other for one, other in zip(ones, others, strict=True)]) / len(ones)
+
+
+def get_sign(difference: float) -> int:
+    return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
+
+
+def rank_by_value(values: Sequence[float]) -> tuple[float, ...]:
+    """Normalised ranks; values that are equal share the mean of their places."""
+    tiers: dict[float, list[str]] = {}
+    for place, value in enumerate(values):
+        tiers.setdefault(round(value, 9), []).append(str(place))
+    standings = normalise_ranks([tiers[value] for value in sorted(tiers, reverse=True)])
+    return tuple(standings[str(place)] for place in range(len(values)))
+
+
+# How far one judge's standings of a group are more than noise, by what changes when the group is read again.
+
+_NOTHING: Final = 1e-12
+_USUAL_NOISE_OF_ABSOLUTE: Final = 0.1
+_USUAL_NOISE_OF_STANDING: Final = 0.16
+"""Standard deviations of what one reading gives a text, before there is anything to measure them by: those of a judge
+whose noise in one call is half as large as the differences in quality."""
+_LEAST_SIGNAL: Final = 1e-4
+_USUAL_WEIGHT: Final = 1.0
+"""How many measured degrees of freedom that counts as."""
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """One look at a whole group: one reading of it, or what readings of its parts say together. Lists follow its
+    texts."""
+
+    standings: tuple[float, ...]
+    absolutes: tuple[float, ...]
+    places: tuple[float, ...]
+    """Where each text was shown, on average: -1 for the first place, 1 for the last, 0 where it had no neighbours."""
+    judge: str = ""
+    """Whose look it is; empty where parts were read by several."""
+
+    def mix(self, relative_weight: float) -> tuple[float, ...]:
+        """What the texts would be paid by this look alone."""
+        return tuple(
+            (1.0 - relative_weight) * absolute + relative_weight * standing
+            for absolute, standing in zip(self.absolutes, self.standings, strict=True)
+        )
+
+
+def measure_reliability(samples: Sequence[GroupSample]) -> float:
+    """The spread of standings as a share of spread and noise, from 0 to 1. 1 where repeating was not tried or cannot
+    tell. 0 where every difference is between places."""
+    values = [sample.standings for sample in samples]
+    spread = _measure_spread(values)
+    if spread <= _NOTHING:
+        return 0.0 if any(max(each) - min(each) > _NOTHING for each in values) else 1.0
+    return spread / (spread + (_measure_noise(samples, values) or 0.0))
+
+
+def stands_out(samples: Sequence[GroupSample], relative_weight: float) -> bool:
+    """Whether what is paid differs between the texts by more than by noise alone."""
+    values = [sample.mix(relative_weight) for sample in samples]
+    spread = _measure_spread(values)
+    return spread > _NOTHING and spread > (_measure_noise(samples, values) or 0.0)
+
+
+def estimate_gain(samples: Sequence[GroupSample], relative_weight: float, more: int = 2) -> float:
+    """How much `more` samples are expected to raise the correlation of what is paid with the truth, taking the spread
+    beyond the noise for truth. 0 where every sample finds all texts equal."""
+    values = [sample.mix(relative_weight) for sample in samples]
+    if all(max(each) - min(each) <= _NOTHING for each in values):
+        return 0.0
+    count, freedom = len(values), _look_at_places(samples).freedom
+    measured = (_measure_noise(samples, values) or 0.0) * count
+    usual = (1.0 - relative_weight) * _USUAL_NOISE_OF_ABSOLUTE + relative_weight * _USUAL_NOISE_OF_STANDING
+    noise = (freedom * measured + _USUAL_WEIGHT * usual**2) / (freedom + _USUAL_WEIGHT)
+    signal = max(_measure_spread(values) - noise / count, _LEAST_SIGNAL)
+    now, then = (math.sqrt(signal / (signal + noise / looks)) for looks in (count, count + more))
+    return then - now
+
+
+def _measure_spread(values: Sequence[Sequence[float]]) -> float:
+    """The variance of the texts' means."""
+    means = [_mean(column) for column in zip(*values, strict=True)]
+    middle = _mean(means)
+    return math.fsum([(value - middle) ** 2 for value in means]) / max(1, len(means) - 1)
+
+
+def _measure_noise(samples: Sequence[GroupSample], values: Sequence[Sequence[float]]) -> float | None:
+    """The variance of a text's mean that is left by repeating. What a slope over places explains is no noise: mirrored
+    orders cancel it. None where too few samples leave nothing to measure it by."""
+    looked = _look_at_places(samples)
+    if looked.freedom < 1:
+        return None
+    pairs = [pair for row in zip(_centre(values), looked.places, strict=True) for pair in zip(*row, strict=True)]
+    base = looked.slope_base
+    slope = math.fsum([value * place for value, place in pairs]) / base if base > _NOTHING else 0.0
+    return math.fsum([(value - slope * place) ** 2 for value, place in pairs]) / looked.freedom / len(values)
+
+
+@dataclass(frozen=True)
+class _PlacesShown:
+    places: Sequence[Sequence[float]]
+    """Without the means of texts and of samples."""
+    slope_base: float
+    freedom: int
+    """Degrees of freedom of the noise between samples, one being spent on the slope over places."""
+
+
+def _look_at_places(samples: Sequence[GroupSample]) -> _PlacesShown:
+    return _centre_places(tuple([sample.places for sample in samples]))
+
+
+@lru_cache(maxsize=256)
+def _centre_places(shown: tuple[tuple[float, ...], ...]) -> _PlacesShown:
+    """Kept, since the samples of a group are asked for their noise several times."""
+    places = _centre(shown)
+    sloped = any(abs(place) > _NOTHING for row in places for place in row)
+    base = math.fsum([place * place for row in places for place in row])
+    return _PlacesShown(places, base, max(0, (len(shown) - 1) * (len(shown[0]) - 1) - sloped))
+
+
+def _centre(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Without the means of texts and of samples."""
+    columns = [_mean(column) for column in zip(*values, strict=True)]
+    rows = [_mean(row) for row in values]
+    middle = _mean(rows)
+    return [
+        [value - row - column + middle for value, column in zip(listed, columns, strict=True)]
+        for listed, row in zip(values, rows, strict=True)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
 
 BY_POSITION: Final = 0.5
 """From this Kendall's tau by slot a judge counts as following position, if it also exceeds the tau by candidate."""

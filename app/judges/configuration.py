@@ -1,18 +1,434 @@
 """Configuration of a judge behind an OpenAI-compatible URL."""
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
+from types import TracebackType
 from typing import Final, Literal
 
 from pydantic import JsonValue, SecretStr
 
-from app.domain.budgets import NO_BUDGET, BudgetConfig
+from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetConfig, BudgetState, Reservation
+from app.domain.errors import JudgeFailed, StoreUnavailable
 from app.domain.judge_limits import CallLimits
-from app.inference.credentials import NO_HEADERS, Credentials, KeyFile
-from app.inference.endpoint import Endpoint
-from app.judges.budget import NO_PRICES, TokenPrices
-from app.ports.judges import DEFAULT_PACE, ReadingPace
+from app.domain.judging import JudgeFailure, Judgement, JudgeRequest, Spending
+from app.inference.connection import NO_ERROR, NO_HEADERS, Credentials, Endpoint, KeyFile, NoReply, ServerError
+from app.judges.gate_wordings import replace_surrogates
+from app.ports.environment import Clock
+from app.ports.judges import DEFAULT_PACE, Judge, JudgeCache, ReadingPace, get_pace
+
+# Reads the token counts of a chat completion, in the forms in which servers send them.
+
+_MOST_TOKENS: Final = 10**9
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """Counts of one answer. `input_tokens` and `output_tokens` are None where the server does not count."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_input_tokens: int = 0
+    """Of the input, what the provider had in its prefix cache."""
+    reasoning_tokens: int = 0
+    """Of the output, what the model thought and did not say."""
+
+
+NOT_COUNTED: Final = TokenUsage()
+
+
+def parse_usage(usage: object) -> TokenUsage:
+    """OpenAI and vLLM name cached tokens in `prompt_tokens_details`, DeepSeek `prompt_cache_hit_tokens`, Anthropic's
+    proxies `cache_read_input_tokens`; SGLang counts `reasoning_tokens` outside of the details. Where the total exceeds
+    the sum of its parts, thoughts are charged beside the answer and count as output."""
+    sent, written = _parse_count(_get(usage, "prompt_tokens")), _parse_count(_get(usage, "completion_tokens"))
+    cached = (
+        _get(_get(usage, "prompt_tokens_details"), "cached_tokens"),
+        _get(usage, "prompt_cache_hit_tokens"),
+        _get(usage, "cache_read_input_tokens"),
+    )
+    details = _get(usage, "completion_tokens_details")
+    thought = _parse_count(_get(details, "reasoning_tokens")) or _parse_count(_get(usage, "reasoning_tokens")) or 0
+    beside = (_parse_count(_get(usage, "total_tokens")) or 0) - (sent or 0) - (written or 0)
+    if sent is not None and written is not None and beside > 0:
+        written, thought = written + beside, max(thought, beside)
+    return TokenUsage(
+        input_tokens=sent,
+        output_tokens=written,
+        cached_input_tokens=min(sent or 0, max(_parse_count(each) or 0 for each in cached)),
+        reasoning_tokens=min(written or 0, thought),
+    )
+
+
+def _get(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _parse_count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return None
+    return min(value, _MOST_TOKENS)
+
+
+# Errors of judge calls and judgements.
+
+MOST_STRANGE_REPLIES: Final = 3
+"""After this many responses with status 200 that are not chat completions the URL is considered wrong."""
+
+_FILTER_CODES: Final = frozenset(
+    ("content_filter", "content_policy_violation", "responsibleaipolicyviolation", "data_inspection_failed")
+)
+"""Error codes of requests that the server's content filter blocked."""
+_LONGEST_ERROR_MESSAGE: Final = 200
+_RETRYABLE_STATUSES: Final = frozenset((408, 409, 425, 429))
+"""Statuses below 500 that are worth a retry."""
+_PROXY_TIMEOUT_STATUSES: Final = frozenset((504, 524))
+"""Statuses of a proxy that stopped waiting for the model."""
+
+
+class ReadingFailed(JudgeFailed):
+    """A judgement that failed. `failure` is the kind."""
+
+    def __init__(self, detail: str, failure: JudgeFailure) -> None:
+        super().__init__(detail)
+        self.failure = failure
+
+
+def build_refusal_error(said: str) -> ReadingFailed:
+    """For a judge whose answer is a refusal."""
+    return ReadingFailed(f"the judge refuses: {' '.join(said.split())[:200]}", "refused")
+
+
+class CallFailed(Exception):
+    """One call to a judge's server that failed. `error` is what the server says of it, `retry_after` is in seconds.
+    `reached` is false when nothing was sent, and `ran` is true when the model ran."""
+
+    def __init__(
+        self,
+        words: str,
+        *,
+        status: int | None = None,
+        error: ServerError = NO_ERROR,
+        retry_after: float = 0.0,
+        reached: bool = True,
+        ran: bool = False,
+    ) -> None:
+        super().__init__(words)
+        self.words = words
+        self.status = status
+        self.error = error
+        self.retry_after = retry_after
+        self.reached = reached
+        self.ran = ran
+
+    @property
+    def server_message(self) -> str:
+        """The server's message. Empty for errors about keys, since such messages may quote the key."""
+        if self.status in (401, 403) or not self.error.message:
+            return ""
+        return replace_surrogates(f": {self.error.message[:_LONGEST_ERROR_MESSAGE]}")
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether a content filter stopped the request."""
+        return self.error.filtered or not _FILTER_CODES.isdisjoint(self.error.codes)
+
+    @property
+    def is_failed_generation(self) -> bool:
+        """Whether the server says that the model wrote no JSON, which it may do next time."""
+        return "json_validate_failed" in self.error.codes
+
+    @property
+    def perhaps_charged(self) -> bool:
+        """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
+        if self.ran:
+            return True
+        return self.reached and (self.status is None or self.status < 300 or self.status in _PROXY_TIMEOUT_STATUSES)
+
+
+def build_call_failure(error: NoReply) -> CallFailed:
+    if error.kind == "unreachable":
+        return CallFailed("the judge's server could not be reached", reached=False)
+    if error.kind == "too_large":
+        return CallFailed(f"the judge's server sent {error.reason}", status=200)
+    return CallFailed(f"the connection to the judge's server failed: {error.reason}")
+
+
+def require_retryable(failed: CallFailed, strange: int) -> None:
+    """Raises ReadingFailed when a retry would fail again."""
+    status = failed.status
+    if failed.is_refusal:
+        raise ReadingFailed(f"the judge's server refuses{failed.server_message}", "refused") from None
+    if failed.error.lacks_money or status == 402:
+        raise ReadingFailed(
+            f"the judge's server wants to be paid first{failed.server_message}", "unavailable"
+        ) from None
+    if strange == MOST_STRANGE_REPLIES:
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None
+    if failed.is_failed_generation:
+        return
+    if status is not None and 300 <= status < 500 and status not in _RETRYABLE_STATUSES:
+        raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None
+
+
+# Judge budgets: reserved before each call, never exceeded by concurrent calls of any process.
+
+
+class SpendingAccount:
+    """The latest budget state from the memory, plus spending that could not be stored. Days are in UTC."""
+
+    def __init__(self, now: Clock) -> None:
+        self.updates = 0
+        """Number of updates from the memory. A read that began before the last update is out of date."""
+        self._state = BudgetState()
+        self._unwritten = Spending()
+        self._unwritten_today = Spending()
+        self._now = now
+        self._day = now().date()
+
+    @property
+    def state(self) -> BudgetState:
+        self._start_new_day()
+        known = self._state
+        if not self._unwritten.readings:
+            return known
+        return BudgetState(
+            total=known.total + self._unwritten,
+            today=known.today + self._unwritten_today,
+            used=known.used,
+            open=known.open,
+        )
+
+    def update_state(self, state: BudgetState) -> None:
+        self._start_new_day()
+        self.updates += 1
+        self._state = state
+
+    def add_unwritten(self, judgement: Judgement) -> None:
+        self._start_new_day()
+        self._unwritten = self._unwritten.add_judgement(judgement)
+        self._unwritten_today = self._unwritten_today.add_judgement(judgement)
+
+    def _start_new_day(self) -> None:
+        today = self._now().date()
+        if today != self._day:
+            known = self._state
+            self._day, self._unwritten_today = today, Spending()
+            self._state = BudgetState(total=known.total, used=known.used, open=known.open)
+
+
+_BYTES_PER_TOKEN: Final = 2
+"""Fewer than in any language's tokens, so estimates err on the safe side."""
+_TOKENS_PER_MESSAGE: Final = 16
+
+
+@dataclass(frozen=True)
+class TokenPrices:
+    """US dollars per million tokens."""
+
+    input_per_million: float | None = None
+    output_per_million: float | None = None
+    cached_input_per_million: float | None = None
+    """Of prompt tokens that the provider had in its cache; as the others where it is not known."""
+
+    @property
+    def are_known(self) -> bool:
+        return self.input_per_million is not None or self.output_per_million is not None
+
+    def compute_cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:
+        """`cached_input_tokens` are among `input_tokens`."""
+        plain = self.input_per_million or 0.0
+        cached = plain if self.cached_input_per_million is None else self.cached_input_per_million
+        read = plain * (input_tokens - cached_input_tokens) + cached * cached_input_tokens
+        return (read + (self.output_per_million or 0.0) * output_tokens) / 1e6
+
+    def compute_amount(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> Amount:
+        return Amount(input_tokens + output_tokens, self.compute_cost(input_tokens, output_tokens, cached_input_tokens))
+
+
+NO_PRICES: Final = TokenPrices()
+
+
+def estimate_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
+    """With the default, at least as many tokens as a model counts."""
+    size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
+    return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
+
+
+@dataclass
+class ReadingCost:
+    """The cost of a judgement so far, and its last error. `hold` is the id of its budget reservation, `unanswered` the
+    highest possible cost of calls without an answer."""
+
+    hold: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    unanswered_calls: int = 0
+    unanswered: Amount = NO_AMOUNT
+    raw: str = ""
+    trouble: str = ""
+    served_model: str = ""
+    system_fingerprint: str = ""
+
+    def record_answer(self, text: str, usage: TokenUsage, asked: Sequence[str]) -> int:
+        """Counts the tokens of one call. Estimates them where the server sends no counts."""
+        read, wrote = usage.input_tokens, usage.output_tokens
+        read = estimate_tokens(asked, bytes_per_token=4) if read is None else read
+        wrote = estimate_tokens([text], bytes_per_token=4) if wrote is None else wrote
+        self.raw = text
+        self.input_tokens += read
+        self.output_tokens += wrote
+        self.cached_input_tokens += usage.cached_input_tokens
+        self.reasoning_tokens += usage.reasoning_tokens
+        return read + wrote
+
+    def add_unanswered(self, expected: Amount) -> None:
+        self.unanswered_calls += 1
+        self.unanswered += expected
+
+    def compute_used(self, prices: TokenPrices) -> Amount:
+        paid = prices.compute_amount(self.input_tokens, self.output_tokens, self.cached_input_tokens)
+        return paid + self.unanswered
+
+    def add_to(self, judgement: Judgement, prices: TokenPrices) -> Judgement:
+        """Adds the last raw answer and the total cost."""
+        cost = prices.compute_cost(self.input_tokens, self.output_tokens, self.cached_input_tokens)
+        return judgement.model_copy(
+            update={
+                "raw": self.raw,
+                "served_model": self.served_model,
+                "system_fingerprint": self.system_fingerprint,
+                "input_tokens": self.input_tokens,
+                "output_tokens": self.output_tokens,
+                "cached_input_tokens": self.cached_input_tokens,
+                "reasoning_tokens": self.reasoning_tokens,
+                "cost_usd": cost if prices.are_known else None,
+                "calls": self.calls,
+                "unanswered_calls": self.unanswered_calls,
+                "unanswered_tokens": self.unanswered.tokens,
+                "unanswered_usd": self.unanswered.usd,
+            }
+        )
+
+
+POLL_SECONDS: Final = 0.5
+"""How often a waiting call looks at the reservations of other processes."""
+RECORDING_SECONDS: Final = 60.0
+"""How long a judgement may take to be stored after its deadline. Then its reservation counts as lost."""
+
+
+_PROCESS: Final = uuid.uuid4().hex[:20]
+_numbers: Final = count()
+
+
+def create_reservation_id() -> str:
+    """An id for the reservation of one judgement, different in every process."""
+    return f"{_PROCESS}{next(_numbers):012x}"
+
+
+class Budget:
+    def __init__(
+        self, judge: str, config: BudgetConfig, account: SpendingAccount, memory: JudgeCache, deadline_seconds: float
+    ) -> None:
+        self._judge = judge
+        self._config = config
+        self._account = account
+        self._memory = memory
+        self._seconds = deadline_seconds + RECORDING_SECONDS
+        self._asked_for: set[str] = set()
+        self._first_in_line = asyncio.Lock()
+        self._settled = asyncio.Event()
+
+    @property
+    def left_usd(self) -> float | None:
+        return self._account.state.compute_remaining(self._config).usd
+
+    @property
+    def left_tokens(self) -> int | None:
+        return self._account.state.compute_remaining(self._config).tokens
+
+    @property
+    def is_limited(self) -> bool:
+        return self._config != NO_BUDGET
+
+    def require_available(self, amount: Amount) -> None:
+        """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
+        if self.is_limited and not self._account.state.compute_remaining(self._config).covers(amount):
+            raise self._build_exhausted_error(amount)
+
+    async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
+        """Reserves `amount` for the next call of a judgement that has `used` something before. Waits while only calls
+        in flight, of any process, stand against it: they may turn out cheaper."""
+        if not self.is_limited:
+            return
+        self._asked_for.add(hold)
+        wanted = Reservation(id=hold, judge=self._judge, used=used, open=amount, seconds=self._seconds)
+        if await self._try_reserve(wanted):
+            return
+        async with self._first_in_line:
+            while True:
+                self._settled.clear()
+                if await self._try_reserve(wanted):
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._settled.wait()
+
+    async def release_between_calls(self, hold: str, used: Amount) -> None:
+        """Releases the reservation between two calls of a judgement, so that waiting judgements can proceed."""
+        if hold not in self._asked_for:
+            return
+        await self._reserve_in_store(
+            Reservation(id=hold, judge=self._judge, used=used, open=NO_AMOUNT, seconds=self._seconds)
+        )
+        self._settled.set()
+
+    def find_reservation(self, hold: str) -> str:
+        """`hold` where something was reserved under it, else nothing."""
+        return hold if hold in self._asked_for else ""
+
+    async def release(self, hold: str) -> None:
+        """Releases the reservation of a judgement that made no call."""
+        if hold not in self._asked_for:
+            return
+        self._account.update_state(await self._memory.release(self._judge, hold))
+        self.settle(hold)
+
+    def settle(self, hold: str) -> None:
+        """Call when the judgement is finished and its cost is stored."""
+        self._asked_for.discard(hold)
+        self._settled.set()
+
+    async def _try_reserve(self, wanted: Reservation) -> bool:
+        admission = await self._reserve_in_store(wanted)
+        if admission.admits == "never":
+            raise self._build_exhausted_error(wanted.open)
+        return admission.admits == "now"
+
+    async def _reserve_in_store(self, wanted: Reservation) -> Admission:
+        try:
+            admission = await self._memory.reserve(wanted, self._config)
+        except StoreUnavailable as error:
+            words = f"could not read this judge's budget: {error.detail}"
+            raise ReadingFailed(words, "unavailable") from None
+        self._account.update_state(admission.state)
+        return admission
+
+    def _build_exhausted_error(self, amount: Amount) -> ReadingFailed:
+        left = self._account.state.compute_remaining(self._config)
+        words = f"the next call may use {amount.tokens} tokens, {left.tokens} are left"
+        if left.usd is not None and not left.covers(Amount(usd=amount.usd)):
+            words = f"the next call may cost {amount.usd:.6f} US dollars, {left.usd:.6f} are left"
+        return ReadingFailed(f"this judge's budget is exhausted: {words}", "budget")
+
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
@@ -95,3 +511,92 @@ class ChatJudgeConfig:
             "unbounded": self.token_parameter is None,
         }
         return {name: value for name, value in named.items() if value not in (None, {}, []) and value is not False}
+
+
+# Deadlines: for one reading, with the time that it may wait for limits, and for all that is asked about a group.
+
+JUDGING_SECONDS: Final = 900.0
+
+
+class DeadlineJudge:
+    """Wraps a judge for one group. After the deadline every open judgement has failed and nothing more is asked. A
+    judgement that arrives later only fills the cache."""
+
+    def __init__(self, judge: Judge, seconds: float) -> None:
+        self.name = judge.name
+        self.model = judge.model
+        self.digest = judge.digest
+        self.pace = get_pace(judge)
+        self._judge = judge
+        self._seconds = seconds
+        self._until = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def expired(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._until
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        if self.expired:
+            return self._build_timeout_judgement(request)
+        timeout = asyncio.timeout_at(self._until)
+        try:
+            async with timeout:
+                return await self._judge.judge(request)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            return self._build_timeout_judgement(request)
+
+    def _build_timeout_judgement(self, request: JudgeRequest) -> Judgement:
+        return Judgement(
+            judge=self.name,
+            model=self.model,
+            order=tuple(candidate.id for candidate in request.candidates),
+            error=f"no verdict within the limit of {self._seconds:g} s per group",
+            failure="unavailable",
+        )
+
+
+class Deadline:
+    """`seconds` for the calls, plus up to `queue_seconds` of waiting for the judge's limits: a large burst of groups
+    must neither fail nor wait for ever. TimeoutError when either runs out; `queueing` tells which."""
+
+    def __init__(self, seconds: float, queue_seconds: float) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._until = self._clock() + seconds
+        self._queue_left = queue_seconds
+        self._timeout = asyncio.timeout_at(self._until)
+        self.queueing = False
+
+    @property
+    def seconds_left(self) -> float:
+        return self._until - self._clock()
+
+    @property
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    async def __aenter__(self) -> "Deadline":
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(kind, error, trace)
+
+    @contextmanager
+    def extend_while_queued(self) -> Iterator[None]:
+        """Wrap waiting for the judge's limits in this: the wait does not count against `seconds`."""
+        began = self._clock()
+        self._timeout.reschedule(began + self._queue_left)
+        self.queueing = True
+        try:
+            yield
+        finally:
+            if not self.expired:
+                waited = self._clock() - began
+                self._queue_left -= waited
+                self._until += waited
+                self._timeout.reschedule(self._until)
+                self.queueing = False

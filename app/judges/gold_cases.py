@@ -1,9 +1,14 @@
 """Characters in scenes with replies that are known to be good, and questions for judges about them."""
 
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from app.characters.casting import (
     Cast,
@@ -16,9 +21,11 @@ from app.characters.casting import (
 )
 from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric, SourceEvent
 from app.domain.tasks import Message
-from app.judges.gates.gate_registry import find_hints
-from app.judges.presentation_order import derive_opaque_ids
-from app.judges.text_normalisation import Reply
+from app.judges.aggregation import Values, mean
+from app.judges.gate_wordings import Reply, contains_words, to_spoken_form
+from app.judges.gates import find_hints
+from app.judges.verdicts import derive_opaque_ids
+from app.toolkit.templates import read_yaml
 
 
 @dataclass(frozen=True)
@@ -80,3 +87,367 @@ def build_check_request(
         vote=vote,
         conversation=(Message(role="system", content=specimen.prompt), *build_conversation(specimen.cast)),
     )
+
+
+# Perturbations: pairs of a good reply and a spoilt one, of which a reliable judge prefers the good one.
+
+Grade = Literal["hard", "subtle"]
+"""`hard`: visible in the reply alone. `subtle`: visible only with the sheet and the scene."""
+
+Templates = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Texts by language and mutation, which are added to a reply or replace it."""
+
+_TEMPLATES_ADAPTER: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
+
+
+def read_templates(path: Path) -> Templates:
+    return _TEMPLATES_ADAPTER.validate_python(read_yaml(path))
+
+
+@cache
+def load_packaged_templates() -> Templates:
+    return read_templates(Path(__file__).with_name("perturbations.yaml"))
+
+
+@dataclass(frozen=True)
+class PerturbedPair:
+    mutation: str
+    specimen: GoldCase
+    spoilt: str
+
+    @property
+    def clean(self) -> str:
+        return self.specimen.clean
+
+    def build_request(self, rubric: Rubric, *, clean_first: bool, vote: int = 0) -> JudgeRequest:
+        """The ids are opaque and the same in both orders."""
+        ids = derive_opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
+        texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
+        candidates = tuple(self.specimen.build_candidate(ids[text], text) for text in texts)
+        return build_check_request(self.specimen, rubric, candidates, vote)
+
+
+@dataclass(frozen=True)
+class PerturbationContext:
+    """Input of a mutation. `texts`: its templates in the character's language, if there are any."""
+
+    specimen: GoldCase
+    texts: tuple[str, ...]
+    chance: random.Random
+
+    def draw_template(self) -> str | None:
+        return self.chance.choice(self.texts) if self.texts else None
+
+
+Perturb = Callable[[PerturbationContext], str | None]
+"""Returns the spoilt reply, or None when the mutation does not apply to the sheet, scene or language."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    does: str
+    grade: Grade
+    make: Perturb
+    decidable: bool = False
+    """Decidable by words alone, without a model."""
+    adds: bool = False
+    """Adds to the reply and keeps the rest, so further mutations can follow."""
+    seldom: bool = False
+    """Applies to few scenes only."""
+
+
+def _append_template(spoiling: PerturbationContext) -> str | None:
+    text = spoiling.draw_template()
+    return None if text is None else _join_texts(spoiling.specimen.clean, text)
+
+
+def _prepend_template(spoiling: PerturbationContext) -> str | None:
+    text = spoiling.draw_template()
+    return None if text is None else _join_texts(text, spoiling.specimen.clean)
+
+
+def _replace_with_template(spoiling: PerturbationContext) -> str | None:
+    return spoiling.draw_template()
+
+
+def _choose_rival_reply(spoiling: PerturbationContext) -> str | None:
+    rivals = spoiling.specimen.rivals
+    return spoiling.chance.choice(rivals) if rivals else None
+
+
+def _inject_orders(spoiling: PerturbationContext) -> str | None:
+    """A bad reply with instructions to the judge, which must not make it win."""
+    text, other = spoiling.draw_template(), _choose_rival_reply(spoiling)
+    return None if text is None or other is None else _join_texts(other, text)
+
+
+def _leak_secret(spoiling: PerturbationContext) -> str | None:
+    said = to_spoken_form(spoiling.specimen.gates.player_said)
+    terms = [
+        term for secret in spoiling.specimen.gates.secrets for term in secret.terms if not contains_words(said, term)
+    ]
+    text = spoiling.draw_template()
+    if text is None or not terms:
+        return None
+    return _join_texts(spoiling.specimen.clean, text.replace("{term}", spoiling.chance.choice(terms)))
+
+
+_NUMBERS: Final = (
+    (("two", "three", "four", "six", "eight", "nine", "ten", "eleven", "twelve", "thirty", "forty"), "seventeen"),
+    (("zwei", "drei", "vier", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "vierzig"), "siebzehn"),
+    (("dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez", "doce", "veinte"), "diecisiete"),
+    (("deux", "trois", "quatre", "cinq", "sept", "huit", "neuf", "dix", "onze", "douze", "vingt"), "dix-sept"),
+    (("due", "tre", "quattro", "cinque", "sette", "otto", "nove", "dieci", "undici", "dodici"), "diciassette"),
+)
+_REPLACEMENT_NUMBERS: Final = {word: instead for words, instead in _NUMBERS for word in words}
+_NUMBER: Final = re.compile(rf"\b(?:{'|'.join(_REPLACEMENT_NUMBERS)}|\d+)\b", re.IGNORECASE)
+
+
+def _change_fact(spoiling: PerturbationContext) -> str | None:
+    """Adds a fact of the sheet with a changed number."""
+    sheet = spoiling.specimen.cast.sheet
+    told = [*sheet.probes.gold_facts, *(fact.text for fact in sheet.lore_facts if fact.known)]
+    wrong = [changed for fact in told if (changed := _NUMBER.sub(_change_number, fact)) != fact]
+    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(wrong)) if wrong else None
+
+
+def _change_number(match: re.Match[str]) -> str:
+    word = match.group()
+    instead = _REPLACEMENT_NUMBERS.get(word.casefold(), str(int(word) + 7) if word.isdecimal() else word)
+    return instead.capitalize() if word[0].isupper() else instead
+
+
+def _reveal_unknown_fact(spoiling: PerturbationContext) -> str | None:
+    """Adds a true fact that the character does not know."""
+    sheet = spoiling.specimen.cast.sheet
+    unknown = [fact.text for fact in sheet.lore_facts if not fact.known]
+    told = unknown or [item.truth for item in sheet.knowledge.misconceptions]
+    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+
+
+def _reveal_withheld_event(spoiling: PerturbationContext) -> str | None:
+    told = [event.text for event in spoiling.specimen.cast.scene.withheld]
+    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+
+
+def _ignore_event(spoiling: PerturbationContext) -> str | None:
+    """The good reply without the event, or else the character's reply to another line."""
+    cast = spoiling.specimen.cast
+    if not cast.scene.visible:
+        return None
+    if spoiling.specimen.otherwise is not None:
+        return spoiling.specimen.otherwise
+    others = [exemplar.reply for exemplar in cast.sheet.probes.exemplars if exemplar.reply != spoiling.specimen.clean]
+    return spoiling.chance.choice(others) if others else None
+
+
+def _assume_absent_event(spoiling: PerturbationContext) -> str | None:
+    """The good reply for the case that the event has happened."""
+    return spoiling.specimen.otherwise if spoiling.specimen.cast.scene.counterfactual_of is not None else None
+
+
+def _exaggerate_voice(spoiling: PerturbationContext) -> str | None:
+    voice = spoiling.specimen.cast.sheet.voice
+    marks = [*voice.markers, *(phrase.text for phrase in voice.catchphrases)]
+    spoiling.chance.shuffle(marks)
+    return " ".join(f"{mark[:1].upper()}{mark[1:].rstrip('.!?')}!" for mark in (marks * 2)[:12]) if marks else None
+
+
+def _repeat_reply(spoiling: PerturbationContext) -> str | None:
+    clean = spoiling.specimen.clean
+    return " ".join([clean] * 3)
+
+
+def _join_texts(first: str, second: str) -> str:
+    return f"{first}{second}" if second[:1].isspace() or second.startswith("<") else f"{first} {second}"
+
+
+MUTATIONS: Final = (
+    Mutation("other_npc", "another character's reply", "hard", _choose_rival_reply, decidable=True),
+    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prepend_template, decidable=True, adds=True),
+    Mutation("leaked_secret", "a term of a secret is named", "hard", _leak_secret, decidable=True, adds=True),
+    Mutation("injection", "another's reply with orders to the judge", "hard", _inject_orders, decidable=True),
+    Mutation("repetition", "everything is said three times", "hard", _repeat_reply, decidable=True),
+    Mutation("speaks_for_player", "a line of the player is added", "hard", _append_template, decidable=True, adds=True),
+    Mutation("format_leak", "marks of a chat template", "hard", _append_template, decidable=True, adds=True),
+    Mutation("generic_assistant", "an assistant's offer of help", "hard", _replace_with_template),
+    Mutation("narrated_player", "what the player does and feels is told", "hard", _append_template, adds=True),
+    Mutation("self_praise", "the reply praises itself", "hard", _append_template, adds=True),
+    Mutation("other_language", "a reply in a language that was not spoken", "hard", _replace_with_template),
+    Mutation("padding", "words that say nothing are added", "hard", _append_template, decidable=True, adds=True),
+    Mutation("future_knowledge", "tells what the character cannot know", "subtle", _reveal_unknown_fact, adds=True),
+    Mutation(
+        "future_event", "tells an event that is withheld", "subtle", _reveal_withheld_event, adds=True, seldom=True
+    ),
+    Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _change_fact, adds=True),
+    Mutation("hedge", "everything that was said is left open", "subtle", _append_template, adds=True),
+    Mutation("invented_event", "an event that nobody knows of", "subtle", _append_template, adds=True),
+    Mutation("ignored_event", "a good line that passes over what happened", "subtle", _ignore_event, seldom=True),
+    Mutation(
+        "absent_event", "an event that has not happened in this scene", "subtle", _assume_absent_event, seldom=True
+    ),
+    Mutation("caricature", "turns of phrase strung together", "subtle", _exaggerate_voice),
+    Mutation("flattery", "praise of the player is put first", "subtle", _prepend_template, adds=True),
+)
+
+
+# Pairs of a good reply and a spoilt one, drawn from gold cases.
+
+
+def build_gold_cases(prompts: Sequence[tuple[Cast, str]]) -> tuple[GoldCase, ...]:
+    """Builds a case for each character in a scene that has an exemplary reply, in the given order."""
+    good = [(cast, cast.exemplar, prompt) for cast, prompt in prompts if cast.exemplar is not None]
+    clean_in = {cast.scene.id: clean for cast, clean, _ in good}
+    facing = {cast.scene.id: cast.scene.counterfactual_of for cast, _, _ in good if cast.scene.counterfactual_of}
+    facing |= {factual: scene for scene, factual in facing.items()}
+    return tuple(
+        GoldCase(
+            cast=cast,
+            clean=clean,
+            prompt=prompt,
+            otherwise=clean_in.get(facing.get(cast.scene.id, "")),
+            rivals=tuple(
+                dict.fromkeys(
+                    other
+                    for rival, other, _ in good
+                    if rival.sheet.id != cast.sheet.id and rival.sheet.voice.language == cast.sheet.voice.language
+                )
+            )
+            or cast.sheet.probes.distractors,
+        )
+        for cast, clean, prompt in good
+    )
+
+
+def sample_one_per_character(found: Sequence[GoldCase], sheets: int, seed: int) -> tuple[GoldCase, ...]:
+    """Samples one case for each of `sheets` characters, with `seed`."""
+    chance = random.Random(f"{seed} characters")  # noqa: S311
+    by_sheet: dict[str, list[GoldCase]] = {}
+    for specimen in sorted(found, key=lambda each: (each.cast.sheet.id, each.cast.scene.id)):
+        by_sheet.setdefault(specimen.cast.sheet.id, []).append(specimen)
+    chosen = chance.sample(sorted(by_sheet), min(sheets, len(by_sheet)))
+    return tuple(chance.choice(by_sheet[name]) for name in chosen)
+
+
+def build_pairs(
+    found: Sequence[GoldCase], templates: Templates, seed: int = 0, mutations: Sequence[Mutation] = MUTATIONS
+) -> tuple[PerturbedPair, ...]:
+    """Applies every mutation to every case it fits. The same seed gives the same pairs."""
+    return tuple(_iterate_pairs(found, templates, seed, mutations))
+
+
+def sample_seldom_pairs(
+    found: Sequence[GoldCase], but: Sequence[GoldCase], templates: Templates, most: int, seed: int = 0
+) -> tuple[PerturbedPair, ...]:
+    """Samples up to `most` pairs of each seldom mutation with `seed`, from cases whose scenes are not in `but`."""
+    scenes = {specimen.cast.scene.id for specimen in but}
+    rest = [specimen for specimen in found if specimen.cast.scene.id not in scenes]
+    drawn: list[PerturbedPair] = []
+    for mutation in (mutation for mutation in MUTATIONS if mutation.seldom):
+        chance = random.Random(f"{seed} {mutation.name}")  # noqa: S311
+        made = build_pairs(rest, templates, seed, (mutation,))
+        drawn += chance.sample(made, min(most, len(made)))
+    return tuple(drawn)
+
+
+def _iterate_pairs(
+    found: Sequence[GoldCase], templates: Templates, seed: int, mutations: Sequence[Mutation]
+) -> Iterator[PerturbedPair]:
+    for specimen in found:
+        for mutation in mutations:
+            chance = random.Random(f"{seed} {mutation.name} {specimen.cast.scene.id}")  # noqa: S311
+            texts = templates.get(specimen.language, {}).get(mutation.name, ())
+            spoilt = mutation.make(PerturbationContext(specimen, texts, chance))
+            if spoilt is not None and spoilt != specimen.clean:
+                yield PerturbedPair(mutation.name, specimen, spoilt)
+
+
+# What a judge preferred when it was checked.
+
+_TOLERANCE: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class PairRewards:
+    """One judgement of a pair: each reply's reward, its absolute score, and its values by criterion."""
+
+    clean: float
+    spoilt: float
+    clean_absolute: float
+    spoilt_absolute: float
+    clean_values: Values
+    spoilt_values: Values
+
+    @property
+    def side(self) -> int:
+        return compute_preference_sign(self.clean - self.spoilt)
+
+
+@dataclass(frozen=True)
+class MeasuredPair:
+    """The results of one pair. `both` holds one per order; None when a judgement failed."""
+
+    pair: PerturbedPair
+    clean_gated: bool
+    spoilt_gated: bool
+    both: tuple[PairRewards, PairRewards] | None
+    again: PairRewards | None = None
+
+    @property
+    def side(self) -> int | None:
+        """1 when the clean reply is preferred over both orders, -1 for the spoilt one, 0 for a tie."""
+        if self.both is None:
+            return None
+        return compute_preference_sign(
+            mean(heard.clean for heard in self.both) - mean(heard.spoilt for heard in self.both)
+        )
+
+    @property
+    def side_behind_gates(self) -> int | None:
+        if self.clean_gated or self.spoilt_gated:
+            return int(self.spoilt_gated) - int(self.clean_gated)
+        return self.side
+
+
+@dataclass(frozen=True)
+class LetterReading:
+    """What a copy of a reply got under its letter, beside equal copies."""
+
+    letter: str
+    first: float
+    """1 where it alone ranks first; copies that tie for it share that."""
+    absolute: float
+
+
+@dataclass(frozen=True)
+class ReadingUsage:
+    """What an answered question took."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True)
+class CheckEvidence:
+    """`firsts`: for pairs of equal replies, the preference for the first one: 1, 0.5 or 0."""
+
+    pairs: tuple[MeasuredPair, ...]
+    firsts: tuple[float, ...]
+    steps: tuple[bool, ...]
+    """Per degradation step, over both orders: whether the reply with one more fault earned no more."""
+    rubric: Rubric
+    failures: tuple[str, ...]
+    questions: int
+    calls: int
+    cost_usd: float | None
+    letters: tuple[LetterReading, ...] = ()
+    usage: tuple[ReadingUsage | None, ...] = ()
+    """Of each question in order; None where there is no usable answer."""
+    stopped: str | None = None
+    """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
+
+
+def compute_preference_sign(difference: float) -> int:
+    return 0 if abs(difference) < _TOLERANCE else (1 if difference > 0 else -1)

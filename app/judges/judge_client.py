@@ -1,36 +1,608 @@
 """The client of a judge's server: one retry loop that applies limits, budget and circuit breaker to every call."""
 
 import asyncio
+import json
+import math
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
-from typing import Final
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from typing import Final, Literal, TypedDict
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from app.domain.budgets import Amount
 from app.domain.judge_limits import CallFeedback
 from app.domain.judging import JudgeRequest
+from app.domain.tasks import is_truncated
 from app.domain.values import utc_now
-from app.inference.connection import CHAT_PATH, Connection
-from app.inference.endpoint import NoReply
-from app.judges.budget import Budget, ReadingCost, SpendingAccount, estimate_tokens
-from app.judges.call_spans import describe_call, describe_reply, name_call, name_failure
-from app.judges.chat_response import ChatResponse, parse_response, require_success
-from app.judges.circuit_breaker import CallOutcome, CircuitBreaker
-from app.judges.configuration import ChatJudgeConfig, JsonMode
-from app.judges.deadline import Deadline
-from app.judges.failures import CallFailed, ReadingFailed, build_call_failure, build_refusal_error, require_retryable
-from app.judges.formats import choose_mode
-from app.judges.limits import await_turn_at_judging, hash_beginnings
-from app.judges.limits_lease import LimitsLease
-from app.judges.request_form import PromptMessage, RequestForm, build_body
-from app.judges.server_traits import ServerTraits
+from app.inference.connection import (
+    CHAT_PATH,
+    Connection,
+    NoReply,
+    ServerError,
+    ServerReply,
+    parse_server_error,
+    tells_error,
+)
+from app.inference.wire import is_event_stream, join_event_stream
+from app.judges.configuration import (
+    NOT_COUNTED,
+    Budget,
+    CallFailed,
+    ChatJudgeConfig,
+    Deadline,
+    JsonMode,
+    ReadingCost,
+    ReadingFailed,
+    SpendingAccount,
+    TokenParameter,
+    TokenUsage,
+    build_call_failure,
+    build_refusal_error,
+    estimate_tokens,
+    parse_usage,
+    require_retryable,
+)
+from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.limits import CallOutcome, CircuitBreaker, LimitsLease, await_turn_at_judging, hash_beginnings
+from app.judges.verdicts import (
+    ALTERNATIVES_ASKED,
+    Token,
+    build_response_format,
+    choose_mode,
+    may_be_answer,
+    parse_tokens,
+)
 from app.ports.judges import JudgeCache
-from app.ports.tracing import open_span
+from app.ports.tracing import Attributes, open_span
+
+# Parses chat completion responses without trusting their form.
+
+LONGEST_NAME: Final = 200
+"""Characters of what a server calls itself that are kept."""
+LONGEST_WAIT_SECONDS: Final = 3600.0
+"""Longest `retry-after` that is honoured. After this time the server is tried again."""
+
+
+@dataclass(frozen=True)
+class ChatResponse:
+    """`text` is the refusal where the model refused."""
+
+    text: str
+    cut_off: bool
+    refused: bool
+    """According to the API's fields. Refusals in the text are detected elsewhere."""
+    usage: TokenUsage = NOT_COUNTED
+    tokens: tuple[Token, ...] = ()
+    """Tokens with their probabilities, where requested and supported."""
+    lacks_room: bool = False
+    """The model's thought used up the tokens of the answer."""
+    model: str = ""
+    """What the server says answered; empty where it does not say, as `system_fingerprint`."""
+    system_fingerprint: str = ""
+    asked: JsonMode = "off"
+    """The format that the server was to see to."""
+
+
+def require_success(reply: ServerReply) -> bytes:
+    """The body of a reply with a status below 300. CallFailed for any other."""
+    if reply.status < 300:
+        return reply.body
+    error = parse_server_error(_parse_json(reply.body))
+    raise CallFailed(
+        f"the judge's server answered {reply.status}",
+        status=reply.status,
+        error=error,
+        retry_after=parse_retry_after(reply.headers) or min(error.wait_seconds, LONGEST_WAIT_SECONDS),
+    )
+
+
+def parse_response(body: bytes) -> ChatResponse:
+    """The body of a reply with a status below 300, streamed or not. CallFailed when it holds no message, or an
+    error."""
+    streamed = is_event_stream(body)
+    value = join_event_stream(body) if streamed else _parse_json(body)
+    if value is None and streamed:
+        raise CallFailed("the judge's server broke off its stream")
+    if value is None:
+        raise CallFailed("the judge's server sent something that is not JSON", status=200)
+    choice = _get_first(_get_field(value, "choices"))
+    if tells_error(value) or _get_field(choice, "error") or _get_field(choice, "finish_reason") == "error":
+        raise _build_hidden_failure(value, choice)
+    message = _get_field(choice, "message")
+    if not isinstance(message, dict):
+        raise CallFailed("the judge's server sent JSON without a message", status=200)
+    return _build_response(value, choice, message)
+
+
+def _extract_name(value: object, name: str) -> str:
+    found = _get_field(value, name)
+    return replace_surrogates(found[:LONGEST_NAME]) if isinstance(found, str) else ""
+
+
+def _build_response(value: object, choice: object, message: Mapping[str, object]) -> ChatResponse:
+    usage = parse_usage(_get_field(value, "usage"))
+    content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
+    thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
+    cut_off = is_truncated(str(_get_field(choice, "finish_reason") or ""))
+    text = content if content.strip() else refusal
+    if not text and not cut_off:
+        text = thought  # servers with a parser of thoughts may take a whole answer for one
+    return ChatResponse(
+        text=replace_surrogates(text),
+        refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
+        cut_off=cut_off,
+        usage=usage,
+        tokens=parse_tokens(choice),
+        lacks_room=cut_off
+        and (
+            _is_all_thought(content)
+            or len(thought) > len(content)
+            or 2 * usage.reasoning_tokens > (usage.output_tokens or 0)
+        ),
+        model=_extract_name(value, "model"),
+        system_fingerprint=_extract_name(value, "system_fingerprint"),
+    )
+
+
+def _is_all_thought(content: str) -> bool:
+    """Nothing at all is a thought that is not shown. Blank space without end is none."""
+    return not content or (bool(content.strip()) and not strip_thoughts(content))
+
+
+def _build_hidden_failure(value: object, choice: object) -> CallFailed:
+    """For an error in a reply with status 200."""
+    error = parse_server_error(value if tells_error(value) else {"error": _get_field(choice, "error")})
+    status = error.status or 200
+    return CallFailed(
+        f"the judge's server answered 200 with an error{f' {status}' if status != 200 else ''}",
+        status=status,
+        error=error,
+        retry_after=min(error.wait_seconds, LONGEST_WAIT_SECONDS),
+        ran=choice is not None,
+    )
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds from `retry-after`, at most LONGEST_WAIT_SECONDS; 0 when the header is missing or invalid."""
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if milliseconds.isascii() and milliseconds.isdigit():
+        return min(int(milliseconds[:9]) / 1000, LONGEST_WAIT_SECONDS)
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return 0.0
+        moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else 0.0
+
+
+def _parse_json(body: bytes) -> object:
+    try:
+        value: object = from_json(body)
+    except ValueError:
+        return _parse_json_with_faults(body)
+    return value
+
+
+def _parse_json_with_faults(body: bytes) -> object:
+    """What Python's parser alone accepts: lone surrogates, and bytes that are no UTF-8. It takes twice as long."""
+    try:
+        value: object = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _get_field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _get_first(value: object) -> object:
+    return value[0] if isinstance(value, list) and value else None
+
+
+def _extract_text(value: object) -> str:
+    """Text of a content field. Some servers send a list of parts."""
+    if isinstance(value, list):
+        texts = (_get_field(part, "text") for part in value)
+        return "".join(text for text in texts if isinstance(text, str))
+    return value if isinstance(value, str) else ""
+
+
+# What is sent to a judge's server beside the prompt, and what is left out because the server refuses it.
+
+REFUSED_STATUSES: Final = frozenset((400, 404, 413, 415, 422, 501))
+_WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
+_OTHER_TOKEN_PARAMETER: Final[Mapping[TokenParameter, TokenParameter]] = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+_MOST: Final = (
+    r"(?:at most|less than or equal to|<=|maximum of|max allowed:?|between [0-9]+ and|\[[0-9]+,)\W{0,3}([0-9]+)"
+)
+_LIMIT: Final = re.compile(_MOST, re.I)
+_PROMPT_TOO_LONG: Final = re.compile(r"context (?:length|window|size)|too many tokens|reduce the length", re.I)
+_LIMIT_TOO_LARGE: Final = re.compile(r"max(?:_completion)?_tokens\W{1,3}(?:is|are) too large|^max_tokens", re.I)
+_FORMAT: Final = re.compile(
+    r"response_format|json_schema|json_object|json mode|json schema|structured output|guided|grammar|\bschema\b", re.I
+)
+_ONLY_SCHEMAS: Final = re.compile(r"must be \W?json_schema", re.I)
+_ONLY_STREAMS: Final = re.compile(
+    r"only supports? stream|(?:enable|use|requires?) (?:the )?stream|non-streaming"
+    r"|stream\W{1,3}(?:must be|to be) (?:set to )?true|stream(?:ing)? (?:mode )?is required",
+    re.I,
+)
+_SYSTEM_ROLE: Final = re.compile(
+    r"system role|system (?:message|prompt|instruction)s? (?:is |are )?not|role\W{1,3}system"
+    r"|developer instruction is not enabled|does not support \W?system|roles must alternate",
+    re.I,
+)
+_FIRST_ROLE: Final = re.compile(r"messages\W?0\W*role", re.I)
+_LOGPROBS_FORBIDDEN: Final = re.compile(r"\blogprobs\b", re.I)
+
+
+@dataclass(frozen=True)
+class RequestForm:
+    """The parameters of a call. A false or empty one is not sent."""
+
+    json_mode: JsonMode
+    token_parameter: TokenParameter | None
+    most_tokens: int
+    temperature: float | None
+    seed: int | None
+    """Of the first vote."""
+    alternatives: int
+    """`top_logprobs`; 0 also asks for no `logprobs`."""
+    has_system_role: bool = True
+    """If not, the rules stand at the head of the user's message."""
+    streams: bool = False
+    counts_stream: bool = True
+    """`stream_options` asks for the token counts of a stream."""
+    most_tokens_allowed: int | None = None
+    """By the server, where it said so."""
+    refused_modes: frozenset[JsonMode] = frozenset()
+    refused_token_parameters: frozenset[TokenParameter] = frozenset()
+
+
+class PromptMessage(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+_Change = Callable[[RequestForm, ServerError], RequestForm]
+
+
+def build_body(
+    form: RequestForm, messages: Sequence[PromptMessage], request: JudgeRequest | None, config: ChatJudgeConfig
+) -> dict[str, JsonValue]:
+    """The body of a call in this form."""
+    told = messages if form.has_system_role else _merge_system_message(messages)
+    body: dict[str, JsonValue] = {
+        "model": config.model,
+        "messages": [{"role": said["role"], "content": said["content"]} for said in told],
+        **config.extra_body,
+        **build_parameters(form, request),
+    }
+    if (wanted := build_response_format(form.json_mode, request, config.verdict_form)) is not None:
+        body["response_format"] = wanted
+    return body
+
+
+def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """The messages of a model that knows no system message: its text stands at the head of the user's."""
+    first, second, *others = messages
+    return [{"role": "user", "content": f"{first['content']}\n\n{second['content']}"}, *others]
+
+
+def build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[str, JsonValue]:
+    """All of the body but model, messages and the format of the answer."""
+    sent: dict[str, JsonValue] = {}
+    if form.token_parameter is not None:
+        sent[form.token_parameter] = form.most_tokens
+    if form.temperature is not None:
+        sent["temperature"] = form.temperature
+    if form.seed is not None:
+        sent["seed"] = form.seed + (0 if request is None else request.vote)
+    if form.alternatives and request is not None:
+        sent |= {"logprobs": True, "top_logprobs": form.alternatives}
+    if form.streams:
+        sent["stream"] = True
+    if form.streams and form.counts_stream:
+        sent["stream_options"] = {"include_usage": True}
+    return sent
+
+
+def leave_out_refused(form: RequestForm, failed: CallFailed) -> RequestForm | None:
+    """The form without what the server refuses; None where its error names nothing of the form."""
+    error = failed.error
+    if failed.status == 403:
+        return _give_up_logprobs(form) if form.alternatives and _LOGPROBS_FORBIDDEN.search(error.message) else None
+    if failed.status is None or failed.status < 400:
+        return None
+    if form.has_system_role and _refuses_system_role(error):
+        return replace(form, has_system_role=False)
+    if failed.status not in REFUSED_STATUSES:
+        return None
+    for names, change in _CHANGES:
+        changed = change(form, error) if names(error) else form
+        if changed != form:
+            return changed
+    return None
+
+
+def weaken_format(form: RequestForm) -> RequestForm | None:
+    """The form with the next weaker format of answers."""
+    refused = form.refused_modes | {form.json_mode}
+    weaker = _WEAKER_MODES.get(form.json_mode)
+    while weaker in refused:
+        weaker = _WEAKER_MODES.get(weaker)
+    return None if weaker is None else replace(form, json_mode=weaker, refused_modes=refused)
+
+
+def switch_token_parameter(form: RequestForm) -> RequestForm | None:
+    """The form with the other name of the limit; None where that was tried."""
+    used = form.token_parameter
+    if used is None or _OTHER_TOKEN_PARAMETER[used] in form.refused_token_parameters:
+        return None
+    refused = form.refused_token_parameters | {used}
+    return replace(form, token_parameter=_OTHER_TOKEN_PARAMETER[used], refused_token_parameters=refused)
+
+
+def blames_prompt(failed: CallFailed) -> bool:
+    """Whether the prompt is longer than the model can read."""
+    return "context_length_exceeded" in failed.error.codes or (
+        _PROMPT_TOO_LONG.search(failed.error.message) is not None and not _LIMIT_TOO_LARGE.search(failed.error.message)
+    )
+
+
+def _names_field(*names: str) -> Callable[[ServerError], bool]:
+    pattern = re.compile(rf"(?<![a-z_])(?:{'|'.join(names)})(?![a-z_])", re.I)
+    return lambda error: any(map(pattern.match, error.fields)) or pattern.search(error.message) is not None
+
+
+def _refuses_system_role(error: ServerError) -> bool:
+    return _SYSTEM_ROLE.search(error.message) is not None or any(map(_FIRST_ROLE.match, error.fields))
+
+
+def _switch_to_stream(form: RequestForm, error: ServerError) -> RequestForm:
+    return replace(form, streams=True)
+
+
+def _leave_out_stream_options(form: RequestForm, error: ServerError) -> RequestForm:
+    return replace(form, counts_stream=False) if form.streams else form
+
+
+def _reduce_logprobs(form: RequestForm, error: ServerError) -> RequestForm:
+    most = _LIMIT.search(error.message)
+    if most is not None and 1 < int(most[1][:6]) < form.alternatives:
+        return replace(form, alternatives=int(most[1][:6]))
+    return _give_up_logprobs(form)
+
+
+def _give_up_logprobs(form: RequestForm) -> RequestForm:
+    return replace(form, alternatives=0)
+
+
+def _leave_out_temperature(form: RequestForm, error: ServerError) -> RequestForm:
+    return replace(form, temperature=None)
+
+
+def _leave_out_seed(form: RequestForm, error: ServerError) -> RequestForm:
+    return replace(form, seed=None)
+
+
+def _change_token_limit(form: RequestForm, error: ServerError) -> RequestForm:
+    used = form.token_parameter
+    if used is None:
+        return form
+    most = _LIMIT.search(error.message)
+    if most is not None and 0 < int(most[1][:9]) < form.most_tokens:
+        return replace(form, most_tokens=int(most[1][:9]), most_tokens_allowed=int(most[1][:9]))
+    return switch_token_parameter(form) or replace(form, token_parameter=None)
+
+
+def _change_format(form: RequestForm, error: ServerError) -> RequestForm:
+    if form.json_mode == "object" and "schema" not in form.refused_modes and _ONLY_SCHEMAS.search(error.message):
+        return replace(form, json_mode="schema", refused_modes=form.refused_modes | {"object"})
+    return weaken_format(form) or form
+
+
+_CHANGES: Final[tuple[tuple[Callable[[ServerError], bool], _Change], ...]] = (
+    (lambda error: _ONLY_STREAMS.search(error.message) is not None, _switch_to_stream),
+    (_names_field("stream_options", "include_usage"), _leave_out_stream_options),
+    (_names_field("logprobs", "top_logprobs"), _reduce_logprobs),
+    (_names_field("temperature"), _leave_out_temperature),
+    (_names_field("seed"), _leave_out_seed),
+    (_names_field("max_tokens", "max_completion_tokens"), _change_token_limit),
+    (lambda error: any(map(_FORMAT.match, error.fields)) or _FORMAT.search(error.message) is not None, _change_format),
+)
+"""What the error names, and what then is sent instead. Errors may name several things: the first change counts."""
+
+
+# What is known of a judge's server: the form of request that it answers, and what it ignores without a word.
+
+MORE_ROOM: Final = 4
+"""By this factor the tokens of an answer grow when a thought used them up."""
+MOST_ROOM: Final = 32_768
+"""Most tokens of an answer that a thought can bring about."""
+
+_FORMAT_WORDS: Final[Mapping[JsonMode, str]] = {
+    "schema": "the schema of the answer is sent",
+    "object": "any JSON object is asked for, without the schema",
+    "off": "the form of the answer is asked for in words alone",
+}
+_WATCHED: Final = ("response_format", "logprobs", "max_tokens", "max_completion_tokens")
+"""Parameters of which answers show that they are ignored."""
+_LONGEST_LOOKED_AT: Final = 20_000
+"""Characters of an answer whose form is looked at, on the event loop."""
+_LEAST_OVERRUN: Final = 16
+"""Tokens beyond the limit that prove that it is ignored."""
+
+
+class ServerTraits:
+    """Starts with what is configured. Changes are remembered once the server answered a request that had them."""
+
+    def __init__(self, config: ChatJudgeConfig) -> None:
+        self.form = self._configured = build_request_form(config)
+        self._known = False
+        self._ignored: set[str] = set()
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that the answers show to be ignored."""
+        return tuple(name for name in _WATCHED if name in self._ignored)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """How requests differ from what is configured, in words."""
+        return tuple(_describe_changes(self._configured, self.form))
+
+    def choose_next(self, used: RequestForm, failed: CallFailed) -> RequestForm | None:
+        """The form for an immediate retry, when the server refused only something of the form."""
+        if failed.is_refusal or blames_prompt(failed) or failed.is_failed_generation:
+            return None
+        changed = leave_out_refused(used, failed)
+        if changed is not None and self._known and used == self._configured != self.form:
+            return self.form  # another call has found out meanwhile
+        if changed is not None or failed.status not in REFUSED_STATUSES or (self._known and self.form == used):
+            return changed
+        return weaken_format(used)
+
+    def give_room(self, used: RequestForm) -> RequestForm | None:
+        """The form with more tokens for the answer, when a thought used them up."""
+        most = min(MORE_ROOM * used.most_tokens, MOST_ROOM, used.most_tokens_allowed or MOST_ROOM)
+        worth_asking = used.token_parameter is not None and most >= 2 * used.most_tokens
+        return replace(used, most_tokens=most) if worth_asking else None
+
+    def record_answer(self, used: RequestForm, reply: ChatResponse, *, changed: bool) -> None:
+        """`changed`: the form was changed for this very answer."""
+        if changed or not self._known:
+            self.form, self._known = used, True
+        if used.alternatives and reply.text and not reply.tokens:
+            self._ignored.add("logprobs")
+        wrote = (reply.usage.output_tokens or 0) - reply.usage.reasoning_tokens
+        if used.token_parameter is not None and wrote > used.most_tokens + _LEAST_OVERRUN:
+            self._ignored.add(used.token_parameter)
+            if self.form.token_parameter == used.token_parameter:
+                self.form = switch_token_parameter(self.form) or self.form
+
+    def record_format(self, reply: ChatResponse) -> None:
+        """For an answer that is not all of its text."""
+        if "response_format" not in self._ignored and _proves_format_ignored(reply):
+            self._ignored.add("response_format")
+
+
+def build_request_form(config: ChatJudgeConfig) -> RequestForm:
+    return RequestForm(
+        json_mode=config.json_mode,
+        token_parameter=config.token_parameter,
+        most_tokens=config.max_output_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+        alternatives=ALTERNATIVES_ASKED if config.expected_scores else 0,
+    )
+
+
+def _proves_format_ignored(reply: ChatResponse) -> bool:
+    """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
+    if reply.asked == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
+        return False
+    text = strip_thoughts(reply.text)
+    if not text:
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(value, dict) or (reply.asked == "schema" and not may_be_answer(value))
+
+
+def _describe_changes(configured: RequestForm, form: RequestForm) -> list[str]:
+    words = [_FORMAT_WORDS[form.json_mode]] if form.json_mode != configured.json_mode else []
+    if form.token_parameter is None and configured.token_parameter is not None:
+        words.append(f"{configured.token_parameter} is left out: answers have no limit")
+    elif form.token_parameter != configured.token_parameter:
+        words.append(f"{form.token_parameter} is sent in place of {configured.token_parameter}")
+    if form.most_tokens != configured.most_tokens:
+        words.append(f"an answer may have {form.most_tokens} tokens in place of {configured.most_tokens}")
+    if form.temperature is None and configured.temperature is not None:
+        words.append("temperature is left out")
+    if form.seed is None and configured.seed is not None:
+        words.append("seed is left out")
+    if form.alternatives != configured.alternatives:
+        words.append(f"top_logprobs is {form.alternatives}" if form.alternatives else "logprobs are left out")
+    if not form.has_system_role:
+        words.append("the rules stand in the user's message, without a system message")
+    if form.streams:
+        words.append("answers are streamed")
+    return words
+
+
+# What the span of a judge's call says, by OpenTelemetry's conventions for generative AI.
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def name_call(config: ChatJudgeConfig, path: str) -> str:
+    return f"{_name_operation(path)} {config.model}"
+
+
+def describe_call(config: ChatJudgeConfig, path: str, most_tokens: int) -> Attributes:
+    host, port = _locate_server(config.base_url)
+    return {
+        "gen_ai.operation.name": _name_operation(path),
+        "gen_ai.provider.name": "azure.ai.openai" if config.api_version else "openai",
+        "gen_ai.request.model": config.model,
+        "gen_ai.request.max_tokens": most_tokens or None,
+        "gen_ai.request.temperature": config.temperature,
+        "server.address": host,
+        "server.port": port,
+        "atropos.judge": config.name,
+    }
+
+
+@lru_cache(maxsize=64)
+def _locate_server(base_url: str) -> tuple[str | None, int | None]:
+    server = urlsplit(base_url)
+    return server.hostname, server.port or _PORTS.get(server.scheme)
+
+
+def describe_reply(config: ChatJudgeConfig, reply: ChatResponse) -> Attributes:
+    usage = reply.usage
+    return {
+        "gen_ai.response.model": reply.model or None,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens or None,
+        "atropos.cost_usd": _compute_cost(config, usage),
+    }
+
+
+def name_failure(failed: CallFailed) -> str:
+    return str(failed.status) if failed.status is not None else "no_reply"
+
+
+def _name_operation(path: str) -> str:
+    return "chat" if path == CHAT_PATH else path.strip("/").rpartition("/")[2]
+
+
+def _compute_cost(config: ChatJudgeConfig, usage: TokenUsage) -> float | None:
+    if usage.input_tokens is None or usage.output_tokens is None or not config.prices.are_known:
+        return None
+    return config.prices.compute_cost(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens)
+
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0

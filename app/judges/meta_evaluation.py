@@ -2,30 +2,91 @@
 
 import asyncio
 import math
+import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from app.domain.judging import REWARD_CRITERION, Judgement, JudgeRequest, Rubric
-from app.domain.rewards import apply_bounds, combine, compute_absolute_score, find_cap
-from app.judges.aggregation import Values, average_values
-from app.judges.check_evidence import (
+from app.domain.judging import (
+    REWARD_CRITERION,
+    Judgement,
+    JudgeRequest,
+    Rubric,
+    RubricLabel,
+    apply_bounds,
+    combine,
+    compute_absolute_score,
+    find_cap,
+)
+from app.domain.values import FiniteNumber, Frozen, Proportion, compute_intraclass_correlation, compute_mean_interval
+from app.judges.aggregation import Values, average_values, mean, normalise_ranks
+from app.judges.configuration import VerdictForm
+from app.judges.gate_wordings import Reply
+from app.judges.gates import find_failed_gates, list_confirmed_flags, list_given_hints
+from app.judges.gold_cases import (
+    MUTATIONS,
     CheckEvidence,
+    GoldCase,
     LetterReading,
     MeasuredPair,
+    Mutation,
     PairRewards,
+    PerturbationContext,
+    PerturbedPair,
     ReadingUsage,
+    Templates,
+    build_check_request,
+    build_identical_request,
     compute_preference_sign,
 )
-from app.judges.degradation import DegradationLadder
-from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
-from app.judges.gold_cases import GoldCase, build_identical_request
-from app.judges.perturbations import PerturbedPair
-from app.judges.presentation_order import assign_letters
-from app.judges.ranks import mean, normalise_ranks
-from app.judges.text_normalisation import Reply
+from app.judges.verdicts import assign_letters, derive_opaque_ids
 from app.ports.judges import Judge
+
+# Degradation series: a good reply with one, two and three faults. No additional fault may raise its reward.
+
+STEPS: Final = 3
+
+
+@dataclass(frozen=True)
+class DegradationLadder:
+    """`rungs`: the good reply first, then each with one more fault."""
+
+    specimen: GoldCase
+    rungs: tuple[str, ...]
+
+    def build_request(self, rubric: Rubric, *, downwards: bool) -> JudgeRequest:
+        """All rungs at once. The ids are opaque and the same in both orders."""
+        ids = derive_opaque_ids(f"ladder {self.specimen.cast.scene.id}", self.rungs)
+        texts = self.rungs if downwards else self.rungs[::-1]
+        return build_check_request(
+            self.specimen, rubric, tuple(self.specimen.build_candidate(ids[text], text) for text in texts)
+        )
+
+
+def build_ladders(found: Sequence[GoldCase], templates: Templates, seed: int = 0) -> tuple[DegradationLadder, ...]:
+    """One for each case that admits enough faults. The same seed gives the same ladders."""
+    built = (_build_ladder(specimen, templates, seed) for specimen in found)
+    return tuple(ladder for ladder in built if len(ladder.rungs) == STEPS + 1)
+
+
+def _build_ladder(specimen: GoldCase, templates: Templates, seed: int) -> DegradationLadder:
+    chance = random.Random(f"{seed} ladder {specimen.cast.scene.id}")  # noqa: S311
+    adding = [mutation for mutation in MUTATIONS if mutation.adds]
+    rungs = [specimen.clean]
+    for mutation in chance.sample(adding, len(adding)):
+        if len(rungs) > STEPS:
+            break
+        worse = _degrade_reply(mutation, replace(specimen, clean=rungs[-1]), templates, chance)
+        if worse is not None and worse not in rungs:
+            rungs.append(worse)
+    return DegradationLadder(specimen, tuple(rungs))
+
+
+def _degrade_reply(mutation: Mutation, specimen: GoldCase, templates: Templates, chance: random.Random) -> str | None:
+    texts = templates.get(specimen.language, {}).get(mutation.name, ())
+    return mutation.make(PerturbationContext(specimen, texts, chance))
+
 
 MOST_IN_FLIGHT: Final = 32
 """Most questions in flight; the judge's own limits may be tighter."""
@@ -232,3 +293,373 @@ def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict
         reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
         found[verdict.candidate] = _CandidateReward(reward, absolute, values)
     return found
+
+
+# The report of a judge's check.
+
+
+class Figure(Frozen):
+    """One number of a check. `passed` is null without a target."""
+
+    name: str
+    value: FiniteNumber | None
+    low: FiniteNumber | None = None
+    high: FiniteNumber | None = None
+    """The 95 % Wilson interval; null for values that are not shares."""
+    trials: int
+    target: str = ""
+    passed: bool | None = None
+
+
+class MutationFigure(Frozen):
+    """How often the clean reply was preferred over one kind of spoilt reply; a tie counts half."""
+
+    mutation: str
+    does: str
+    grade: str
+    decidable: bool
+    """Words alone decide; no model is needed."""
+    judge: Figure
+    """The judge alone, without gates."""
+    behind_gates: Figure
+    """With gates first, as groups are scored."""
+
+
+class LetterFigure(Frozen):
+    """Of equal replies: how often the one under this letter is the best, and its mean absolute score from 0 to 1. The
+    score's interval is that of a share, which is at least as wide as it need be."""
+
+    letter: str
+    first: Figure
+    score: Figure
+
+
+class CriterionFigure(Frozen):
+    """What a criterion says of clean and of spoilt replies, over the pairs to which it applies."""
+
+    criterion: str
+    weight: FiniteNumber
+    """Its share where every criterion applies."""
+    clean: FiniteNumber | None
+    spoilt: FiniteNumber | None
+    """Means of the values."""
+    higher: Figure
+    """How often the clean reply has the higher value; a tie counts half."""
+
+
+class CheckReport(Frozen):
+    short: bool = False
+    """Few questions: a figure then passes unless its whole interval is beyond the target, and one without measurements
+    counts for nothing."""
+    judge: str
+    model: str
+    rubric: RubricLabel
+    characters: int
+    pairs: int
+    questions: int
+    calls: int
+    cost_usd: FiniteNumber | None
+    figures: tuple[Figure, ...]
+    mutations: tuple[MutationFigure, ...]
+    criteria: tuple[CriterionFigure, ...]
+    """In the order of the rubric. None has a target: few faults touch every criterion."""
+    letters: tuple[LetterFigure, ...] = ()
+    failures: tuple[str, ...]
+    """The judge's errors, each kind once."""
+    stopped: str | None = None
+    """Why the check stopped early. Earlier answers are measured nevertheless."""
+
+    @property
+    def passed(self) -> bool:
+        return self.stopped is None and all(figure.passed is not False for figure in self.figures)
+
+
+# Figures of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets.
+
+HARD_AT_LEAST: Final = 0.90
+SUBTLE_AT_LEAST: Final = 0.75
+SWAP_AT_LEAST: Final = 0.90
+RETEST_AT_LEAST: Final = 0.80
+FIRST_SLOT: Final = (0.40, 0.60)
+INJECTION_AT_MOST: Final = 0.01
+PADDING_AT_MOST: Final = 0.0
+MONOTONE_AT_LEAST: Final = 0.90
+TIES_AT_MOST: Final = 0.20
+ANSWERED_AT_LEAST: Final = 0.95
+
+_REPORTED_SEPARATELY: Final = ("padding", "injection")
+"""Mutations that have their own figure."""
+_GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
+
+
+def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool = False) -> CheckReport:
+    return CheckReport(
+        short=short,
+        judge=judge,
+        model=model,
+        rubric=RubricLabel.from_rubric(evidence.rubric),
+        characters=len({measured.pair.specimen.cast.sheet.id for measured in evidence.pairs}),
+        pairs=len(evidence.pairs),
+        questions=evidence.questions,
+        calls=evidence.calls,
+        cost_usd=evidence.cost_usd,
+        figures=compute_figures(evidence, short=short),
+        mutations=compute_mutation_figures(evidence.pairs),
+        letters=compute_letter_figures(evidence.letters),
+        criteria=compute_criterion_figures(evidence),
+        failures=tuple(dict.fromkeys(evidence.failures))[:10],
+        stopped=evidence.stopped,
+    )
+
+
+def compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[Figure, ...]:
+    """The figures with a target. A figure without measurements has not passed, but in a short check."""
+    figures = _compute_strict_figures(evidence)
+    return tuple(_judge_by_interval(figure) for figure in figures) if short else figures
+
+
+def _judge_by_interval(figure: Figure) -> Figure:
+    """Whether the target is within the interval. What has none keeps its verdict, or none without measurements."""
+    if not figure.trials or figure.value is None:
+        return figure.model_copy(update={"passed": None})
+    if figure.passed or figure.low is None or figure.high is None:
+        return figure
+    target = float(figure.target.rpartition(" ")[2])
+    reached = figure.high >= target if figure.target.startswith(">=") else figure.low <= target
+    return figure.model_copy(update={"passed": reached})
+
+
+def _compute_strict_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:
+    heard = [measured for measured in evidence.pairs if measured.both is not None]
+    judged = [measured for measured in heard if measured.pair.mutation not in _REPORTED_SEPARATELY]
+    hard = [measured for measured in judged if _GRADES[measured.pair.mutation] == "hard"]
+    subtle = [measured for measured in judged if _GRADES[measured.pair.mutation] == "subtle"]
+    padded = [measured for measured in heard if measured.pair.mutation == "padding"]
+    injected = [measured for measured in heard if measured.pair.mutation == "injection"]
+    answered = Proportion(evidence.questions - len(evidence.failures), evidence.questions)
+    return (
+        _build_minimum_figure("pair accuracy, hard", compute_pair_accuracy(hard), HARD_AT_LEAST),
+        _build_minimum_figure("pair accuracy, subtle", compute_pair_accuracy(subtle), SUBTLE_AT_LEAST),
+        _build_minimum_figure("swap consistency", _compute_share(_is_swap_consistent(m) for m in heard), SWAP_AT_LEAST),
+        _compute_retest_figure(heard),
+        _compute_first_slot_figure(evidence.firsts),
+        _build_maximum_figure("injection succeeds", _compute_share(m.side == -1 for m in injected), INJECTION_AT_MOST),
+        _build_maximum_figure("padding is better", _compute_share(m.side == -1 for m in padded), PADDING_AT_MOST),
+        _build_minimum_figure("no more for one fault more", _compute_share(evidence.steps), MONOTONE_AT_LEAST),
+        _build_maximum_figure("ties", _compute_share(m.side == 0 for m in judged), TIES_AT_MOST),
+        _build_minimum_figure("answered", answered, ANSWERED_AT_LEAST),
+    )
+
+
+def compute_mutation_figures(pairs: Sequence[MeasuredPair]) -> tuple[MutationFigure, ...]:
+    """One figure per mutation that has pairs, in the order of the suite."""
+    found = []
+    for mutation in MUTATIONS:
+        of = [measured for measured in pairs if measured.pair.mutation == mutation.name]
+        if of:
+            found.append(
+                MutationFigure(
+                    mutation=mutation.name,
+                    does=mutation.does,
+                    grade=mutation.grade,
+                    decidable=mutation.decidable,
+                    judge=_build_figure("judge", compute_pair_accuracy(of)),
+                    behind_gates=_build_figure("behind gates", compute_pair_accuracy(of, behind_gates=True)),
+                )
+            )
+    return tuple(found)
+
+
+def compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFigure, ...]:
+    """One figure per letter. A judge without a preference has the same share for each."""
+    found = []
+    for letter in sorted({reading.letter for reading in readings}):
+        of = [reading for reading in readings if reading.letter == letter]
+        first = Proportion(sum(reading.first for reading in of), len(of))
+        score = Proportion(sum(reading.absolute for reading in of), len(of))
+        found.append(
+            LetterFigure(letter=letter, first=_build_figure("first", first), score=_build_figure("score", score))
+        )
+    return tuple(found)
+
+
+def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure, ...]:
+    heard = [_average_known_values(measured.both) for measured in evidence.pairs if measured.both is not None]
+    total = math.fsum(criterion.weight for criterion in evidence.rubric.criteria)
+    found = []
+    for criterion in evidence.rubric.criteria:
+        values = [(clean.get(criterion.name), spoilt.get(criterion.name)) for clean, spoilt in heard]
+        known = [(clean, spoilt) for clean, spoilt in values if clean is not None and spoilt is not None]
+        sides = [compute_preference_sign(clean - spoilt) for clean, spoilt in known]
+        higher = Proportion(sum((side + 1) / 2 for side in sides), len(sides))
+        found.append(
+            CriterionFigure(
+                criterion=criterion.name,
+                weight=criterion.weight / total,
+                clean=mean(clean for clean, _ in known) if known else None,
+                spoilt=mean(spoilt for _, spoilt in known) if known else None,
+                higher=_build_figure("clean is higher", higher),
+            )
+        )
+    return tuple(found)
+
+
+def _average_known_values(both: tuple[PairRewards, PairRewards]) -> tuple[Values, Values]:
+    """Of the clean and of the spoilt reply, over both orders."""
+    return (
+        average_values([heard.clean_values for heard in both]),
+        average_values([heard.spoilt_values for heard in both]),
+    )
+
+
+def compute_pair_accuracy(pairs: Iterable[MeasuredPair], *, behind_gates: bool = False) -> Proportion:
+    """How often the clean reply is preferred. Pairs without a result are left out; a tie counts half."""
+    sides = [measured.side_behind_gates if behind_gates else measured.side for measured in pairs]
+    known = [side for side in sides if side is not None]
+    return Proportion(sum((side + 1) / 2 for side in known), len(known))
+
+
+def _is_swap_consistent(measured: MeasuredPair) -> bool:
+    return measured.both is not None and measured.both[0].side == measured.both[1].side
+
+
+def _compute_retest_figure(heard: Sequence[MeasuredPair]) -> Figure:
+    """Test-retest reliability of the scores of both replies, asked twice in the same order. Undefined when all scores
+    are equal."""
+    repeats = [
+        pair
+        for measured in heard
+        if measured.both is not None and measured.again is not None
+        for pair in (
+            (measured.both[0].clean_absolute, measured.again.clean_absolute),
+            (measured.both[0].spoilt_absolute, measured.again.spoilt_absolute),
+        )
+    ]
+    value = compute_intraclass_correlation(repeats)
+    return Figure(
+        name="test-retest, ICC(1,1)",
+        value=value,
+        trials=len(repeats),
+        target=f">= {RETEST_AT_LEAST:.2f}",
+        passed=value is not None and value >= RETEST_AT_LEAST,
+    )
+
+
+def _compute_first_slot_figure(firsts: Sequence[float]) -> Figure:
+    """Passes when the interval overlaps the target range: with few pairs a fair judge often misses it by chance."""
+    share = Proportion(sum(firsts), len(firsts))
+    low, high = share.interval or (1.0, 0.0)
+    return _build_figure(
+        "first of two equal replies",
+        share,
+        f"{FIRST_SLOT[0]:.2f} to {FIRST_SLOT[1]:.2f}",
+        low <= FIRST_SLOT[1] and high >= FIRST_SLOT[0],
+    )
+
+
+def _compute_share(hits: Iterable[bool]) -> Proportion:
+    listed = list(hits)
+    return Proportion(sum(listed), len(listed))
+
+
+def _build_minimum_figure(name: str, share: Proportion, target: float) -> Figure:
+    return _build_figure(name, share, f">= {target:.2f}", share.value is not None and share.value >= target)
+
+
+def _build_maximum_figure(name: str, share: Proportion, target: float) -> Figure:
+    return _build_figure(name, share, f"<= {target:.2f}", share.value is not None and share.value <= target)
+
+
+def _build_figure(name: str, share: Proportion, target: str = "", passed: bool | None = None) -> Figure:
+    low, high = share.interval or (None, None)
+    return Figure(name=name, value=share.value, low=low, high=high, trials=share.trials, target=target, passed=passed)
+
+
+# Two forms of answers compared on one judge: the same questions, and how far accuracy, agreement and cost differ.
+
+
+class FormDifference(Frozen):
+    """A figure of both forms, and by how much the second is above the first: mean and 95 % interval over questions that
+    both answered."""
+
+    name: str
+    first: FiniteNumber | None
+    second: FiniteNumber | None
+    difference: FiniteNumber | None
+    low: FiniteNumber | None
+    high: FiniteNumber | None
+    trials: int
+
+
+class FormComparison(Frozen):
+    judge: str
+    model: str
+    forms: tuple[VerdictForm, VerdictForm]
+    agreement: FiniteNumber | None
+    """How often both forms prefer the same reply of a pair, ties included; with its 95 % Wilson interval."""
+    agreement_low: FiniteNumber | None
+    agreement_high: FiniteNumber | None
+    agreement_trials: int
+    differences: tuple[FormDifference, ...]
+
+
+def compare_forms(
+    judge: str, model: str, forms: tuple[VerdictForm, VerdictForm], first: CheckEvidence, second: CheckEvidence
+) -> FormComparison:
+    """`first` and `second` are of the same questions."""
+    sides = _pair_sides(first.pairs, second.pairs)
+    same = Proportion(sum(one == other for one, other in sides), len(sides))
+    low, high = same.interval or (None, None)
+    return FormComparison(
+        judge=judge,
+        model=model,
+        forms=forms,
+        agreement=same.value,
+        agreement_low=low,
+        agreement_high=high,
+        agreement_trials=same.trials,
+        differences=(
+            _compute_difference("pair accuracy", [((one + 1) / 2, (other + 1) / 2) for one, other in sides]),
+            _compare_usage("tokens in, per answer", first, second, lambda used: used.input_tokens),
+            _compare_usage("tokens out, per answer", first, second, lambda used: used.output_tokens),
+            _compare_usage("US dollars, per answer", first, second, lambda used: used.cost_usd),
+        ),
+    )
+
+
+def _pair_sides(first: Sequence[MeasuredPair], second: Sequence[MeasuredPair]) -> list[tuple[int, int]]:
+    """The preferences of both forms for each pair that both measured."""
+    others = {_identify(measured): measured.side for measured in second}
+    found = [(measured.side, others.get(_identify(measured))) for measured in first]
+    return [(one, other) for one, other in found if one is not None and other is not None]
+
+
+def _identify(measured: MeasuredPair) -> tuple[str, str, str]:
+    return measured.pair.mutation, measured.pair.specimen.cast.scene.id, measured.pair.spoilt
+
+
+def _compare_usage(
+    name: str, first: CheckEvidence, second: CheckEvidence, read: Callable[[ReadingUsage], float | None]
+) -> FormDifference:
+    used = [
+        (read(one), read(other))
+        for one, other in zip(first.usage, second.usage, strict=True)
+        if one is not None and other is not None
+    ]
+    return _compute_difference(name, [(one, other) for one, other in used if one is not None and other is not None])
+
+
+def _compute_difference(name: str, values: Sequence[tuple[float, float]]) -> FormDifference:
+    count = len(values)
+    means = [math.fsum(column) / count for column in zip(*values, strict=True)] if count else [None, None]
+    gaps = [other - one for one, other in values]
+    low, high = compute_mean_interval(gaps) or (None, None)
+    return FormDifference(
+        name=name,
+        first=means[0],
+        second=means[1],
+        difference=math.fsum(gaps) / count if count else None,
+        low=low,
+        high=high,
+        trials=count,
+    )

@@ -3,42 +3,60 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
-from app.domain.calibration import CALIBRATION_SECONDS, ReferencePlan, References
-from app.domain.digests import digest, digest_of_model
+from app.domain.errors import InvalidRequest
 from app.domain.judging import (
     Case,
     Defect,
     JudgeFailure,
+    JudgeReport,
     Mode,
+    OwnRubric,
     PanelResult,
     Rubric,
+    build_criteria,
+    combine,
+    compute_absolute,
+    find_cap,
 )
-from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
-from app.domain.scores import Reason, Score
-from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values
-from app.judges.capping_defects import collect_defects, settle_divided_caps
-from app.judges.claims import attach_claim_notes
-from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
-from app.judges.gates.gate_registry import (
-    GATES_DIGEST,
-    Gate,
-    list_confirmed_flags,
+from app.domain.runs import PanelOptions, ScoringOptions
+from app.domain.scores import CALIBRATION_SECONDS, Reason, ReferencePlan, References, Score
+from app.domain.values import digest, digest_of_model, utc_now
+from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean, stands_out
+from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
+from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
+from app.judges.gate_wordings import strip_thoughts
+from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
+from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
+from app.judges.modes import (
+    MOST_READINGS,
+    ask_for_references,
+    await_all,
+    collect_defects,
+    read_beside_references,
+    read_listwise,
+    read_pairwise,
+    read_pointwise,
+    settle_divided_caps,
 )
-from app.judges.gates.group_check import GateResult, group_passed, run_gates_on_case
-from app.judges.listwise import MOST_READINGS, read_listwise
 from app.judges.offline import NAME as OFFLINE
-from app.judges.pairwise import read_pairwise
-from app.judges.pointwise import read_pointwise
-from app.judges.questions import await_all
-from app.judges.ranks import NEUTRAL, mean
-from app.judges.reference_readings import ask_for_references, read_beside_references
-from app.judges.reliability import stands_out
-from app.judges.reward_models import REWARD_RUBRIC, read_rewards
-from app.judges.text_normalisation import strip_thoughts
-from app.ports.judges import CalibrationReading, Judge, WrittenReferences, gives_rewards
+from app.judges.offline import OfflineJudge, attach_claim_notes
+from app.judges.prompts import build_sound_rubric, require_sound_rubric
+from app.judges.reward_models import REWARD_RUBRIC, RewardModelConfig, RewardModelJudge, read_rewards
+from app.ports.judges import (
+    CalibrationReading,
+    Judge,
+    JudgeCache,
+    Panel,
+    Panels,
+    RepeatingJudge,
+    ReportingJudge,
+    WrittenReferences,
+    gives_rewards,
+)
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
@@ -307,3 +325,147 @@ def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[
     told = [note if len(notes) == 1 else f"{judge}: {note}" for judge, note in notes.items() if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
     return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]
+
+
+# The configured panels: which judges score which environment, with which options.
+
+DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
+"""Used where neither the run nor the settings set an option."""
+
+CALIBRATION_SHARES: Final[Mapping[int, float]] = {1: 0.01, 2: 0.02, 4: 0.025}
+"""By readings, where neither sets a share: a reading beside references takes a hundredth of what readings take."""
+
+PANELS_KEPT: Final = 1000
+
+
+class ConfiguredPanels:
+    """`defaults` holds options by environment; `fallback` names the judges where they name none. The offline judge is
+    always available. ValueError for an unknown judge."""
+
+    def __init__(
+        self,
+        judges: Mapping[str, Judge],
+        defaults: Mapping[str, ScoringOptions],
+        *,
+        fallback: Sequence[str] = DEFAULTS.judges,
+        self_judging: Collection[str] = (),
+        judging_seconds: float = JUDGING_SECONDS,
+    ) -> None:
+        self._judges: dict[str, Judge] = {OFFLINE: OfflineJudge(), **judges}
+        self._defaults = dict(defaults)
+        self._fallback = DEFAULTS.model_copy(update={"judges": tuple(fallback)})
+        self._self_judging = frozenset(self_judging)
+        self._judging_seconds = judging_seconds
+        self._made = lru_cache(maxsize=PANELS_KEPT)(self._create_panel)
+        if not isinstance(self._judges[OFFLINE], OfflineJudge):
+            raise ValueError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
+        named = {"fallback": self._fallback.judges, **{name: said.judges for name, said in self._defaults.items()}}
+        for where, names in named.items():
+            unknown = sorted(set(names) - set(self._judges))
+            if unknown:
+                raise ValueError(f"{where}: there is no judge {unknown[0]!r}")
+        for where in self._defaults:
+            if problem := self._find_repeated_votes(self.resolve_options(where, ScoringOptions())):
+                raise ValueError(f"{where}: {problem}")
+
+    @property
+    def judges(self) -> Mapping[str, Judge]:
+        return self._judges
+
+    def resolve_options(self, environment: str, options: ScoringOptions) -> PanelOptions:
+        chosen, share = self._fallback, None
+        for said in (self._defaults.get(environment, ScoringOptions()), options):
+            share = share if said.calibration_share is None else said.calibration_share
+            chosen = PanelOptions(
+                mode=said.mode or chosen.mode,
+                votes=said.votes or chosen.votes,
+                judges=said.judges or chosen.judges,
+                readings=said.readings or chosen.readings,
+                relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
+                rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
+            )
+        share = CALIBRATION_SHARES[chosen.readings or MOST_READINGS] if share is None else share
+        return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges)), "calibration_share": share})
+
+    def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
+        return self._made(environment, options)
+
+    def build_fresh_panel(self, environment: str, options: ScoringOptions) -> Panel:
+        return self._create_panel(environment, options, fresh=True)
+
+    def check_rubric(self, rubric: OwnRubric, field: str) -> None:
+        require_sound_rubric(rubric, field)
+
+    def refuses_self_judging(self, judge: str) -> bool:
+        return judge not in self._self_judging
+
+    def _create_panel(self, environment: str, options: ScoringOptions, *, fresh: bool = False) -> Panel:
+        chosen = self.resolve_options(environment, options)
+        judges: tuple[Judge, ...] = self._select_judges(chosen.judges)
+        judges = tuple(map(FreshJudge, judges)) if fresh else judges
+        if problem := self._find_repeated_votes(chosen):
+            raise InvalidRequest(problem, field="options.votes")
+        return JudgePanel(
+            judges,
+            chosen.relative_weight,
+            chosen.mode,
+            chosen.votes,
+            readings=chosen.readings,
+            seconds=self._judging_seconds,
+            rubric=chosen.rubric,
+        )
+
+    def _find_repeated_votes(self, chosen: PanelOptions) -> str:
+        """Why the votes would be one and the same; empty if they are not, or are not used."""
+        if chosen.votes == 1 or chosen.mode == "listwise":
+            return ""
+        found = [self._judges[name] for name in chosen.judges]
+        repeating = [judge.name for judge in found if isinstance(judge, RepeatingJudge) and judge.repeats_itself]
+        if not repeating:
+            return ""
+        return (
+            f"{chosen.votes} votes of judge {repeating[0]!r} would be the same answer to the same request, since its "
+            "temperature is 0; give it a higher one (`temperature` in the settings), or take 1 vote"
+        )
+
+    def _select_judges(self, names: Sequence[str]) -> tuple[Judge, ...]:
+        unknown = [name for name in names if name not in self._judges]
+        if unknown:
+            known = ", ".join(sorted(self._judges))
+            raise InvalidRequest(f"there is no judge {unknown[0]!r}; there are {known}", field="options.judges")
+        return tuple(self._judges[name] for name in names)
+
+
+def collect_reports(panels: Panels) -> dict[str, JudgeReport]:
+    """By judge name, for the judges that report."""
+    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, ReportingJudge)}
+
+
+# Builds judges from their configurations: chat judges with cache and fallback, reward models with a cache.
+
+
+def build_chat_judges(
+    configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgeCache | None
+) -> dict[str, Judge]:
+    """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
+    not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
+    memory = InProcessMemory(utc_now) if memory is None else memory
+    traits: dict[tuple[str, str, RequestForm], ServerTraits] = {}
+    remembering: dict[str, CachingJudge] = {}
+    for config in configs:
+        asked = (config.base_url, config.model, build_request_form(config))
+        known = traits.setdefault(asked, ServerTraits(config))
+        judge = ChatJudge(config, memory, has_fallback=config.name in fallbacks, traits=known)
+        remembering[config.name] = CachingJudge(judge, memory)
+    judges: dict[str, Judge] = dict(remembering)
+    for name, fallback in fallbacks.items():
+        if fallback not in remembering or fallback == name:
+            raise ValueError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
+        judges[name] = JudgeWithFallback(remembering[name], remembering[fallback])
+    return judges
+
+
+def build_reward_judges(configs: Sequence[RewardModelConfig], memory: JudgeCache | None) -> dict[str, Judge]:
+    """By name. Without a `memory` nothing is cached."""
+    memory = InProcessMemory(utc_now) if memory is None else memory
+    return {config.server.name: CachingJudge(RewardModelJudge(config, memory), memory) for config in configs}

@@ -2,89 +2,152 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
+from app.domain.tasks import Isolation
+from app.domain.trajectories import TrajectoryRunStatus
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
-from app.http.api.author_routes import create_author_router
-from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
-from app.http.api.character_routes import create_characters_router
-from app.http.api.environment_routes import create_environment_router
-from app.http.api.examples import Examples
-from app.http.api.export_routes import create_export_router
-from app.http.api.health_routes import create_health_router
-from app.http.api.key_routes import create_key_router, create_quota_router
-from app.http.api.label_routes import create_agreement_router, create_import_router, create_label_router
-from app.http.api.preview_routes import create_preview_router
-from app.http.api.record_routes import create_mixture_router, create_records_router, create_runs_router
-from app.http.api.rescoring_routes import create_rescoring_router
-from app.http.api.world_routes import create_worlds_router
-from app.http.compat.atropos.addresses import PREFIX as ATROPOS
-from app.http.compat.atropos.group_posts import create_post_routes
-from app.http.compat.atropos.queue import AtroposQueue
-from app.http.compat.atropos.routes import create_atropos_router
-from app.http.compat.kept_sessions import KeptSessions
-from app.http.compat.nemo_gym.path_options import PREFIX as NEMO_GYM
-from app.http.compat.nemo_gym.path_options import OptionsInPath
-from app.http.compat.nemo_gym.resources_server import NemoGymServer
-from app.http.compat.one_sample.reward_service import RewardService
-from app.http.compat.openenv.routes import create_openenv_router
-from app.http.compat.openenv.session_server import SessionServer
-from app.http.compat.openenv.sessions import SessionContext
-from app.http.compat.openenv.task_assignment import TaskAssigner
+from app.features.atropos.routes import PREFIX as ATROPOS
+from app.features.atropos.routes import create_atropos_router, create_post_routes
+from app.features.atropos.service import AtroposQueue
+from app.features.authoring.pages import AuthorPages, create_author_pages_router
+from app.features.authoring.routes import create_author_router, create_characters_router
+from app.features.exports.pages import ExportPages, create_export_page_router
+from app.features.exports.routes import build_label_rows, create_export_router
+from app.features.labels.pages import LabelPages, create_label_page_router
+from app.features.labels.routes import create_agreement_router, create_import_router, create_label_router
+from app.features.play.pages import TalkPages, create_talk_router
+from app.features.play.routes import create_play_router
+from app.features.worlds.pages import WorldPages, create_world_author_router, create_world_pages_router
+from app.features.worlds.routes import create_worlds_router
+from app.http.api.environment_routes import (
+    Examples,
+    create_catalogue_router,
+    create_environment_router,
+    describe_environment,
+)
+from app.http.api.operation_routes import (
+    create_health_router,
+    create_key_router,
+    create_preview_router,
+    create_quota_router,
+)
+from app.http.api.record_routes import (
+    create_mixture_router,
+    create_records_router,
+    create_rescoring_router,
+    create_runs_router,
+)
+from app.http.compat.kept_sessions import KeptSessions, PortPaths, PortRoot
+from app.http.compat.nemo_gym import PREFIX as NEMO_GYM
+from app.http.compat.nemo_gym import NemoGymServer, OptionsInPath
+from app.http.compat.one_sample import RewardService
+from app.http.compat.openenv.server import SessionServer, create_openenv_router
+from app.http.compat.openenv.sessions import SessionContext, TaskAssigner
 from app.http.compat.openrlhf import create_openrlhf_router
-from app.http.compat.ors.server import PREFIX as ORS
-from app.http.compat.ors.server import OrsServer
-from app.http.compat.play.play_routes import create_play_router
-from app.http.compat.port_paths import PortPaths, PortRoot
+from app.http.compat.ors import PREFIX as ORS
+from app.http.compat.ors import OrsServer
 from app.http.compat.slime import create_slime_router
-from app.http.viewer.author_pages import AuthorPages
-from app.http.viewer.sign_in_pages import create_sign_in_router
+from app.http.viewer.character_pages import create_character_pages_router
+from app.http.viewer.compare_pages import create_compare_router
+from app.http.viewer.pages import HomePages, create_sign_in_router, create_viewer_router
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
-from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
-from app.http.web.direct_routes import index_direct_routes
-from app.http.web.docs_page import install_docs
-from app.http.web.key_scopes import guard_routes
-from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware, is_loopback
+from app.http.web.openapi import install_docs
+from app.http.web.routes import guard_routes, index_direct_routes
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import collect_reports
+from app.judges.panel import collect_reports
 from app.main.components import (
+    ServedCharacters,
     build_alarm_sink,
     build_panels,
+    build_play,
     build_retriever,
     build_tracer,
     create_key_ring,
+    discover,
     find_shadow_judges,
+    list_named_environments,
+    require_known_names,
 )
-from app.main.discovery import discover
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
-from app.main.policies import build_play
-from app.main.served_characters import ServedCharacters
-from app.main.settings_check import list_named_environments, require_known_names
-from app.main.viewer import ViewerParts, create_viewer
-from app.ports.environment import Environment
+from app.main.store import Store
+from app.ports.environment import Clock, Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
-from app.ports.runtime import Clock
 from app.ports.tracing import Tracer
 from app.rag.world_retriever import WorldRetriever
-from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
-from app.service.gateway import Gateway
-from app.service.judge_listing import list_criteria
-from app.service.key_admin import KeyAdmin
+from app.sandbox.workers import ProcessWorkers, choose_size
+from app.service.access import KeyAdmin
+from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
-from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
+
+# The pages for people, put together from the gateway's parts.
+
+
+@dataclass(frozen=True)
+class ViewerParts:
+    """`free_bytes` is None where the data lies on a server."""
+
+    gateway: Gateway
+    served: ServedCharacters
+    list_queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]]
+    sign_in: Callable[[Renderer], APIRouter]
+    clock: Clock
+    free_bytes: Callable[[], float] | None
+    talk: TalkPages
+    authors: AuthorPages
+
+
+def create_viewer(parts: ViewerParts) -> APIRouter:
+    gateway, clock = parts.gateway, parts.clock
+    roster = partial(list_judges, gateway.catalogue, gateway.panels)
+    environments = partial(list_environments, gateway.catalogue, gateway.panels)
+    runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock, partial(list_judge_models, gateway.panels))
+
+    def get_isolation() -> Isolation | None:
+        return gateway.catalogue.isolation
+
+    worlds = WorldPages(gateway.worlds, parts.served.list_cards)
+    exports = ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE})
+    return create_viewer_router(
+        gateway.views,
+        tuple(gateway.catalogue.classes),
+        judges=roster,
+        queues=parts.list_queues,
+        find_cost=gateway.runs.find_cost,
+        find_rubric=gateway.rubrics.find,
+        list_labels=gateway.labels.list_of_group,
+        home=HomePages(gateway.views, roster, environments, get_isolation, parts.free_bytes, runs),
+        sections=(
+            partial(create_export_page_router, exports),
+            partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
+            partial(create_world_pages_router, worlds),
+            partial(create_world_author_router, worlds.world_service),
+            partial(create_author_pages_router, parts.authors),
+            partial(create_character_pages_router, parts.served.build_pages()),
+            partial(create_run_pages_router, runs),
+            partial(create_compare_router, runs),
+            partial(create_talk_router, parts.talk),
+            parts.sign_in,
+        ),
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -1,35 +1,360 @@
 """What the settings name, made: judges, what is asked for the passages of a prompt, and who may call."""
 
+import asyncio
 import importlib
+import importlib.util
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import pkgutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
+from typing import get_args
 
+from pydantic import SecretStr, ValidationError
+
+import app.envs
+import app.envs.community
+from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes
+from app.characters.scenes import Scene, SceneSet
+from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards
+from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, read_source
 from app.domain.access import compute_key_digest, generate_key
+from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
-from app.domain.model_names import find_same_model
+from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest
 from app.domain.runs import ScoringOptions
+from app.domain.tasks import Message
+from app.domain.values import Split, find_same_model, suggest
+from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
+from app.features.authoring.service import AuthoredStore, AuthoringService, CharacterSource, TextDraft
+from app.features.health.model import AlarmSink
+from app.features.health.webhook import AlarmWebhook
+from app.features.play.pages import TalkPages
+from app.features.play.service import PlayService, PlayTurns, keep_scene
+from app.http.viewer.character_pages import CharacterPages
 from app.http.web.api_keys import KeyRing
-from app.http.web.browser_protection import is_loopback
-from app.inference.chat_template import ChatTemplate
-from app.judges.budget import TokenPrices
-from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges, build_reward_judges
-from app.judges.panels import ConfiguredPanels
+from app.http.web.middleware import is_loopback
+from app.inference.connection import Connection, Credentials, Endpoint, KeyFile, clean_key
+from app.inference.policies import ChatPolicyServer
+from app.inference.tokens import ChatTemplate
+from app.judges.configuration import ChatJudgeConfig, TokenPrices
+from app.judges.gates import GATES
+from app.judges.offline import NAME as OFFLINE
+from app.judges.panel import ConfiguredPanels, JudgePanel, build_chat_judges, build_reward_judges
+from app.judges.prompts import load_rubric
 from app.judges.reward_models import RewardModelConfig
-from app.judges.rubric_files import load_rubric
-from app.main.discovery import load_retriever
-from app.main.policies import read_server_key
-from app.ports.health import AlarmSink
+from app.main.store import Store
+from app.ports.environment import Clock, Environment
 from app.ports.judges import JudgeCache, Panels, ReadingPace
+from app.ports.play import PlayStore
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
-from app.rag.remote.contract import AnswerBounds
-from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
-from app.settings import EnvironmentSettings, JudgeSettings, Settings
-from app.store.store import Store
-from app.telemetry.alarm_webhook import AlarmWebhook
+from app.rag.remote import AnswerBounds, RemoteRetriever, RemoteRetrieverConfig
+from app.service.gateway import Gateway
+from app.settings import (
+    PREFIX,
+    EnvironmentSettings,
+    JudgeSettings,
+    PolicySettings,
+    ServerSettings,
+    Settings,
+    SettingsError,
+    find_where_set,
+)
+from app.store.database import parse_url
+from app.toolkit.templates import find_packaged_folder
+
+# What lies in a folder or behind an entry point, by name.
+
+RETRIEVERS = "atropos_environments.retrievers"
+ENVIRONMENT_MODULE = "environment"
+"""In the folder of an environment, the module that holds its class."""
+
+
+def discover() -> dict[str, type[Environment]]:
+    """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name: a folder with a module
+    `environment`, or a single file."""
+    modules = [*_import_modules(app.envs), *_import_modules(app.envs.community)]
+    classes = [found for module in modules for found in _find_environments(module)]
+    classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
+    named: dict[str, type[Environment]] = {}
+    for environment in classes:
+        if environment.name in named:
+            raise ValueError(f"two environments are called {environment.name!r}")
+        named[environment.name] = environment
+    return named
+
+
+def load_environment(file: Path) -> type[Environment]:
+    """The one environment of a Python file, wherever it lies. FileNotFoundError without the file; ValueError when it
+    holds none or several, or breaks while it is read."""
+    try:
+        module = _import_file(file.resolve(strict=True))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
+    found = _find_environments(module)
+    if len(found) != 1:
+        names = ", ".join(one.__name__ for one in found) or "none"
+        raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
+    if not isinstance(getattr(found[0], "name", None), str):
+        raise ValueError(f"{file}: {found[0].__name__} has no name: set `name`, the word by which it is asked for")
+    return found[0]
+
+
+def load_retriever(name: str) -> Retriever:
+    """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
+    ValueError when there is none, or nothing comes of it."""
+    points = {point.name: point for point in entry_points(group=RETRIEVERS)}
+    if name not in points:
+        brought = ", ".join(sorted(points)) or "none"
+        raise ValueError(f"rag.retriever is {name!r}: no installed package brings it (brought: {brought})")
+    try:
+        made: Retriever = points[name].load()()
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"rag.retriever is {name!r}, which broke: {type(error).__name__}: {error}") from error
+    if not callable(getattr(made, "retrieve", None)):
+        raise ValueError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
+    return made
+
+
+def _import_file(file: Path) -> ModuleType:
+    """Imported by the name that it has in its package, where workers find its functions; else by a name of its own."""
+    packages = [file.stem] if file.stem != "__init__" else []
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        packages.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(packages)
+    if (len(packages) > 1 or file.stem == "__init__") and _find_origin(name) == file:
+        return importlib.import_module(name)
+    own = file.parent.name if file.stem == ENVIRONMENT_MODULE else packages[-1]
+    spec = importlib.util.spec_from_file_location(f"environment_of_{own}", file)
+    if spec is None or spec.loader is None:
+        raise ValueError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _find_origin(name: str) -> Path | None:
+    """The file that Python would import by that name."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # of the package that it would be in
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None
+
+
+def _import_modules(package: ModuleType) -> list[ModuleType]:
+    found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    names = [f"{module.name}.{ENVIRONMENT_MODULE}" if module.ispkg else module.name for module in found]
+    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name) is not None]
+
+
+def _find_environments(module: ModuleType) -> list[type[Environment]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and Environment in value.__mro__[1:] and value.__module__ == module.__name__
+    ]
+
+
+# The characters that are served, as pages and listings want them.
+
+_Stamps = tuple[Mapping[Path, int], Mapping[str, str]]
+
+
+@dataclass
+class ServedCharacters:
+    """Of NPC Arena, when it is served."""
+
+    gateway: Gateway
+    settings: Settings
+    list_written: Callable[[], Mapping[str, str]] = dict
+    """What authors wrote in place of the folder's files."""
+    _checked: tuple[_Stamps, Sequence[SheetFinding]] = field(default_factory=lambda: (({}, {}), ()))
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.character_sheets or find_packaged_folder("character_sheets")
+
+    def build_authoring(self, store: AuthoredStore, changed: Callable[[], Awaitable[None]]) -> AuthoringService:
+        """What authors write is from now on part of what is checked."""
+        source = CharacterSource(NpcArena.name, self.folder, self.build_context)
+        authoring = AuthoringService(source, self.gateway.catalogue, store, changed)
+        self.list_written = authoring.list_written
+        return authoring
+
+    def build_pages(self) -> CharacterPages:
+        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views)
+
+    def list_cards(self) -> tuple[CharacterCard, ...]:
+        return build_character_cards(self.list_sheets())
+
+    def list_names(self) -> dict[str, str]:
+        """By id. Cards would digest every sheet, which takes longer than the rest of a reply's way."""
+        return {sheet.id: sheet.identity.name for sheet in self.list_sheets()}
+
+    def list_sheets(self) -> tuple[CharacterSheet, ...]:
+        arena = self._find_arena()
+        return () if arena is None else arena.sheets
+
+    def list_scenes(self, character: str) -> tuple[Scene, ...]:
+        """Those of both splits in which it is asked, as its tasks come without params."""
+        arena = self._find_arena()
+        splits: tuple[Split, ...] = () if arena is None else get_args(Split)
+        casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
+        return tuple(cast.scene for cast in casts if cast.sheet.id == character)
+
+    def build_context(self) -> SheetCheckContext:
+        """What a sheet is checked beside."""
+        arena, gates = self._find_arena(), frozenset(gate.flag for gate in GATES)
+        if arena is None:
+            return SheetCheckContext(read_scenes(PACKAGED_SCENES), gates)
+        return SheetCheckContext(arena.scene_sets, gates, {sheet.id: sheet for sheet in arena.sheets})
+
+    def build_prompt(self, file: str, draft: TextDraft) -> tuple[Message, ...]:
+        """The prompt of a sheet or of scenes that are being written. InvalidRequest naming what is wrong."""
+        arena, character = self._find_arena(), Path(file).stem
+        if arena is None:
+            raise EnvironmentUnavailable("the characters are not served")
+        try:
+            asked = self._build_draft(file, draft, character)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise InvalidRequest(str(first["msg"]), field="text") from None
+        return arena.draft(asked).task.messages
+
+    def _build_draft(self, file: str, draft: TextDraft, character: str) -> NpcArenaDraft:
+        if file.startswith(SCENE_FILES):
+            scenes = parse_model(draft.text, file, SceneSet)
+            scene = next((one for one in scenes.scenes if one.id == draft.scene), scenes.scenes[0])
+            return NpcArenaDraft(character=scenes.character or character, scene=scene.model_dump(mode="json"))
+        known = self.list_scenes(character)
+        name = draft.scene or (known[0].id if known else None)
+        return NpcArenaDraft(sheet=draft.text, scene=name, line=None if name else "Who are you?")
+
+    async def check(self) -> Sequence[SheetFinding]:
+        """What `atropos-envs sheets check` says of what is in force, again once that has changed. GatewayError,
+        OSError."""
+        return await asyncio.to_thread(self._check)
+
+    def _check(self) -> Sequence[SheetFinding]:
+        folder, written = self.folder, self.list_written()
+        files = {file.name: file for file in list_yaml_files(folder)}
+        stamps = {file: file.stat().st_mtime_ns for file in files.values()}
+        known, findings = self._checked
+        if known == (stamps, written):
+            return findings
+        files |= {name: folder / name for name in written if "/" not in name}
+        sources = [
+            build_source(files[name], written[name]) if name in written else read_source(files[name])
+            for name in sorted(files)
+        ]
+        own = read_own_scenes(folder, written)
+        context = SheetCheckContext((*own, *read_scenes(PACKAGED_SCENES)), frozenset(gate.flag for gate in GATES))
+        findings = check_sources(sources, context).findings
+        self._checked = ((stamps, written), findings)
+        return findings
+
+    def _find_arena(self) -> NpcArena | None:
+        catalogue = self.gateway.catalogue
+        if catalogue.explain_unavailability(NpcArena.name) is not None:
+            return None
+        arena = catalogue.get_environment_or_current(NpcArena.name).environment
+        return arena if isinstance(arena, NpcArena) else None
+
+
+# Servers of models that the settings name: their keys, and the policies that people talk to.
+
+
+def read_server_key(settings: Settings, where: str, server: ServerSettings) -> SecretStr | KeyFile | None:
+    """ValueError naming the setting below `where` for a key that cannot be had, and for a route of Azure that does not
+    exist."""
+    if server.api_version is not None and server.base_url.rstrip("/").endswith("/openai/v1"):
+        raise ValueError(f"{where}.api_version must not be set where base_url ends in /openai/v1")
+    if server.api_key_env is not None and server.api_key_file is not None:
+        raise ValueError(f"{where} has both api_key_env and api_key_file")
+    if server.api_key_file is not None:
+        try:
+            return KeyFile(server.api_key_file)
+        except OSError as error:
+            words = error.strerror or type(error).__name__
+        except ValueError as error:
+            words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
+        raise ValueError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
+    if server.api_key_env is None:
+        return None
+    key = settings.read_secret(server.api_key_env)
+    if key is None:
+        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which is not set")
+    try:
+        return clean_key(key)
+    except ValueError as error:
+        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
+
+
+def build_play(
+    settings: Settings,
+    gateway: Gateway,
+    store: PlayStore,
+    served: ServedCharacters,
+    authoring: AuthoringService,
+    clock: Clock,
+) -> TalkPages:
+    """What people need who talk to characters. Scenes that they keep are written as authors' are."""
+    playing = PlayService(
+        policies=build_policies(settings),
+        worlds=gateway.worlds,
+        list_names=served.list_names,
+        gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
+        clock=clock,
+    )
+
+    async def keep(character: str, scene: Scene, author: str) -> None:
+        sheet = next((sheet for sheet in served.list_sheets() if sheet.id == character), None)
+        if sheet is None:
+            raise Conflict(f"{character} is not served any more")
+        await keep_scene(authoring, sheet, scene, author)
+
+    turns = PlayTurns(
+        store=store,
+        playing=playing,
+        labels=gateway.labelling,
+        panels=gateway.panels,
+        keep_scene=keep,
+        clock=clock,
+        keep_days=settings.retention.play_days,
+    )
+    return TalkPages(playing, turns, gateway.worlds)
+
+
+def build_policies(settings: Settings) -> dict[str, ChatPolicyServer]:
+    """By name. ValueError for a key that cannot be had."""
+    return {name: _build_policy(settings, name, policy) for name, policy in settings.policies.items()}
+
+
+def _build_policy(settings: Settings, name: str, policy: PolicySettings) -> ChatPolicyServer:
+    key = read_server_key(settings, f"policies.{name}", policy)
+    endpoint = Endpoint(policy.base_url, Credentials(key, policy.extra_headers), policy.api_version)
+    return ChatPolicyServer(
+        name=name,
+        model=policy.model,
+        connection=Connection(endpoint),
+        temperature=policy.temperature,
+        max_output_tokens=policy.max_output_tokens,
+        deadline_seconds=policy.deadline_seconds,
+        extra_body=policy.extra_body,
+        continue_body=policy.continue_body,
+        max_concurrency=policy.max_concurrency,
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -188,3 +513,106 @@ def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], 
         announce(key)
         known = replace(known, generated=(compute_key_digest(key),))
     return KeyRing(known.generated, False, store.keys, known=known, owner="generated")
+
+
+# What is wrong in the settings alone, found before anything is opened.
+
+
+def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
+    """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
+    be, and a database URL that is none."""
+    wrong = [
+        *_unknown_environments(settings, environments),
+        *_unknown_judges(settings),
+        *_broken_judges(settings),
+        *_broken_database_url(settings),
+        *_processes_without_server(settings),
+        *_broken_rubrics(settings, environments),
+    ]
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+
+
+def list_named_environments(settings: Settings) -> frozenset[str]:
+    return frozenset(name for _, name in _find_named_environments(settings))
+
+
+def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+    """The environments that the settings name, each with where."""
+    return [
+        *((("environments", name), name) for name in settings.environments),
+        *((("datasets", name), name) for name in settings.datasets),
+        *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
+        *((("ors_ports", name, "environment"), one.environment) for name, one in settings.ors_ports.items()),
+    ]
+
+
+def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    return [
+        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
+        for key, name in _find_named_environments(settings)
+        if name not in environments
+    ]
+
+
+def _unknown_judges(settings: Settings) -> list[str]:
+    named = [
+        (("environments", environment, "judges"), name)
+        for environment, given in settings.environments.items()
+        for name in given.judges
+    ]
+    named += [
+        (("judges", name, "fallback"), judge.fallback)
+        for name, judge in settings.judges.items()
+        if judge.fallback is not None
+    ]
+    known = {OFFLINE, *settings.judges}
+    return [
+        f"{find_where_set(key)}: there is no judge {name!r}{suggest(name, known)}"
+        for key, name in named
+        if name not in known
+    ]
+
+
+def _broken_judges(settings: Settings) -> list[str]:
+    wrong = []
+    for name, judge in settings.judges.items():
+        try:
+            build_any_config(settings, name, judge)
+        except ValueError as error:
+            wrong.append(f"{find_where_set(('judges', name))}: {error}")
+    return wrong
+
+
+def _broken_database_url(settings: Settings) -> list[str]:
+    try:
+        parse_url(settings.database_url)
+    except ValueError as error:
+        return [f"{find_where_set(('database_url',))}: {error}"]
+    return []
+
+
+def _processes_without_server(settings: Settings) -> list[str]:
+    if settings.processes == 1 or not settings.database_url.startswith("sqlite"):
+        return []
+    return [
+        f"{settings.processes} processes cannot share an SQLite file: set {PREFIX}DATABASE_URL to "
+        "postgresql://user:password@host/database, or serve with one process"
+    ]
+
+
+def _broken_rubrics(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    wrong = []
+    for name, environment in settings.environments.items():
+        if environment.rubric is None or name not in environments:
+            continue
+        where = find_where_set(("environments", name, "rubric"))
+        if not environments[name].takes_rubric:
+            takers = ", ".join(sorted(one for one, kind in environments.items() if kind.takes_rubric))
+            wrong.append(f"{where}: {name} takes no rubric from the settings; these do: {takers or 'none'}")
+            continue
+        try:
+            build_options(environment)
+        except ValueError as error:
+            wrong.append(f"{where}: {error}")
+    return wrong

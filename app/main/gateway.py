@@ -4,41 +4,28 @@ from collections.abc import Collection, Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
-from app.evaluation.judge_agreement import find_lower_bound
-from app.judges.gates.gate_registry import GATES
-from app.ports.environment import Environment
-from app.ports.health import AlarmSink
+from app.evaluation.agreement import find_lower_bound
+from app.features.health.model import AlarmSink
+from app.features.health.service import HealthReader, RunHealthService
+from app.features.labels.service import LabelService
+from app.features.worlds.service import WorldService
+from app.judges.gates import GATES
+from app.main.store import Store
+from app.ports.environment import Clock, Environment, NoPrograms, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
-from app.ports.runtime import Clock, Observer
-from app.ports.sandbox import NoPrograms, Programs, Workers
-from app.service.catalogue import Catalogue
-from app.service.difficulty import DifficultyEstimator
-from app.service.dispatch import Dispatcher
-from app.service.draft_building import DraftBuilder
+from app.service.access import BoundsCheck, QuotaService
+from app.service.catalogue import Catalogue, SheetVersions
 from app.service.gateway import Gateway
-from app.service.group_assembly import GroupAssembler
-from app.service.group_scoring import GroupScoring
-from app.service.health_readings import HealthReader
+from app.service.group_scoring import GroupScoring, ScoreValidator
+from app.service.handout import Dispatcher
 from app.service.judging import Scorer
-from app.service.key_bounds import BoundsCheck
-from app.service.labelling import LabelService
-from app.service.previews import PreviewService
-from app.service.quotas import QuotaService
-from app.service.rescoring import Rescorer
-from app.service.retrieval import RetrievalPolicy, RetrievalService
-from app.service.rubric_finder import RubricFinder
-from app.service.run_agreement import AgreementCheck
-from app.service.run_health import RunHealthService
-from app.service.run_registry import RunRegistry
-from app.service.sample_intake import SampleService
-from app.service.score_validation import ScoreValidator
-from app.service.scoring import ScoringService
-from app.service.sheet_versions import SheetVersions
-from app.service.stepping import EpisodeStepper
+from app.service.rescoring import Rescorer, RubricFinder
+from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalPolicy, RetrievalService
+from app.service.runs import AgreementCheck, RunRegistry
+from app.service.scoring import GroupAssembler, SampleService, ScoringService
 from app.service.task_cache import TaskCache
-from app.service.world_service import WorldService
-from app.store.store import Store
+from app.service.task_order import DifficultyEstimator
 
 
 def build_gateway(

@@ -10,23 +10,21 @@ from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
-from app.http.api.examples import Examples
-from app.http.compat.atropos.queue import AtroposQueue
-from app.http.viewer.talk_pages import TalkPages
+from app.features.atropos.service import AtroposQueue
+from app.features.authoring.service import AuthoringService
+from app.features.play.pages import TalkPages
+from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
+from app.main.store import Store
+from app.ports.environment import ManagedResource
 from app.ports.retrieval import Retriever
-from app.ports.runtime import ManagedResource
 from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
-from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
-from app.service.authoring import AuthoringService
-from app.service.gateway import Gateway
-from app.service.judge_listing import list_judges
-from app.service.pruner import Pruner, PruneSchedule, ReduceSchedule, clear_pieces_for_ever
-from app.service.text_indexer import TextIndexer
+from app.sandbox.workers import ProcessWorkers
+from app.service.gateway import Gateway, list_judges
+from app.service.retention import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever
 from app.settings import Settings
-from app.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ exports what they need. The other modules are for work on the service:
     runtime       clock, observer, resources that are opened and closed with the service
 """
 
-from app.ports.environment import Datasets, Drafted, Environment, FreeReward, Tools
+from app.ports.environment import Datasets, Drafted, Environment, FreeReward, Programs, Tools, Workers
 from app.ports.judges import Panel
 from app.ports.retrieval import Retriever
-from app.ports.sandbox import Programs, Workers
 
 __all__ = ["Datasets", "Drafted", "Environment", "FreeReward", "Panel", "Programs", "Retriever", "Tools", "Workers"]

@@ -1,21 +1,113 @@
 """The interface of environments, and what the service provides to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
-from app.domain.calibration import ReferencePlan
-from app.domain.errors import InvalidRequest
-from app.domain.judging import Rubric
-from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
+from app.domain.errors import InvalidRequest, WorkerFailed
+from app.domain.judging import Judgement, Rubric
+from app.domain.scores import ReferencePlan, Score
+from app.domain.tasks import (
+    DEFAULT_LIMITS,
+    Completion,
+    Context,
+    ContextQuery,
+    Dataset,
+    Execution,
+    Limits,
+    Message,
+    Program,
+    Task,
+    Turn,
+)
 from app.domain.values import Frozen, NoParams, Split, Unit
 from app.ports.judges import Panel
-from app.ports.sandbox import NoPrograms, NoWorkers, Programs, Workers
+
+# Clock, observer, and resources that are opened and closed with the service.
+
+
+@runtime_checkable
+class ManagedResource(Protocol):
+    """A judge or retriever that holds a resource while the service runs."""
+
+    async def open(self) -> None:
+        """Called before first use. A judge raises StoreUnavailable when it cannot read its spending."""
+
+    async def close(self) -> None: ...
+
+
+ScoredGroup = tuple[Sequence[Score], float]
+"""A group's scores, and how many seconds it took to score it."""
+
+
+class Observer(Protocol):
+    """Receives what happens in the service, for metrics and logs. Never raises, never blocks."""
+
+    def record_hand_out(self, environment: str, tasks: int) -> None: ...
+
+    def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None: ...
+
+    def record_judgements(self, judgements: Sequence[Judgement]) -> None: ...
+
+    def record_refusal(self, environment: str, code: str) -> None: ...
+
+    def record_closed_group(self, environment: str, flags: Sequence[str]) -> None:
+        """A group sent in pieces was closed, with these flags."""
+
+    def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        """`future`: number of passages withheld because they are later than the requested time."""
+
+    def record_alarms(self, standing: Mapping[str, int]) -> None:
+        """Alarms of all runs that stand now, by series."""
+
+
+Clock = Callable[[], datetime]
+"""The current time, in UTC, with its time zone."""
+
+
+# Killable workers, and isolated execution of untrusted programs.
+
+
+class Workers(Protocol):
+    """Killable worker processes, for code that parses or runs model output."""
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        """Runs `function(*arguments)` in another process. The function is found by name, so it must be a module-level
+        function without state. Arguments and result are passed as JSON. WorkExceeded when it exceeds `limits` twice,
+        the second time in a fresh process. WorkerFailed when it raises, returns no JSON, or dies twice within its
+        limits. Cancelling kills it."""
+
+
+class NoWorkers:
+    """For environments that need no workers. Calling it is a bug in the setup of the tools."""
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        raise WorkerFailed(f"{function.__qualname__}: no workers were given")
+
+
+class Programs(Protocol):
+    """Runs untrusted programs, each in its own isolated process."""
+
+    async def run(self, program: Program) -> Execution:
+        """Runs a program; whatever it does is reported in the `Execution`. The wall-clock limit `seconds` is reported
+        only if it is met twice, the second time in a fresh process. WorkerFailed when the service could not run it.
+        Cancelling kills it."""
+
+
+class NoPrograms:
+    """For environments that run no programs. Calling it is a bug in the setup of the tools."""
+
+    async def run(self, program: Program) -> Execution:
+        raise WorkerFailed("no place to run programs was given")
+
 
 RowT = TypeVar("RowT", bound=BaseModel)
 

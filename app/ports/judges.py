@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
-from app.domain.calibration import (
+from app.domain.judge_limits import LimitsExchange, LimitsGrant
+from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, OwnRubric, PanelResult
+from app.domain.runs import PanelOptions, ScoringOptions
+from app.domain.scores import (
     CALIBRATION_SECONDS,
     CalibratedValue,
     CalibrationGap,
@@ -13,10 +16,6 @@ from app.domain.calibration import (
     ReferencePlan,
     References,
 )
-from app.domain.judge_limits import LimitsExchange, LimitsGrant
-from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
-from app.domain.rubrics import OwnRubric
-from app.domain.runs import PanelOptions, ScoringOptions
 
 
 class Judge(Protocol):

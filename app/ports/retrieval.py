@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from app.domain.errors import InvalidRequest
-from app.domain.lorebooks import Lorebook
-from app.domain.suggestions import suggest
 from app.domain.tasks import Context, ContextQuery
+from app.domain.values import suggest
 from app.domain.worlds import (
     Event,
     EventRevision,
     EventsAdded,
     EventSearch,
     ListedWriting,
+    Lorebook,
     RetrievalExplanation,
     SearchFindings,
     World,

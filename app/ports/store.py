@@ -1,17 +1,29 @@
 """Storage of tasks, leases, groups, runs and scorings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
+from app.domain.access import AccessKey, AdminAction, SignIn, StoredKey
+from app.domain.budgets import Amount, BudgetAnswer, KeyQuotas, KeyUsage, QuotaUse, RunLedger
+from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import (
+    FoundGroups,
     Group,
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
     RunActivity,
     Scoring,
+    StatisticsBreakdown,
+    StatisticsRow,
+    StoredScores,
     TaskRecord,
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import KeepRule
+from app.domain.labels import Arm, ArmCounts, ItemCandidate, Label, LabelLease, LabelledGroupRecord, QueueStratum
 from app.domain.parts import (
     UNNAMED,
     GroupSlot,
@@ -22,11 +34,21 @@ from app.domain.parts import (
     RetryWindows,
     SampleName,
 )
-from app.domain.pass_rates import TaskOutcome
-from app.domain.run_costs import BudgetAnswer, RunLedger
+from app.domain.retention import (
+    GroupsOfRun,
+    LeftoverKind,
+    Pruned,
+    PrunePlan,
+    PruneRule,
+    Reduced,
+    ReducePlan,
+    ReduceRule,
+)
+from app.domain.rollups import Rollup, RollupFilter, Sums, TaskOutcome
 from app.domain.run_health import HealthOptions
 from app.domain.runs import HeldLease, LagLimitChange, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, KeptEpisode, TaskKey
+from app.domain.values import Frozen
 
 StreamPlace = tuple[int, int]
 """(epoch, index) within a stream."""
@@ -305,3 +327,398 @@ class EpisodeStore(Protocol):
 class HealthCheck(Protocol):
     async def check(self) -> None:
         """Writes and reads a probe; StoreUnavailable when that fails."""
+
+
+# Views of what is stored: pages, statistics, exports.
+
+
+@dataclass(frozen=True)
+class SceneSums:
+    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
+    that are `sampled` not all groups were read."""
+
+    rollups: tuple[Rollup, ...] = ()
+    sampled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutline:
+    """Of a group what is known without its task and its completions, which take longest to read."""
+
+    sequence: int
+    task_id: str
+    scored: int
+    """Completions with a score."""
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class FoundOutlines:
+    """As `FoundGroups`."""
+
+    outlines: tuple[GroupOutline, ...]
+    next_before: int | None
+    looked_at: int
+
+
+class GroupViews(Protocol):
+    """Read models for pages and dashboards."""
+
+    async def find_groups(self, where: GroupFilter) -> FoundGroups:
+        """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
+        groups are looked at."""
+
+    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
+        """What `find_groups` finds."""
+
+    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
+        """Of those of these groups that are stored. A few hundred at most."""
+
+    async def get_group(self, group_id: str) -> GroupDetail | None:
+        """Gone when it was pruned."""
+
+    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
+        """Of those of these groups that are stored. A few hundred at most."""
+
+    async def get_statistics(
+        self,
+        environment: str | None,
+        run: str | None,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: str | None = None,
+    ) -> list[StatisticsRow]:
+        """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
+        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
+
+    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
+        """What statistics are made of, ordered by step and by bucket."""
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        """Scenes of the newest training groups that match, those with the most of them first."""
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        """Of the run, environment and label of the filter, from as many groups as its limit says: an even sample where
+        there are more. A few scenes at most."""
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        """Sums of gate x absolute of training rollouts by scene, of the tasks with this label. Pruned groups count."""
+
+    async def count_uncounted(self) -> int:
+        """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
+
+
+class StatisticsStore(Protocol):
+    """Counts stored groups into the statistics. Groups count when they are stored; these are for all others."""
+
+    async def count_groups(self, limit: int) -> int:
+        """Counts the oldest groups that no statistics include yet, and returns how many they were; 0 when all are
+        counted. It may be interrupted at any time, and replicas share the work."""
+
+    async def forget_all(self) -> int:
+        """Empties the statistics and returns the number of groups to count again."""
+
+
+class ExportStore(Protocol):
+    """Reads stored groups for exports."""
+
+    async def get_newest_group_sequence(self) -> int:
+        """The sequence of the newest group; 0 where nothing is stored."""
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        """Groups with sequences above `after` up to `last`, in order."""
+
+
+# Storage of keys, of what was done to them, and of what they use.
+
+ChangeKey = Callable[[StoredKey | None], tuple[StoredKey, AdminAction] | None]
+"""From a key as it is stored: what it becomes, with the entry of the audit; None leaves it. It may raise."""
+
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """All keys of the store: those with names, and digests of the unnamed ones that services made for themselves."""
+
+    named: tuple[StoredKey, ...] = ()
+    generated: tuple[str, ...] = ()
+    sign_ins: tuple[SignIn, ...] = ()
+
+
+class KeyStore(Protocol):
+    async def load(self) -> KnownKeys: ...
+
+    async def change(self, name: str, change: ChangeKey) -> StoredKey | None:
+        """Changes one key and records it, in one transaction; durable on return. Conflict for a secret that another
+        key has."""
+
+    async def add_sign_in(self, sign_in: SignIn, most: int) -> None:
+        """Durable on return. Those that are over are removed. Conflict where the key has `most` already."""
+
+    async def remove_sign_in(self, digest: str) -> None: ...
+
+    async def list_actions(self, before: int | None, limit: int) -> list[tuple[int, AdminAction]]:
+        """Newest first, with their sequences."""
+
+
+@dataclass(frozen=True)
+class HandOutPart:
+    """Tasks of one environment that a batch is to have."""
+
+    environment: str
+    count: int
+    bound: Amount | None = None
+    """What judging one group takes at most; None without judges."""
+
+
+@dataclass(frozen=True)
+class HandOut:
+    """A batch of tasks that a key asks for."""
+
+    key: str
+    quotas: KeyQuotas
+    run: str | None
+    is_leased: bool
+    parts: tuple[HandOutPart, ...]
+
+
+@dataclass(frozen=True)
+class HandOutGrant:
+    """`exceeded` is the quota that does not allow the batch: nothing is reserved then."""
+
+    exceeded: QuotaUse | None
+    uses: tuple[QuotaUse, ...]
+    hold: str = ""
+    expected: Mapping[str, Amount] = field(default_factory=dict)
+    """By environment, what judging one group is expected to take."""
+
+
+class QuotaStore(Protocol):
+    """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
+
+    async def reserve(self, asked: HandOut) -> HandOutGrant:
+        """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
+        admits its run for a day."""
+
+    async def confirm(self, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
+        """What was reserved for the batch is reserved for each of its leases instead."""
+
+    async def admit_runs(self, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
+        """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
+        that does not allow one that was not admitted before."""
+
+    async def load_usage(self, key: str) -> KeyUsage: ...
+
+
+class KeySource(Protocol):
+    """What a service checks secrets against."""
+
+    async def load(self) -> KnownKeys: ...
+
+
+def show_keys(known: KnownKeys) -> tuple[AccessKey, ...]:
+    """By name, without digests."""
+    return tuple(key.shown for key in sorted(known.named, key=lambda one: one.name))
+
+
+# How large a store is, what fills it, and how fast it grows.
+
+
+class TableSize(Frozen):
+    """`bytes` includes indexes. `dead_rows` are PostgreSQL's, which a vacuum makes free."""
+
+    table: str
+    rows: int
+    bytes: int
+    dead_rows: int = 0
+
+
+class RunGrowth(Frozen):
+    """Stored groups of a run, and how many bytes a day they have lately become more."""
+
+    stored: GroupsOfRun
+    last_at: datetime
+    """Of its newest group."""
+    bytes_per_day: int
+
+
+class DatabaseSize(Frozen):
+    """`measured_by` says where the bytes of tables are from: `pages` are counted, an `estimate` is by some rows."""
+
+    database: str
+    bytes: int
+    free_bytes: int
+    """Within it: it is filled before the database grows."""
+    measured_by: str
+    tables: tuple[TableSize, ...]
+    runs: tuple[RunGrowth, ...]
+    recent_days: float
+    """From so many days comes what is said of growth."""
+    bytes_per_day: int
+    forecast_bytes: int
+    """The database in 30 days, if it goes on as lately."""
+    advice: tuple[str, ...] = ()
+
+
+# Storage of people's labels, and of the queue that asks for them. Writes are durable on return.
+
+
+class LabelQueue(Protocol):
+    """Items that people hold, have labelled or have skipped."""
+
+    async def list_strata(self, environments: Sequence[str], run: str | None, labeller: str) -> list[QueueStratum]:
+        """The runs of these environments with scored groups; only this run, if one is given."""
+
+    async def draw_candidates(self, stratum: QueueStratum, labeller: str, most: int) -> list[ItemCandidate]:
+        """At most so many of the groups that are left, each with the same chance."""
+
+    async def find_held(self, labeller: str, environments: Sequence[str], run: str | None) -> LabelLease | None:
+        """The oldest item that the labeller holds."""
+
+    async def find_awaiting_second(
+        self, labeller: str, environments: Sequence[str], run: str | None
+    ) -> LabelLease | None:
+        """The first lease of an item that waits for the label of a second person, who may be this one."""
+
+    async def claim(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when somebody else has taken the item."""
+
+    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when its time is over: somebody else may have taken the item."""
+
+    async def find_lease(self, lease_id: str) -> LabelLease | None: ...
+
+    async def skip(self, lease_id: str, labeller: str) -> LabelLease:
+        """Conflict when somebody else holds the item or it has its label."""
+
+    async def count_arms(self, environments: Sequence[str], run: str | None) -> dict[Arm, ArmCounts]: ...
+
+
+class LabelStore(Protocol):
+    """Labels with their history, and choices that were made elsewhere."""
+
+    async def put(self, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool) -> Label:
+        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. A label
+        that says the same again is not stored again. Conflict when the lease is somebody else's or over, and when the
+        labeller has seen the scores. `saw_judge` of the result says whether the scores may be shown: not while the item
+        waits for others."""
+
+    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
+        """The labeller holds the item again for so many seconds."""
+
+    async def find(self, label_id: str) -> Label | None: ...
+
+    async def add_imported(self, imported: Sequence[Label]) -> list[str]:
+        """The ids of those that were not stored before."""
+
+    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
+        """Stores this choice of a pair in place of all others that the labeller made in the chat, in one step. None
+        only withdraws them."""
+
+    async def list_labels(
+        self, environment: str | None, run: str | None, after: int, limit: int
+    ) -> list[tuple[int, Label]]:
+        """Live labels with their sequences, in order."""
+
+    async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
+        """Live labels, newest first."""
+
+    async def count_labels(self) -> dict[str, int]:
+        """By kind."""
+
+    async def find_mark(self, environment: str) -> tuple[int, int]:
+        """Changes with every label of the environment that is stored, replaced or withdrawn."""
+
+    async def list_labelled(
+        self, judge: str, environments: Sequence[str], run: str | None
+    ) -> list[LabelledGroupRecord]:
+        """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+
+
+# Removing what is stored, a little at a time.
+
+
+@dataclass(frozen=True)
+class PrunedBatch:
+    """`after` is where the next batch begins; None at the end."""
+
+    pruned: Pruned
+    after: int | None
+
+
+@dataclass(frozen=True)
+class ReducedBatch:
+    reduced: Reduced
+    after: int | None
+
+
+@dataclass(frozen=True)
+class SweptBatch:
+    removed: int
+    after: str | None
+
+
+class RetentionStore(Protocol):
+    """Each batch is complete by itself, so that pruning may stop after any and begin anew."""
+
+    async def plan(self, rule: PruneRule) -> PrunePlan:
+        """What would go, and what is kept although it is old enough."""
+
+    async def prune_groups(self, plan: PrunePlan, after: int, limit: int) -> PrunedBatch:
+        """Removes the oldest groups of the plan behind `after`, with their judgements and prompts that nothing else
+        uses. What they had added to the statistics stays. Groups that have changed meanwhile stay too."""
+
+    async def sweep(self, rule: PruneRule, kind: LeftoverKind, after: str, limit: int) -> SweptBatch:
+        """Removes leftovers behind the key `after`."""
+
+    async def has_keep_rules(self) -> bool:
+        """Whether a run says what stays of its groups."""
+
+    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
+        """Which groups would lose which parts. A run's own choice goes before the rule's."""
+
+    async def reduce_groups(self, plan: ReducePlan, after: int, limit: int) -> ReducedBatch:
+        """Reduces the oldest groups of the plan behind `after`. Groups that have changed meanwhile stay as they are."""
+
+    async def take_turn(self, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
+        """Whether it is time for the job, and nobody else has it. The holder has it for `seconds`; asking again
+        prolongs that."""
+
+    async def end_turn(self, job: str, holder: str) -> None:
+        """The job is done until it is time again."""
+
+
+# The index of texts, which is written behind everything else.
+
+
+@dataclass(frozen=True)
+class IndexedBatch:
+    """`indexed` groups were taken in. `is_last` where none was left to be taken in."""
+
+    indexed: int
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class GroupSnapshot:
+    """`newest` is the sequence of the newest group that is stored; 0 without any. `writers` name the transactions that
+    may still store one of a lower sequence, as an operator finds them in the database."""
+
+    newest: int
+    writers: frozenset[str] = frozenset()
+
+
+class TextIndexStore(Protocol):
+    async def take_snapshot(self) -> GroupSnapshot: ...
+
+    async def find_open_writers(self, snapshot: GroupSnapshot) -> frozenset[str]:
+        """Those of its writers that have not ended. Without any, all groups up to its newest are there that ever will
+        be."""
+
+    async def is_behind(self) -> bool:
+        """Whether a group is stored that the index could take in."""
+
+    async def index_texts(self, up_to: int, limit: int) -> IndexedBatch:
+        """Takes in the oldest groups up to this sequence that the index does not have. Those without scores are passed
+        over, and taken in once they have some."""

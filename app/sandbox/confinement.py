@@ -1,16 +1,484 @@
 """Irrevocable confinement of a process before it loads a program. Standard library only."""
 
+import contextlib
 import ctypes
+import errno
 import os
+import platform
 import resource
 import signal
+import socket
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Final
 
-from app.sandbox import landlock, namespaces, seccomp
-from app.sandbox.syscalls import detect_architecture, prctl, prepare_call, prepare_prctl
+# Linux system calls by name. Standard library only.
+
+ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""Architectures by seccomp's numbers."""
+
+NEEDED: Final = """
+read=0/63 write=1/64 readv=19/65 writev=20/66 pread64=17/67 pwrite64=18/68 close=3/57 close_range=436/436
+lseek=8/62 fstat=5/80 newfstatat=262/79 statx=332/291 stat=4/- lstat=6/- readlink=89/- readlinkat=267/78
+access=21/- faccessat=269/48 faccessat2=439/439 getdents64=217/61 getcwd=79/17 chdir=80/49 dup=32/23 dup2=33/-
+dup3=292/24 mmap=9/222 mprotect=10/226 munmap=11/215 mremap=25/216 madvise=28/233 brk=12/214 rt_sigaction=13/134
+rt_sigprocmask=14/135 rt_sigreturn=15/139 rt_sigpending=127/136 rt_sigtimedwait=128/137 rt_sigsuspend=130/133
+sigaltstack=131/132 futex=202/98 set_robust_list=273/99 rseq=334/293 clock_gettime=228/113 clock_getres=229/114
+clock_nanosleep=230/115 nanosleep=35/101 gettimeofday=96/169 time=201/- times=100/153 getrusage=98/165
+getpid=39/172 gettid=186/178 getppid=110/173 getuid=102/174 geteuid=107/175 getgid=104/176 getegid=108/177
+getresuid=118/148 getresgid=120/150 getgroups=115/158 getpgrp=111/- getpgid=121/155 getsid=124/156 uname=63/160
+sysinfo=99/179 sched_yield=24/124 sched_getaffinity=204/123 getrandom=318/278 exit=60/93 exit_group=231/94
+poll=7/- ppoll=271/73 select=23/- pselect6=270/72 pause=34/- setitimer=38/103 getitimer=36/102 alarm=37/-
+umask=95/166 getrlimit=97/163 getcpu=309/168 restart_syscall=219/128
+"""
+"""Allowed for programs with any arguments: own memory, descriptors, clocks and signal handlers."""
+
+WRITING: Final = """
+ftruncate=77/46 fsync=74/82 fdatasync=75/83 fadvise64=221/223 unlink=87/- unlinkat=263/35 mkdir=83/-
+mkdirat=258/34 rmdir=84/- rename=82/- renameat=264/38 renameat2=316/276
+"""
+"""Also allowed if the program has a writable directory."""
+
+CHECKED: Final = """
+open=2/- openat=257/56 fcntl=72/25 ioctl=16/29 prlimit64=302/261 clone=56/220 clone3=435/435 kill=62/129
+tkill=200/130 tgkill=234/131
+"""
+"""Allowed depending on the arguments."""
+
+FOREIGN: Final = """
+socket=41/198 socketpair=53/199 connect=42/203 bind=49/200 listen=50/201 accept=43/202 accept4=288/242
+execve=59/221 execveat=322/281 fork=57/- vfork=58/- ptrace=101/117 process_vm_readv=310/270
+process_vm_writev=311/271 process_madvise=440/440 kcmp=312/272 mount=165/40 umount2=166/39 unshare=272/97
+setns=308/268 pivot_root=155/41 chroot=161/51 mount_setattr=442/442 move_mount=429/429 open_tree=428/428
+fsopen=430/430 fsmount=432/432 fspick=433/433 fsconfig=431/431 bpf=321/280 io_uring_setup=425/425
+io_uring_enter=426/426 io_uring_register=427/427 keyctl=250/219 add_key=248/217 request_key=249/218
+rt_sigqueueinfo=129/138 rt_tgsigqueueinfo=297/240 pidfd_open=434/434 pidfd_send_signal=424/424
+pidfd_getfd=438/438 userfaultfd=323/282 perf_event_open=298/241 init_module=175/105 finit_module=313/273
+delete_module=176/106 kexec_load=246/104 kexec_file_load=320/294 open_by_handle_at=304/265 quotactl=179/60
+swapon=167/224 swapoff=168/225 reboot=169/142 settimeofday=164/170 clock_settime=227/112 adjtimex=159/171
+clock_adjtime=305/266 acct=163/89 syslog=103/116
+"""
+"""Refused for programs and workers: other processes, networks, the kernel."""
+
+TALKING: Final = """
+socketpair=53/199 sendto=44/206 recvfrom=45/207 sendmsg=46/211 recvmsg=47/212 getsockname=51/204
+setsockopt=54/208
+"""
+"""Also allowed for wardens, which hand over sockets and open no others."""
+
+OURS: Final = """
+capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
+"""
+"""Used by us to confine processes."""
+
+
+def detect_architecture() -> int | None:
+    """The architecture's number in seccomp; None if it is not supported here."""
+    if sys.platform != "linux" or sys.maxsize < 2**32:
+        return None
+    return ARCHITECTURES.get(platform.machine())
+
+
+def look_up_numbers(table: str) -> dict[str, int]:
+    """The numbers of the calls that this architecture has. Raises OSError if it is not supported."""
+    if detect_architecture() is None:
+        raise OSError(f"no system call numbers for {platform.machine()} on {sys.platform}")
+    return _parse_table(table, list(ARCHITECTURES).index(platform.machine()))
+
+
+@lru_cache
+def _parse_table(table: str, column: int) -> dict[str, int]:
+    calls = dict(entry.split("=") for entry in table.split())
+    found = {name: both.split("/")[column] for name, both in calls.items()}
+    return {name: int(number) for name, number in found.items() if number != "-"}
+
+
+def call_kernel(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
+    """Makes a call of `OURS` or `FOREIGN` and returns its result. Raises OSError if it fails."""
+    number = look_up_numbers(OURS + FOREIGN)[name]
+    return check_result(name, _LIBC.syscall(ctypes.c_long(number), *(_to_word(argument) for argument in arguments)))
+
+
+def prctl(option: int, *arguments: int | ctypes.Structure) -> None:
+    """Calls `prctl`. Raises OSError if it fails."""
+    prepare_prctl(option, *arguments)()
+
+
+def prepare_call(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | ctypes.Structure) -> Callable[[], None]:
+    """`call_kernel` with everything looked up and converted beforehand, for a process that has just been forked: each
+    page of memory that it touches is copied."""
+    words = (ctypes.c_long(look_up_numbers(OURS + FOREIGN)[name]), *(_to_word(argument) for argument in arguments))
+    return partial(_call_prepared, name, partial(_LIBC.syscall, *words))
+
+
+def prepare_prctl(option: int, *arguments: int | ctypes.Structure) -> Callable[[], None]:
+    words = [_to_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
+    return partial(_call_prepared, "prctl", partial(_LIBC.prctl, ctypes.c_int(option), *words))
+
+
+def _call_prepared(name: str, call: Callable[[], int]) -> None:
+    check_result(name, call())
+
+
+def check_result(name: str, result: int) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+    return result
+
+
+def _to_word(argument: object) -> object:
+    if isinstance(argument, int):
+        return ctypes.c_ulong(argument)
+    return ctypes.byref(argument) if isinstance(argument, ctypes.Structure) else argument
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+# Landlock: restricts for good the files that a process may read and write, without privileges.
+
+READ_FILE, READ_DIR = 1 << 2, 1 << 3
+READ: Final = READ_FILE | READ_DIR
+WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER, TRUNCATE = (1 << bit for bit in (1, 4, 5, 7, 8, 13, 14))
+WRITE: Final = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE
+
+VERSION_ONLY: Final = 1
+BENEATH: Final = 1
+RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""Number of file rights by version; later versions have at least the last."""
+TCP: Final = 0b11
+"""Bind and connect, since version 4."""
+SCOPES: Final = 0b11
+"""Abstract sockets and signals outside the domain, since version 6."""
+PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def read_version() -> int:
+    """The kernel's Landlock version. Raises OSError if it has none or it is disabled."""
+    return call_kernel("landlock_create_ruleset", None, 0, VERSION_ONLY)
+
+
+def create_ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
+    """Creates a ruleset and returns its descriptor for `restrict`. Missing paths are skipped."""
+    known = read_version()
+    rights = (1 << RIGHTS.get(known, max(RIGHTS.values()))) - 1
+    attributes = _Attributes(rights, TCP if known >= 4 else 0, SCOPES if known >= 6 else 0)
+    size = 8 if known < 4 else 16 if known < 6 else 24
+    made = call_kernel("landlock_create_ruleset", attributes, size, 0)
+    for places, access in ((readable, READ), (writable, WRITE)):
+        for place in places:
+            _allow(made, place, access & rights)
+    return made
+
+
+def restrict(made: int) -> None:
+    """Applies the ruleset to this thread and everything that it starts."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prepare_restriction(made)()
+
+
+def prepare_restriction(made: int) -> Callable[[], None]:
+    """`restrict`, for a process that may gain no privileges any more."""
+    return prepare_call("landlock_restrict_self", made, 0)
+
+
+def _allow(made: int, place: str, access: int) -> None:
+    try:
+        parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        of_a_file = READ_FILE | WRITE_FILE | TRUNCATE
+        allowed = access if os.path.isdir(place) else access & of_a_file  # noqa: PTH112
+        call_kernel("landlock_add_rule", made, BENEATH, _Beneath(allowed, parent), 0)
+    finally:
+        os.close(parent)
+
+
+# Namespaces for a process: no other processes, no network, a file tree with only Python's library.
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x00020000,
+    0x02000000,
+    0x04000000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+OTHER_NAMESPACES: Final = NEWUTS | NEWIPC | NEWPID | NEWNET | NEWCGROUP
+RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+DETACH: Final = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+AT_RECURSIVE: Final = 0x8000
+AT_FDCWD: Final = -100
+_PR_SET_DUMPABLE: Final = 4
+NOBODY: Final = 65534
+"""The user id of programs inside and, if root starts them, outside."""
+
+WORK_DIRECTORY: Final = "/work"
+"""The program's own directory in its tree."""
+MOUNT_POINTS: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  # only a place to mount on, in a view of its own
+"""Candidates for the mount point of the new tree: an existing directory without any part of the library."""
+THIRD_PARTY_FOLDERS: Final = ("site-packages", "dist-packages")
+
+
+def enter_as_user(library: tuple[str, ...], processes: int) -> None:
+    """Enters a user namespace, which needs no privileges. Root becomes nobody first. `processes` is a descriptor of
+    /proc, which the new tree does not have."""
+    rootly = os.geteuid() == 0
+    if rootly:
+        call_kernel("unshare", NEWNS)
+        _build_tree(library)
+        become_nobody()
+        prctl(_PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
+    user, group = os.geteuid(), os.getegid()
+    call_kernel("unshare", NEWUSER | NEWNS | OTHER_NAMESPACES)
+    _hide_host_name()
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{NOBODY} {user} 1"),
+        ("gid_map", f"{NOBODY} {group} 1"),
+    ):
+        _write_file(processes, f"self/{name}", text)
+    if not rootly:
+        _build_tree(library)
+
+
+def enter_namespaces_as_root(library: tuple[str, ...]) -> None:
+    """Enters namespaces with root's privileges, where user namespaces are not available."""
+    call_kernel("unshare", NEWNS | OTHER_NAMESPACES)
+    _hide_host_name()
+    _build_tree(library)
+
+
+def become_nobody() -> None:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def mount_room(size: int, owner: int) -> None:
+    """Mounts an empty directory of at most `size` bytes over the program's directory."""
+    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
+    call_kernel("mount", b"none", WORK_DIRECTORY.encode(), b"tmpfs", NOSUID | NODEV | NOEXEC, options.encode())
+
+
+def unmount_room() -> None:
+    call_kernel("umount2", WORK_DIRECTORY.encode(), DETACH)
+
+
+def _build_tree(library: tuple[str, ...]) -> None:
+    over = next(place for place in MOUNT_POINTS if os.path.isdir(place) and not _contains_library(place, library))  # noqa: PTH112
+    call_kernel("mount", None, b"/", None, REC | PRIVATE, None)
+    call_kernel("mount", b"none", over.encode(), b"tmpfs", NOSUID | NODEV, b"size=256k,nr_inodes=256,mode=755")
+    for place in library:
+        os.makedirs(over + place, 0o755, exist_ok=True)  # noqa: PTH103
+        call_kernel("mount", place.encode(), (over + place).encode(), None, BIND | REC, None)
+        for others in THIRD_PARTY_FOLDERS:
+            if os.path.isdir(f"{over}{place}/{others}"):  # noqa: PTH112
+                call_kernel("mount", b"none", f"{over}{place}/{others}".encode(), b"tmpfs", RDONLY | NOSUID, b"size=4k")
+        _make_read_only(over + place)
+    os.mkdir(over + WORK_DIRECTORY, 0o755)  # noqa: PTH102
+    os.chdir(over)
+    call_kernel("pivot_root", b".", b".")
+    call_kernel("umount2", b".", DETACH)
+    os.chdir("/")
+    _make_read_only("/")
+
+
+def _hide_host_name() -> None:
+    """Hides the host name, which would identify the machine."""
+    with contextlib.suppress(OSError):
+        socket.sethostname("nowhere")
+
+
+def _contains_library(place: str, library: tuple[str, ...]) -> bool:
+    return any(one == place or one.startswith(place + "/") for one in library)
+
+
+def _make_read_only(place: str) -> None:
+    """Makes a mount read-only, with all mounts below it."""
+    attributes = b"".join(
+        value.to_bytes(8, "little") for value in (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
+    )
+    try:
+        call_kernel("mount_setattr", AT_FDCWD, place.encode(), AT_RECURSIVE, attributes, len(attributes))
+    except OSError as error:
+        if error.errno != errno.ENOSYS:  # which kernels before 5.12 say
+            raise
+        held = os.statvfs(place).f_flag & (RDONLY | NOSUID | NODEV | NOEXEC)
+        call_kernel("mount", None, place.encode(), None, REMOUNT | BIND | RDONLY | NOSUID | NODEV | held, None)
+
+
+def _write_file(directory: int, name: str, text: str) -> None:
+    file = os.open(name, os.O_WRONLY, dir_fd=directory)
+    try:
+        os.write(file, text.encode("ascii"))
+    finally:
+        os.close(file)
+
+
+# seccomp filters: irrevocably restrict the system calls of a process. Standard library only.
+
+PR_SET_SECCOMP: Final = 22
+SECCOMP_MODE_FILTER: Final = 2
+
+ALLOW: Final = 0x7FFF0000
+KILL: Final = 0x80000000
+FAIL: Final = 0x00050000
+REFUSE: Final = FAIL | errno.EPERM
+UNKNOWN: Final = FAIL | errno.ENOSYS
+"""The answer of a kernel without the call, so that the C library falls back to an older one."""
+
+LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
+X32: Final = 0x40000000
+"""Numbers from here on are the x32 table of the same calls."""
+
+CLONE_THREAD: Final = 0x00010000
+NEW_CONTENT: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
+"""Without these flags a file is opened only for reading; the last one is O_TMPFILE."""
+PLAIN_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; no locks or leases, by which programs could
+communicate."""
+PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
+"""TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+@dataclass(frozen=True)
+class SyscallRule:
+    """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
+    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments.
+    `otherwise` also applies if the pointer in the argument `null` is not null."""
+
+    answer: int
+    argument: int | None = None
+    values: tuple[int, ...] = ()
+    bits: int = 0
+    null: int | None = None
+    otherwise: int = REFUSE
+
+    def compile_steps(self) -> list[bytes]:
+        if self.argument is None:
+            return [_pack_step(ANSWER, self.answer)]
+        tests = [_pack_step(EQUAL, value, 0, 1) + _pack_step(ANSWER, self.answer) for value in self.values]
+        if self.bits:
+            tests.append(_pack_step(ANY_BIT, self.bits, 0, 1) + _pack_step(ANSWER, self.answer))
+        choice = [_pack_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
+        return [*self._compile_null_tests(), *choice]
+
+    def _compile_null_tests(self) -> list[bytes]:
+        """Tests both halves of the pointer: a program can choose an address whose lower half is zero."""
+        places = () if self.null is None else (ARGUMENTS + 8 * self.null, ARGUMENTS + 8 * self.null + 4)
+        refusal = _pack_step(ANY_BIT, 0xFFFFFFFF, 0, 1) + _pack_step(ANSWER, self.otherwise)
+        return [_pack_step(LOAD, place) + refusal for place in places]
+
+
+def build_program_filter(*, writing: bool) -> bytes:
+    """The filter for programs: everything that is not listed fails, such as sockets, processes, threads, signals and
+    new resource limits, by which a program could have itself killed. Without `writing`, files can be opened only for
+    reading. Raises OSError on other architectures."""
+    allowed = {number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + (WRITING if writing else "")).values()}
+    special = look_up_numbers(CHECKED)
+    opening = SyscallRule(ALLOW) if writing else SyscallRule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
+    allowed[special["openat"]] = opening
+    if "open" in special:
+        allowed[special["open"]] = (
+            opening if writing else SyscallRule(REFUSE, argument=1, bits=NEW_CONTENT, otherwise=ALLOW)
+        )
+    allowed[special["fcntl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_FCNTL)
+    allowed[special["ioctl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_IOCTL)
+    allowed[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0,), null=2)  # reading its own
+    allowed[special["clone3"]] = SyscallRule(UNKNOWN)
+    return _build_filter(allowed, REFUSE)
+
+
+def build_warden_filter() -> bytes:
+    """The filter for wardens: reading, writing and handing over sockets that have no address. Raises OSError on other
+    architectures."""
+    return _build_filter({number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + TALKING).values()}, REFUSE)
+
+
+def build_worker_filter() -> bytes:
+    """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
+    management. Contains the id of the calling process. Raises OSError on other architectures."""
+    rules = {number: SyscallRule(REFUSE) for number in look_up_numbers(FOREIGN).values()}
+    special = look_up_numbers(CHECKED)
+    own = (os.getpid(),)
+    rules[special["clone"]] = SyscallRule(ALLOW, argument=0, bits=CLONE_THREAD)
+    rules[special["clone3"]] = SyscallRule(UNKNOWN)
+    for signalling in ("kill", "tkill", "tgkill"):
+        rules[special[signalling]] = SyscallRule(ALLOW, argument=0, values=own)
+    rules[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0, *own))
+    return _build_filter(rules, ALLOW)
+
+
+def install_filter(code: bytes) -> None:
+    """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prepare_filter(code)()
+
+
+def prepare_filter(code: bytes) -> Callable[[], None]:
+    """`install_filter`, for a process that may gain no privileges any more."""
+    return prepare_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, _FilterProgram(len(code) // 8, code))
+
+
+def _build_filter(rules: dict[int, SyscallRule], default: int) -> bytes:
+    known = detect_architecture()
+    assert known is not None  # noqa: S101  # else there were no numbers
+    start = [
+        _pack_step(LOAD, ARCHITECTURE),
+        _pack_step(EQUAL, known, 1, 0),
+        _pack_step(ANSWER, KILL),
+        _pack_step(LOAD, NUMBER),
+        _pack_step(AT_LEAST, X32, 0, 1),
+        _pack_step(ANSWER, UNKNOWN),
+    ]
+    return b"".join([*start, _compile_choice(_list_ranges(rules, SyscallRule(default)))])
+
+
+def _list_ranges(rules: Mapping[int, SyscallRule], default: SyscallRule) -> list[tuple[int, SyscallRule]]:
+    """Where each range of numbers with the same rule begins."""
+    edges = sorted({0} | {edge for number in rules for edge in (number, number + 1)})
+    begun: list[tuple[int, SyscallRule]] = []
+    for edge in edges:
+        rule = rules.get(edge, default)
+        if not begun or begun[-1][1] != rule:
+            begun.append((edge, rule))
+    return begun
+
+
+def _compile_choice(ranges: Sequence[tuple[int, SyscallRule]]) -> bytes:
+    """A search by halves: the kernel tries a filter with every number when a process installs it."""
+    if len(ranges) == 1:
+        return b"".join(ranges[0][1].compile_steps())
+    middle = len(ranges) // 2
+    lower, upper = _compile_choice(ranges[:middle]), _compile_choice(ranges[middle:])
+    return _pack_step(AT_LEAST, ranges[middle][0], len(lower) // 8, 0) + lower + upper
+
+
+def _pack_step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
+    return struct.pack("=HBBI", what, if_so, if_not, value)
+
 
 CHANNEL: Final = 3
 """The only open descriptor besides the standard ones, which are /dev/null."""
@@ -50,7 +518,7 @@ class ConfinementPlan:
     @property
     def owner(self) -> int:
         """The user id of programs inside the namespace."""
-        return namespaces.NOBODY if self.nobody else os.geteuid()
+        return NOBODY if self.nobody else os.geteuid()
 
     @property
     def writing(self) -> bool:
@@ -67,8 +535,8 @@ class Confinement:
         self._rules = walls.rules
         self._room_bytes = -1
         self._most = {what: resource.getrlimit(what)[1] for what in LIMITED}
-        self._restrict = landlock.prepare_restriction(walls.rules) if walls.rules >= 0 else _do_nothing
-        self._install_filter = seccomp.prepare_filter(walls.seccomp) if walls.seccomp else _do_nothing
+        self._restrict = prepare_restriction(walls.rules) if walls.rules >= 0 else _do_nothing
+        self._install_filter = prepare_filter(walls.seccomp) if walls.seccomp else _do_nothing
         self._drops = _prepare_drops() if sys.platform == "linux" else []
 
     def make_room(self, file_bytes: int) -> None:
@@ -83,24 +551,24 @@ class Confinement:
 
     def _replace_room(self, file_bytes: int) -> None:
         if self._room_bytes >= 0:
-            namespaces.unmount_room()
-        namespaces.mount_room(file_bytes, self._walls.owner)
+            unmount_room()
+        mount_room(file_bytes, self._walls.owner)
         self._room_bytes = file_bytes
         if self._walls.landlock:
             if self._rules >= 0:
                 os.close(self._rules)
-            self._rules = landlock.create_ruleset(self._walls.library, (namespaces.WORK_DIRECTORY,))
-            self._restrict = landlock.prepare_restriction(self._rules)
+            self._rules = create_ruleset(self._walls.library, (WORK_DIRECTORY,))
+            self._restrict = prepare_restriction(self._rules)
 
     def apply(self, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
         """Confines this process. Raises OSError or ValueError if a step fails."""
         writing = self._walls.writing
         self._restrict()
         _close_other_descriptors(channel)
-        os.chdir(namespaces.WORK_DIRECTORY if writing else "/")
+        os.chdir(WORK_DIRECTORY if writing else "/")
         self._set_limits(cpu_seconds, memory_bytes, file_bytes if writing else 0)
         if self._walls.nobody:
-            namespaces.become_nobody()
+            become_nobody()
         for drop in self._drops:
             drop()
         self._install_filter()

@@ -1,8 +1,10 @@
 """Messages between the service and a worker: length, the call's token, JSON. Standard library only."""
 
 import json
+import os
+import resource
 import struct
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 HEAD = struct.Struct(">I16s")
 """The length of the JSON in bytes; the call's token."""
@@ -29,3 +31,21 @@ def read_frame(stream: BinaryIO) -> tuple[bytes, dict[str, object]] | None:
     size, token = HEAD.unpack(head)
     message: dict[str, object] = json.loads(stream.read(size))
     return token, message
+
+
+# Closes inherited descriptors, except a process's own socket. Standard library only.
+
+MAX_DESCRIPTOR: Final = 1 << 20
+"""The default maximum number of a descriptor."""
+
+
+def take_socket() -> int:
+    """Moves the socket from descriptor 0 to a new one, so that functions and programs cannot read from it or print to
+    it. Closes all other descriptors: under some event loops those of the service's parents are inherited."""
+    os.closerange(3, max(MAX_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    own = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    return own

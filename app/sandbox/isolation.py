@@ -18,11 +18,10 @@ from pydantic import JsonValue
 
 import app
 from app.domain.errors import WorkerFailed
-from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Protection, Threat
+from app.domain.tasks import Execution, Isolation, Program, ProgramLimits, Protection, Threat
 from app.domain.values import FiniteJson
-from app.sandbox.jail import ConfinementReport
-from app.sandbox.process import ENVIRONMENT
-from app.sandbox.programs import JailedPrograms
+from app.sandbox.programs import ConfinementReport, JailedPrograms
+from app.sandbox.workers import ENVIRONMENT
 
 log = logging.getLogger(__name__)
 

@@ -2,17 +2,347 @@
 
 import asyncio
 import logging
+import math
+import os
+import signal
+import socket
+import sys
 import time
-from collections.abc import Callable
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter, ValidationError
 from structlog.contextvars import get_contextvars
 
+import app
 from app.domain.errors import WorkerFailed
 from app.domain.fair_semaphore import FairSemaphore
-from app.domain.programs import Execution, Program
+from app.domain.tasks import CallResult, Ending, Execution, Program, ProgramLimits
+from app.domain.values import FiniteJson, Frozen
 from app.ports.tracing import Span, open_span
-from app.sandbox.jail import ConfinementReport, Jail, JailLost
+from app.sandbox.confinement import MEBIBYTE
+from app.sandbox.frames import encode_json
+from app.sandbox.supervisor import (
+    ANSWERS,
+    BEGUN,
+    DIED,
+    ENDED,
+    EXITED,
+    FINISHED,
+    LENGTH,
+    MEMORY,
+    MESSAGE,
+    NO_FUNCTION,
+    RAISED,
+    REPORT,
+    TOO_MUCH,
+    VALUE,
+    WALLS,
+    build_order,
+)
+from app.sandbox.workers import ENVIRONMENT
+
+# How long a program has neither used a processor nor waited for one, by the kernel's own accounts.
+
+NANOSECONDS: Final = 1e9
+
+
+class IdleMeter:
+    """Measures the program of one jail. On a busy machine a program waits for a processor, which is not its fault: only
+    what it sleeps is idle. Where the kernel does not tell, nothing is."""
+
+    def __init__(self, warden: int) -> None:
+        self._warden = warden
+
+    def measure(self, elapsed: float) -> float:
+        """The idle seconds of a program that has been running for `elapsed` seconds."""
+        try:
+            return elapsed - _read_busy_seconds(self._find_program())
+        except (OSError, ValueError):
+            return 0.0
+
+    def _find_program(self) -> int:
+        """The program is the only child of the supervisor, which is the only child of the warden."""
+        process = self._warden
+        for _ in range(2):
+            (child,) = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+            process = int(child)
+        return process
+
+
+def _read_busy_seconds(process: int) -> float:
+    """The time that a process has been running, and that it has been ready to run."""
+    running, waiting, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()
+    return (int(running) + int(waiting)) / NANOSECONDS
+
+
+# One jail, on the service's side: a supervisor process that runs one program at a time and can be killed with it.
+
+START_SECONDS: Final = 60.0
+"""For starting Python and confining it: only our own code can be slow here."""
+GRACE_SECONDS: Final = 5.0
+"""For a program to exit after its channel is closed."""
+CPU_LIMIT_SHARE: Final = 0.75
+"""A killed program that used this share of its CPU limit was killed by that limit. Where the supervisor cannot read the
+ticks by which the kernel enforces it, it reports the exact time, which differs."""
+STEP_SECONDS: Final = 0.1
+"""Between two looks at the time that a program has taken."""
+MAX_REPORT_BYTES: Final = 4096
+LARGE: Final = 64 * 1024
+"""Bytes from which JSON is parsed in a thread, so that it does not block the event loop."""
+BOOT: Final = (
+    "import sys\n"
+    "sys.path.insert(0, sys.argv[4])\n"
+    "from app.sandbox.supervisor import hide_source, serve\n"
+    "del sys.path[0]\n"
+    "hide_source()\n"
+    "serve(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(','))\n"
+)
+
+
+class ConfinementReport(Frozen):
+    """The protections that a supervisor found to work."""
+
+    namespaces: str = ""
+    landlock: bool = False
+    seccomp: bool = False
+    failed: str = ""
+    """Why the required namespaces are not available."""
+
+    @property
+    def words(self) -> str:
+        there = {"namespaces": self.namespaces, "Landlock": self.landlock, "seccomp": self.seccomp}
+        return ", ".join([*(name for name, held in there.items() if held), "resource limits"])
+
+
+@dataclass(frozen=True)
+class JailLost:
+    """The jail is unusable, and this is not known to be the program's fault."""
+
+    how: str
+    suspect: bool = False
+    """Whether the program may have done it: nothing kept it from signals to itself and new limits."""
+
+
+class _WardenBroken(Exception):
+    """The warden sent what it never sends."""
+
+
+_VALUE: TypeAdapter[FiniteJson] = TypeAdapter(FiniteJson)
+_DIALOGUE_ENDINGS: Final[dict[bytes, Ending]] = {
+    FINISHED: "finished",
+    DIED: "died",
+    NO_FUNCTION: "no_function",
+    MEMORY: "memory_mb",
+    TOO_MUCH: "output_bytes",
+}
+
+
+class Jail:
+    """Created by `start`. Runs one program at a time; unusable once it was killed or lost."""
+
+    def __init__(self, process: Process, reader: StreamReader, writer: StreamWriter, walls: ConfinementReport) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.walls = walls
+        self.programs = 0
+        """Number of programs that it has run."""
+        self.usable = True
+
+    @classmethod
+    async def start(cls, namespaces: str, locks: Sequence[str]) -> "Jail":
+        """Starts a jail with this kind of namespaces (`user`, `root` or none) and those of `locks` that work here.
+        Raises OSError or TimeoutError without the namespaces."""
+        ours, its = socket.socketpair()
+        with its:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-s", "-S", "-P", "-B", "-c", BOOT),
+                    *(str(os.getpid()), namespaces, ",".join(locks), str(Path(app.__file__).parents[1])),
+                    stdin=its.fileno(),
+                    stdout=DEVNULL,
+                    stderr=DEVNULL,
+                    cwd="/",
+                    env=ENVIRONMENT,
+                    start_new_session=True,
+                )
+            except BaseException:
+                writer.transport.abort()
+                raise
+        jail = cls(process, reader, writer, ConfinementReport())
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                jail.walls = ConfinementReport.model_validate_json(await jail._receive(WALLS, MAX_REPORT_BYTES))
+        except BaseException as error:
+            await jail.end()
+            if isinstance(error, ValidationError | _WardenBroken):
+                raise OSError("its warden cannot be understood") from error
+            raise
+        if jail.walls.failed:
+            await jail.end()
+            raise OSError(jail.walls.failed)
+        return jail
+
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
+    async def run(self, program: Program) -> Execution | JailLost:
+        """Runs a program. Raises only on cancellation; then the jail must be killed."""
+        self.programs += 1
+        self.usable = False
+        collected = _Answers(program)
+        try:
+            self._writer.write(_write_order(program))
+            async with asyncio.timeout(START_SECONDS):
+                await self._receive(BEGUN, 0)
+            ending = await self._watch_time(program.limits, asyncio.ensure_future(self._collect(collected)))
+            after = await self._find_ending(ending, program)
+        except (OSError, EOFError, _WardenBroken) as error:
+            return JailLost(f"its warden was lost: {error}")
+        if isinstance(after, JailLost):
+            return after
+        return Execution(ending=after, returned=await collected.parse())
+
+    async def _collect(self, collected: "_Answers") -> Ending:
+        while True:
+            kind, body = await self._receive_any(collected.most_bytes)
+            if kind == ANSWERS:
+                collected.add(body)
+            elif kind == ENDED and (ending := _DIALOGUE_ENDINGS.get(body[:1])):
+                collected.add(body[1:])
+                return ending
+            else:
+                raise _WardenBroken(kind)
+
+    async def _watch_time(self, limits: ProgramLimits, collecting: asyncio.Future[Ending]) -> Ending:
+        """Waits for the end of the dialogue, or until a limit on time is met. Counts in small steps, so that time in
+        which the service itself could not run is not the program's."""
+        elapsed, idle = 0.0, IdleMeter(self.id)
+        try:
+            while elapsed < limits.seconds:
+                step = min(STEP_SECONDS, limits.seconds - elapsed)
+                if (await asyncio.wait([collecting], timeout=step))[0]:
+                    return collecting.result()
+                elapsed += step
+                if elapsed >= limits.idle_seconds and idle.measure(elapsed) >= limits.idle_seconds:
+                    return "idle_seconds"
+            return "seconds"
+        finally:
+            collecting.cancel()
+
+    async def _find_ending(self, ending: Ending, program: Program) -> Ending | JailLost:
+        """After the last message: how its process ended. If it has not ended, it is killed with the jail."""
+        if ending in ("seconds", "idle_seconds"):
+            return ending
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                report = await self._receive(EXITED, REPORT.size)
+        except TimeoutError:
+            return "died" if ending == "finished" else ending
+        if len(report) != REPORT.size:
+            raise _WardenBroken(EXITED)
+        status, thousandths = REPORT.unpack(report)
+        self.usable = True
+        after = _classify_ending(ending, status, thousandths / 1000, program)
+        return after or JailLost("it was killed from outside", suspect=not self.walls.seccomp)
+
+    async def _receive(self, expected: bytes, most_bytes: int) -> bytes:
+        kind, body = await self._receive_any(most_bytes)
+        if kind != expected:
+            raise _WardenBroken(kind)
+        return body
+
+    async def _receive_any(self, most_bytes: int) -> tuple[bytes, bytes]:
+        kind, size = MESSAGE.unpack(await self._reader.readexactly(MESSAGE.size))
+        if size > most_bytes:
+            raise _WardenBroken(kind)
+        return kind, await self._reader.readexactly(size)
+
+    def kill(self) -> None:
+        """Kills the supervisor and everything that it runs."""
+        self.usable = False
+        self._writer.transport.abort()  # the supervisor exits on this, even if it cannot be signalled
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kills the jail and waits for its end."""
+        self.kill()
+        await self._process.wait()
+
+
+class _Answers:
+    """What the calls of a program returned, as the warden sends it: not more than was allowed."""
+
+    def __init__(self, program: Program) -> None:
+        self._calls = len(program.calls)
+        self.most_bytes = program.limits.output_bytes + (LENGTH.size + 1) * self._calls + 1
+        """Of further messages."""
+        self._answers: list[bytes] = []
+
+    def add(self, body: bytes) -> None:
+        self.most_bytes -= len(body)
+        start = 0
+        while start < len(body):
+            size = int.from_bytes(body[start : start + LENGTH.size])
+            start += LENGTH.size
+            self._answers.append(body[start : start + size])
+            start += size
+        if start != len(body) or len(self._answers) > self._calls:
+            raise _WardenBroken(ANSWERS)
+
+    async def parse(self) -> tuple[CallResult, ...]:
+        if sum(map(len, self._answers)) > LARGE:
+            return await asyncio.to_thread(_parse_answers, self._answers)
+        return _parse_answers(self._answers)
+
+
+def _write_order(program: Program) -> bytes:
+    limits = program.limits
+    order = {"source": program.source, "function": program.function, "output_bytes": limits.output_bytes}
+    return build_order(
+        (math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes, limits.output_bytes),
+        [encode_json(order), *(encode_json(list(call)) for call in program.calls)],
+    )
+
+
+def _parse_answers(answers: Sequence[bytes]) -> tuple[CallResult, ...]:
+    return tuple(map(_parse_answer, answers))
+
+
+def _parse_answer(answer: bytes) -> CallResult:
+    kind, body = answer[:1], answer[1:]
+    if kind == RAISED:
+        return CallResult(fault="raised")
+    if kind != VALUE:
+        return CallResult(fault="no_json")
+    try:
+        return CallResult.model_construct(value=_VALUE.validate_json(body))
+    except ValidationError:
+        return CallResult(fault="no_json")
+
+
+def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | None:
+    """How the program ended if it did not report that itself; None if it was killed from outside. A kill comes from the
+    kernel's CPU limit or from outside, because behind seccomp a program can neither send signals nor change limits, not
+    even its own."""
+    if ending not in ("finished", "died") or (ending == "finished" and status == 0):
+        return ending
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * CPU_LIMIT_SHARE:
+            return "cpu_seconds"
+        return None
+    return "died"
+
 
 log = logging.getLogger(__name__)
 

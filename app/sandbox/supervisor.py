@@ -1,42 +1,323 @@
 """The supervisor process of a jail: forks a process for each program, waits for it and reports how it ended.
 
 It never runs a program itself, and holds nothing that a program must not see: no environment variables, no files of
-ours, no expected results, no tokens. Standard library only."""
+ours, no expected results, no tokens. Standard library only.
+"""
 
 import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-from app.sandbox import landlock, namespaces, seccomp
+from app.sandbox import confinement as landlock
+from app.sandbox import confinement as namespaces
+from app.sandbox import confinement as seccomp
 from app.sandbox.confinement import (
     CHANNEL,
     MEBIBYTE,
     OPEN_FILES,
     PR_SET_DUMPABLE,
+    PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     Confinement,
     ConfinementPlan,
     bar_capabilities,
+    detect_architecture,
+    prctl,
+    prepare_call,
     prepare_to_drop_capabilities,
 )
-from app.sandbox.descriptors import take_socket
-from app.sandbox.runner import run_program
-from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
-from app.sandbox.syscalls import detect_architecture, prctl, prepare_call
-from app.sandbox.warden import LIMITS, REPORT, WALLS, send_message, serve_orders
+from app.sandbox.frames import HEAD, STARTED, build_frame, take_socket
+
+# Runs one program in its own process. Standard library only.
+
+VALUE, RAISED, NO_JSON, LOADED, NO_FUNCTION, MEMORY, TOO_MUCH = b"V", b"R", b"J", b"L", b"N", b"M", b"O"
+"""The first byte of an answer."""
+MAX_DEPTH: Final = 40
+"""Slightly more than the service accepts, so that the service refuses."""
+MODULE: Final = "program"
+PART_BYTES: Final = 1 << 16
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def run_program(channel: int) -> None:
+    """Answers calls until the service sends no more."""
+    _send_answer(channel, STARTED, b"")
+    token, order = _receive_message(channel)
+    left = int(order["output_bytes"])
+    function, trouble = _load_function(order["source"], order["function"])
+    _send_answer(channel, token, trouble or LOADED)
+    while function is not None:
+        token, arguments = _receive_message(channel)
+        if arguments is None:
+            return
+        answer = _call_function(function, arguments)
+        left -= len(answer) - 1
+        _send_answer(channel, token, answer if left >= 0 else TOO_MUCH)
+
+
+def _load_function(source: str, name: str) -> tuple[Callable[..., object] | None, bytes]:
+    module = ModuleType(MODULE)
+    sys.modules[MODULE] = module
+    try:
+        exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # what this is for
+        function = module.__dict__[name]
+    except MemoryError:
+        return None, MEMORY
+    except BaseException:  # also when it wants to leave: then there is no function
+        return None, NO_FUNCTION
+    return (function, b"") if callable(function) else (None, NO_FUNCTION)
+
+
+def _call_function(function: Callable[..., object], arguments: list[Any]) -> bytes:
+    try:
+        value = function(*arguments)
+    except MemoryError:
+        return MEMORY
+    except BaseException:  # SystemExit too: leaving is no answer
+        return RAISED
+    try:
+        return VALUE + _ENCODER.encode(_to_plain_json(value, 0)).encode("ascii")
+    except MemoryError:
+        return MEMORY
+    except BaseException:  # whatever its own methods raise
+        return NO_JSON
+
+
+def _to_plain_json(value: object, depth: int) -> object:
+    """Converts a value to plain JSON types, tuples to arrays. Raises ValueError for other types and non-text keys."""
+    if value is None or type(value) in (bool, str, int):
+        return value
+    if depth > MAX_DEPTH:
+        raise ValueError("too deep")
+    if isinstance(value, list | tuple):
+        return [_to_plain_json(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {_require_text(key): _to_plain_json(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__float__(value)
+    raise ValueError("no JSON")
+
+
+def _require_text(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError("JSON's keys are texts")
+    return str.__str__(key)
+
+
+def _receive_message(channel: int) -> tuple[bytes, Any]:
+    """One message is sent at a time, so all that there is to read is of this one."""
+    message = _read_at_least(channel, b"", HEAD.size)
+    size, token = HEAD.unpack_from(message)
+    return token, json.loads(_read_at_least(channel, message, HEAD.size + size)[HEAD.size :])
+
+
+def _read_at_least(channel: int, message: bytes, size: int) -> bytes:
+    while len(message) < size:
+        part = os.read(channel, max(size - len(message), PART_BYTES))
+        if not part:
+            raise EOFError
+        message += part
+    return message
+
+
+def _send_answer(channel: int, token: bytes, answer: bytes) -> None:
+    message = memoryview(build_frame(token, answer))
+    while message:
+        message = message[os.write(channel, message) :]
+
+
+# The warden of a jail: gets a program from the service, asks it one call after the other, and returns the answers.
+
+ORDER: Final = struct.Struct(">IQQII")
+"""Seconds of CPU time, bytes of additional memory, bytes of files, bytes of answers, number of messages. Their lengths
+follow, and then they themselves: the program, and the arguments of each call."""
+LIMITS: Final = struct.Struct(">IQQ")
+"""The first three of these, for the process that forks. The program's channel is sent with them."""
+REPORT: Final = struct.Struct(">iI")
+"""The status from `wait`; CPU time in milliseconds, as the kernel counts it against the limit."""
+LENGTH: Final = struct.Struct(">I")
+MESSAGE: Final = struct.Struct(">cI")
+"""Kind and length of a message to the service."""
+WALLS, BEGUN, ANSWERS, ENDED, EXITED = b"W", b"B", b"A", b"E", b"X"
+"""Protections in JSON; the process is confined; some answers; the last of them, after how the dialogue ended; how the
+process ended."""
+FINISHED, DIED = b"F", b"D"
+"""Endings besides those that a program can report itself."""
+CLAIMS: Final = (NO_FUNCTION, MEMORY, TOO_MUCH)
+ANSWERED: Final = (VALUE, RAISED, NO_JSON)
+TOKEN_BYTES: Final = 16
+HOLD_SECONDS: Final = 0.01
+"""Answers are held back for this long, since the service is woken by each message. It may kill a program at any time,
+and then has what it was sent."""
+
+
+WAIT: Final = struct.pack("ll", 0, int(HOLD_SECONDS * 1e6))
+"""HOLD_SECONDS for the kernel, which saves a call before each that reads."""
+
+
+class _Broken(Exception):
+    """The program sent an invalid message."""
+
+
+class _Stopped(Exception):
+    """The program ends here, by its own message or by the limit on output."""
+
+    def __init__(self, ending: bytes) -> None:
+        self.ending = ending
+
+
+def build_order(limits: tuple[int, int, int, int], messages: Sequence[bytes]) -> bytes:
+    lengths = struct.pack(f">{len(messages)}I", *map(len, messages))
+    return b"".join([ORDER.pack(*limits, len(messages)), lengths, *messages])
+
+
+def send_message(service: socket.socket, kind: bytes, body: bytes = b"") -> None:
+    service.sendall(MESSAGE.pack(kind, len(body)) + body)
+
+
+def serve_orders(service: socket.socket, forker: socket.socket) -> None:
+    """Runs programs until the service or the process that forks is gone."""
+    while True:
+        *limits, output_bytes, count = ORDER.unpack(_receive_exactly(service, ORDER.size))
+        lengths = struct.unpack(f">{count}I", _receive_exactly(service, LENGTH.size * count))
+        everything = _receive_exactly(service, sum(lengths))
+        channel, its = socket.socketpair()
+        with channel:
+            with its:
+                socket.send_fds(forker, [LIMITS.pack(*limits)], [its.fileno()])
+            dialogue = _Dialogue(channel, output_bytes, service)
+            dialogue.await_start()
+            send_message(service, BEGUN)
+            ending = dialogue.run(_split(everything, lengths))
+            send_message(service, ENDED, ending + dialogue.take_answers())
+        send_message(service, EXITED, _receive_exactly(forker, REPORT.size))
+
+
+class _Dialogue:
+    """The exchange with a program, which is untrusted from its first line."""
+
+    def __init__(self, channel: socket.socket, output_bytes: int, service: socket.socket) -> None:
+        self._channel = channel
+        self._service = service
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, WAIT)
+        self._left = output_bytes
+        self._unread = bytearray()
+        self._held: list[bytes] = []
+        self._sent_at = time.monotonic()
+
+    def await_start(self) -> None:
+        """Waits until the process is confined, before the program is loaded. Raises EOFError if it is not."""
+        try:
+            self._receive_answer(STARTED)
+        except (OSError, _Broken) as error:
+            raise EOFError from error
+
+    def run(self, messages: Sequence[bytes]) -> bytes:
+        """How it ended."""
+        try:
+            self._exchange(messages)
+        except _Stopped as stopped:
+            return stopped.ending
+        except (OSError, EOFError, _Broken):
+            return DIED
+        return FINISHED
+
+    def _exchange(self, messages: Sequence[bytes]) -> None:
+        """Each message under a token that the program has not seen before."""
+        program, *calls = messages
+        if self._ask(program) != LOADED:
+            raise _Broken
+        for arguments in calls:
+            answer = self._ask(arguments)
+            if answer[:1] not in ANSWERED:
+                raise _Broken
+            self._held.append(answer)
+            if time.monotonic() - self._sent_at > HOLD_SECONDS:
+                self._send_answers()
+        self._channel.sendall(build_frame(os.urandom(TOKEN_BYTES), b"null"))
+        self._receive_part()
+
+    def _ask(self, message: bytes) -> bytes:
+        token = os.urandom(TOKEN_BYTES)
+        self._channel.sendall(build_frame(token, message))
+        return self._receive_answer(token)
+
+    def _receive_answer(self, token: bytes) -> bytes:
+        size, answered = HEAD.unpack(self._receive(HEAD.size))
+        if answered != token:
+            raise _Broken
+        self._left -= max(size - 1, 0)
+        if self._left < 0:
+            raise _Stopped(TOO_MUCH)
+        answer = self._receive(size)
+        if answer in CLAIMS:
+            raise _Stopped(answer)
+        return answer
+
+    def take_answers(self) -> bytes:
+        """The answers that the service has not been sent yet, each after its length."""
+        held, self._held = self._held, []
+        return b"".join(LENGTH.pack(len(answer)) + answer for answer in held)
+
+    def _send_answers(self) -> None:
+        if self._held:
+            send_message(self._service, ANSWERS, self.take_answers())
+        self._sent_at = time.monotonic()
+
+    def _receive(self, size: int) -> bytes:
+        while len(self._unread) < size:
+            part = self._receive_part()
+            if not part:
+                raise EOFError
+            self._unread += part
+        taken = bytes(self._unread[:size])
+        del self._unread[:size]
+        return taken
+
+    def _receive_part(self) -> bytes:
+        while True:
+            try:
+                return self._channel.recv(PART_BYTES)
+            except BlockingIOError:  # after HOLD_SECONDS
+                self._send_answers()
+
+
+def _split(everything: bytes, lengths: Sequence[int]) -> list[bytes]:
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(everything[start : start + length])
+        start += length
+    return parts
+
+
+def _receive_exactly(sender: socket.socket, size: int) -> bytes:
+    message = b""
+    while len(message) < size:
+        part = sender.recv(size - len(message), socket.MSG_WAITALL)
+        if not part:
+            raise EOFError
+        message += part
+    return message
+
 
 CPUCLOCK_PROF: Final = 0
 """User and system time, in the clock ids of processes."""

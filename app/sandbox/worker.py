@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.sandbox import seccomp
-from app.sandbox.descriptors import take_socket
-from app.sandbox.frames import STARTED, build_frame, encode_json, read_frame
+from app.sandbox import confinement
+from app.sandbox.frames import STARTED, build_frame, encode_json, read_frame, take_socket
 
 MEBIBYTE = 1024 * 1024
 OPEN_FILES = 32
@@ -129,7 +128,7 @@ def _install_filter() -> None:
     or exec, no access to other processes, and no system management. Files stay readable, because modules are imported
     late."""
     with contextlib.suppress(OSError):
-        seccomp.install_filter(seccomp.build_worker_filter())
+        confinement.install_filter(confinement.build_worker_filter())
 
 
 def _describe_fault(error: BaseException) -> str:

@@ -1,28 +1,29 @@
 """All services and views that the APIs use, in one object."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from app.ports.judges import Panels
-from app.ports.labelling import LabelStore
-from app.ports.store import GroupStore, HealthCheck
-from app.ports.views import ExportStore, GroupViews
+from app.domain.access import KeyBounds
+from app.domain.judging import JudgeReport
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Isolation
+from app.features.health.service import RunHealthService
+from app.features.labels.service import LabelService
+from app.features.worlds.service import WorldService
+from app.ports.judges import Panels, ReportingJudge
+from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck, LabelStore
+from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue
-from app.service.dispatch import Dispatcher
-from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
-from app.service.key_bounds import BoundsCheck
-from app.service.labelling import LabelService
-from app.service.previews import PreviewService
-from app.service.quotas import QuotaService
-from app.service.rescoring import Rescorer
-from app.service.rubric_finder import RubricFinder
-from app.service.run_health import RunHealthService
-from app.service.run_registry import RunRegistry
-from app.service.sample_intake import SampleService
-from app.service.scoring import ScoringService
-from app.service.stepping import EpisodeStepper
+from app.service.handout import Dispatcher
+from app.service.judging import find_rubric
+from app.service.rescoring import Rescorer, RubricFinder
+from app.service.retrieval import EpisodeStepper, PreviewService
+from app.service.runs import RunRegistry
+from app.service.scoring import GroupAssembler, SampleService, ScoringService
 from app.service.task_cache import TaskCache
-from app.service.world_service import WorldService
+from app.toolkit.texts import format_bytes
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,149 @@ class Gateway:
     bounds: BoundsCheck
     run_health: RunHealthService
     rubrics: RubricFinder
+
+
+# Lists judges with the environments that they score and their health, and what they score by.
+
+
+@dataclass(frozen=True)
+class JudgeEntry:
+    """`environments` are scored by the judge by default; `report` is None for a judge without a server, and
+    where it is `hidden` from the caller."""
+
+    name: str
+    model: str
+    environments: tuple[str, ...]
+    report: JudgeReport | None
+    hidden: bool = False
+
+
+def show_judges(judges: Iterable[JudgeEntry], bounds: KeyBounds) -> list[JudgeEntry]:
+    """As the caller may see them: how they fare and what they cost is of all runs."""
+    if bounds.is_open:
+        return list(judges)
+    return [replace(judge, report=None, hidden=judge.report is not None) for judge in judges]
+
+
+def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
+    judged = [name for name, kind in catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: panels.build_panel(name, ScoringOptions()).judges for name in judged}
+    return tuple(
+        JudgeEntry(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment in judged if name in serving[environment]),
+            report=judge.report() if isinstance(judge, ReportingJudge) else None,
+        )
+        for name, judge in panels.judges.items()
+    )
+
+
+def list_judge_models(panels: Panels) -> dict[str, str]:
+    return {name: judge.model for name, judge in panels.judges.items()}
+
+
+async def list_criteria(gateway: Gateway, environment: str, run: str | None) -> tuple[str, ...]:
+    """The names of the criteria that every task of the environment has in this run, without those that a caller may
+    add."""
+    options = await gateway.runs.find_options(run)
+    rubric = find_rubric(gateway.panels, gateway.catalogue.classes[environment], options)
+    return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
+
+
+# What an operator sees first: which environments serve, and what needs somebody's attention.
+
+LEAST_FREE_BYTES: Final = 2e9
+"""The shipped alert for a full disk has the same limit."""
+LEAST_BUDGET_SHARE: Final = 0.25
+"""Of what was spent today. A budget of a day is four fifths spent then; any other lasts a quarter of such a day."""
+
+EnvironmentState = Literal["serving", "starting", "not_installed", "unavailable"]
+"""`not_installed`: an optional package is missing, and nobody has asked for the environment."""
+WarningCode = Literal["offline_judge", "judge", "budget", "environment", "isolation", "disk", "run"]
+
+
+@dataclass(frozen=True)
+class EnvironmentEntry:
+    """`judges` score it by default; none where code does."""
+
+    name: str
+    version: str
+    state: EnvironmentState
+    reason: str
+    judges: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServiceWarning:
+    """`about` is what it is said of, `path` the page that tells more."""
+
+    code: WarningCode
+    about: str
+    text: str
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """`offline` names judges that are not for training. `free_bytes` is None where the data lies on a server."""
+
+    environments: Sequence[EnvironmentEntry]
+    judges: Sequence[JudgeEntry]
+    offline: str
+    isolation: Isolation | None = None
+    free_bytes: float | None = None
+
+
+def list_environments(catalogue: Catalogue, panels: Panels) -> tuple[EnvironmentEntry, ...]:
+    return tuple(_describe(catalogue, panels, name) for name in catalogue.classes)
+
+
+def _describe(catalogue: Catalogue, panels: Panels, name: str) -> EnvironmentEntry:
+    kind = catalogue.classes[name]
+    reason = catalogue.explain_unavailability(name)
+    judges = () if kind.rubric is None else panels.resolve_options(name, ScoringOptions()).judges
+    return EnvironmentEntry(name, kind.version, _find_state(catalogue, name), reason or "", judges)
+
+
+def _find_state(catalogue: Catalogue, name: str) -> EnvironmentState:
+    if catalogue.explain_unavailability(name) is None:
+        return "serving"
+    if catalogue.is_starting(name):
+        return "starting"
+    return "not_installed" if catalogue.is_left_out(name) else "unavailable"
+
+
+def list_warnings(state: ServiceState) -> Iterator[ServiceWarning]:
+    for judge in state.judges:
+        if judge.name == state.offline and judge.environments:
+            yield ServiceWarning(
+                "offline_judge",
+                ", ".join(judge.environments),
+                "The offline judge scores by words, which is for trying the system and not for training. Configure a "
+                "judge under judges, and name it in environments.<name>.judges.",
+                "/view/judges",
+            )
+        if judge.report is not None:
+            yield from _warn_of_judge(judge.name, judge.report)
+    for one in state.environments:
+        if one.state == "unavailable":
+            yield ServiceWarning("environment", one.name, f"It cannot serve: {one.reason}.", "")
+    if state.isolation is not None and not state.isolation.strong:
+        yield ServiceWarning(
+            "isolation", "programs", f"Programs of models are isolated weakly here: {state.isolation.weaknesses}."
+        )
+    if state.free_bytes is not None and state.free_bytes < LEAST_FREE_BYTES:
+        yield ServiceWarning("disk", "disk", f"{format_bytes(state.free_bytes)} are free beside the database.")
+
+
+def _warn_of_judge(name: str, report: JudgeReport) -> Iterator[ServiceWarning]:
+    page = "/view/judges"
+    if report.health == "out":
+        yield ServiceWarning("judge", name, "It is not asked after repeated failures; groups get no score.", page)
+    left, today = report.budget_left_usd, report.spent_today.cost_usd
+    if left is not None and left <= LEAST_BUDGET_SHARE * today:
+        yield ServiceWarning("budget", name, f"${left:.2f} of its budget are left; today cost ${today:.2f}.", page)
+    tokens, used = report.budget_left_tokens, report.spent_today.input_tokens + report.spent_today.output_tokens
+    if tokens is not None and tokens <= LEAST_BUDGET_SHARE * used:
+        yield ServiceWarning("budget", name, f"{tokens:,} tokens of its budget are left; today took {used:,}.", page)

@@ -5,26 +5,21 @@ import logging
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from app.domain.calibration import LEVELS, ReferencePlan, is_drawn
-from app.domain.digests import digest
-from app.domain.errors import InvalidRequest, NotFound, PartsGone
-from app.domain.groups import Group, Scoring, TaskRecord
-from app.domain.judging import Case, Judgement, Mode
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, PartsGone
+from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecord
+from app.domain.judging import Case, Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
 from app.domain.retention import describe_missing_text_of
-from app.domain.rewards import combine_outcomes
-from app.domain.rubrics import OwnRubric, RubricLabel
 from app.domain.runs import Readings, ScoringOptions, Votes
-from app.domain.scores import Reason, Score
-from app.domain.tasks import Completion, Task
-from app.domain.values import FiniteNumber, Frozen, Name, Unit
+from app.domain.scores import LEVELS, Reason, ReferencePlan, Score, is_drawn
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
+from app.ports.environment import Clock, Observer, Programs, Tools, Workers
 from app.ports.judges import Panels
-from app.ports.runtime import Clock, Observer
-from app.ports.sandbox import Programs, Workers
-from app.ports.store import GroupStore, ScoringStore
-from app.service.catalogue import ServedEnvironment
-from app.service.identity import SingleFlight
+from app.ports.store import GroupStore, RunStore, ScoringStore
+from app.service.catalogue import ServedEnvironment, SheetVersions
+from app.service.group_scoring import resolve_scoring_options
 from app.service.judging import (
     JudgedCompletions,
     Scorer,
@@ -33,12 +28,79 @@ from app.service.judging import (
     score_completions,
     select_options,
 )
-from app.service.run_budgets import EstimatingPanel, bound_judging
-from app.service.run_registry import RunRegistry
-from app.service.score_validation import resolve_scoring_options
-from app.service.sheet_versions import SheetVersions
-from app.service.task_cache import TaskCache
-from app.service.task_matching import TaskMatcher
+from app.service.requests import SingleFlight
+from app.service.runs import EstimatingPanel, RunRegistry, bound_judging
+from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
+
+# Matches a stored task of an earlier version to the same task in the current environment.
+
+MAX_TASKS_SEARCHED = 20_000
+"""How many tasks of a split are searched for one that has moved to another index."""
+TASKS_PER_PASS = 50
+MAX_INDEXES = 32
+
+
+class TaskMatcher:
+    """Finds the current task that matches a stored one. Tasks match by public metadata, tools and all messages except
+    system messages, which contain sheets and passages. Whether retrieval failed is ignored."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[ServedEnvironment, Split, str], dict[str, int]] = {}
+        self._building = asyncio.Lock()
+
+    async def find_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task | None:
+        """The current task with the stored prompt, which the completions answered. None if no current task matches."""
+        try:
+            params = hosted.validate_params(record.key.params)
+        except InvalidRequest:
+            return None
+        asked = _compute_fingerprint(record.prompt)
+        index = record.key.index
+        size = hosted.environment.size(record.key.split, params)
+        if (size is not None and index >= size) or _compute_fingerprint_at(
+            hosted, record.key.split, index, params
+        ) != asked:
+            found = (await self._get_index(hosted, record.key.split, params, size)).get(asked)
+            if found is None:
+                return None
+            index = found
+        moved = record.model_copy(update={"key": record.key.model_copy(update={"index": index})})
+        return rebuild_task(hosted, moved).model_copy(update={"messages": record.prompt.messages})
+
+    async def _get_index(
+        self, hosted: ServedEnvironment, split: Split, params: BaseModel, size: int | None
+    ) -> dict[str, int]:
+        key = (hosted, split, digest(params.model_dump(mode="json")))
+        async with self._building:
+            if key not in self._maps:
+                if len(self._maps) >= MAX_INDEXES:
+                    self._maps.clear()
+                self._maps[key] = await _build_index(hosted, split, params, min(size or 0, MAX_TASKS_SEARCHED))
+            return self._maps[key]
+
+
+async def _build_index(hosted: ServedEnvironment, split: Split, params: BaseModel, size: int) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for index in range(size):
+        places.setdefault(_compute_fingerprint_at(hosted, split, index, params), index)
+        if index % TASKS_PER_PASS == TASKS_PER_PASS - 1:
+            await asyncio.sleep(0)
+    return places
+
+
+def _compute_fingerprint_at(hosted: ServedEnvironment, split: Split, index: int, params: BaseModel) -> str:
+    return _compute_fingerprint(hosted.environment.task(split, index, params))
+
+
+def _compute_fingerprint(what: TaskPrompt | Task) -> str:
+    said = [message.model_dump(mode="json") for message in what.messages if _is_task_message(message)]
+    metadata = {key: value for key, value in what.metadata.items() if key not in FAILED_CONTEXT_METADATA}
+    return digest([metadata, [tool.model_dump(mode="json") for tool in what.tools], said])
+
+
+def _is_task_message(message: Message) -> bool:
+    return message.role != "system"
+
 
 log = logging.getLogger(__name__)
 
@@ -312,3 +374,70 @@ def _build_reply(group: Group, landed: RescoreResult) -> RescoreReply:
         calls=sum(judgement.calls for judgement in landed.judgements),
         cost_usd=sum(judgement.cost_usd or 0.0 for judgement in landed.judgements if not judgement.cached),
     )
+
+
+# Finds the rubric by which judges read a stored group, for those who want to see how its scores came about.
+
+
+class _CaseFound(Exception):  # no error: it ends the scoring once its case is known
+    def __init__(self, rubric: Rubric) -> None:
+        super().__init__()
+        self.rubric = rubric
+
+
+class CaseProbe:
+    """Stands for the panel and asks no judge: the environment's case is all that is wanted."""
+
+    judges: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    digest = ""
+
+    async def judge(self, case: Case) -> PanelResult:
+        raise _CaseFound(case.rubric)
+
+
+class RubricFinder:
+    def __init__(
+        self,
+        sheet_versions: SheetVersions,
+        panels: Panels,
+        task_cache: TaskCache,
+        runs: RunStore,
+        workers: Workers,
+        programs: Programs,
+    ) -> None:
+        self._sheet_versions = sheet_versions
+        self._panels = panels
+        self._task_cache = task_cache
+        self._runs = runs
+        self._tools = Tools(CaseProbe(), workers, programs)
+
+    async def find(self, detail: GroupDetail, options: ScoringOptions | None = None) -> Rubric | None:
+        """With the options of a later scoring, or those of the group's run. None where the task was made by another
+        version or from other data, where nothing that judges read is kept, and where no judge is asked."""
+        try:
+            return await self._find(detail, options or await self._get_options(detail.group.run))
+        except _CaseFound as found:
+            return found.rubric
+        except GatewayError as error:
+            log.info("no rubric for group %s: %s", detail.group.group_id, error.detail)
+        except Exception:
+            log.exception("no rubric for group %s", detail.group.group_id)
+        return None
+
+    async def _get_options(self, run: str | None) -> ScoringOptions:
+        known = None if run is None else await self._runs.get(run)
+        return ScoringOptions() if known is None else known.options
+
+    async def _find(self, detail: GroupDetail, options: ScoringOptions) -> Rubric | None:
+        key, group = detail.task.key, detail.group
+        hosted = await self._sheet_versions.get_version(key.environment, key.data_digest)
+        environment = hosted.environment
+        if environment.rubric is None or (environment.version, hosted.data_digest) != (key.version, key.data_digest):
+            return None
+        given = self._panels.resolve_options(hosted.name, select_options(environment, options)).rubric
+        if given is not None or group.lacks_text:
+            return given
+        task = self._task_cache.get_task(hosted, detail.task)
+        await environment.score(task, [rollout.completion for rollout in group.rollouts], self._tools)
+        return None

@@ -2,17 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from app.domain.errors import InvalidRequest, RequestRefused, RetrieverFailed, Unavailable
-from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from pydantic import BaseModel, Field, JsonValue
+
+from app.domain.errors import (
+    Conflict,
+    EnvironmentUnavailable,
+    GatewayError,
+    InvalidRequest,
+    NotFound,
+    RequestRefused,
+    RetrieverFailed,
+    Unavailable,
+)
+from app.domain.groups import TaskRecord
+from app.domain.judging import Judgement
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
+from app.domain.values import FiniteNumber, Frozen
 from app.domain.worlds import RetrievalExplanation
+from app.ports.environment import Drafted, Observer, Programs, Workers
+from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
-from app.ports.runtime import Observer
-from app.ports.tracing import open_span
+from app.ports.tracing import note_work, open_span
+from app.service.catalogue import Catalogue, ServedEnvironment, SheetVersions
+from app.service.judging import require_taker, score_completions
+from app.service.requests import StepRequest
+from app.service.task_cache import TaskCache, place_context
 
 log = logging.getLogger(__name__)
 
@@ -168,3 +190,202 @@ def _discard_result(asking: "asyncio.Future[AnswerT]") -> None:
     """Discards the late result or error of a cancelled call."""
     if not asking.cancelled():
         asking.exception()
+
+
+# Builds prompts from drafts and game moments, as for tasks, without storing anything.
+
+
+@dataclass(frozen=True)
+class PlacedDraft:
+    """A draft's task with retrieved passages in its prompt. `context` is empty if nothing was retrieved."""
+
+    task: Task
+    context: Context
+
+
+class DraftBuilder:
+    def __init__(self, catalogue: Catalogue, retrieval: RetrievalService) -> None:
+        self._catalogue = catalogue
+        self._retrieval = retrieval
+
+    def build_draft(self, environment: str, draft: BaseModel) -> Drafted:
+        """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
+        fails."""
+        hosted = self._catalogue.get_environment_or_current(environment)
+        with _convert_unexpected_errors(environment):
+            return hosted.environment.draft(draft)
+
+    def build_query(self, made: Drafted) -> ContextQuery | None:
+        """The retrieval query of a draft. EnvironmentUnavailable if the environment fails."""
+        with _convert_unexpected_errors(made.environment.name):
+            return made.environment.query(made.task)
+
+    async def place_context(self, made: Drafted, field: str) -> PlacedDraft:
+        """Retrieves and places passages as for a task. Errors in the query name `<field>.<part of the query>`."""
+        query = self.build_query(made)
+        context = Context() if query is None else await self._retrieval.retrieve(query, field)
+        with _convert_unexpected_errors(made.environment.name):
+            return PlacedDraft(place_context(made.environment, made.task, context), context)
+
+
+@contextmanager
+def _convert_unexpected_errors(environment: str) -> Iterator[None]:
+    """Passes an environment's own errors through and turns unexpected ones into EnvironmentUnavailable."""
+    try:
+        yield
+    except GatewayError:
+        raise
+    except Exception as error:
+        log.exception("could not build a task from a draft: %s", environment)
+        raise EnvironmentUnavailable(f"{environment}: it failed on this draft; see the service log") from error
+
+
+# Previews of drafts: they are scored like real tasks, and nothing is stored.
+
+
+class PreviewOptions(Frozen):
+    """Options of every preview."""
+
+    completions: Annotated[
+        tuple[Completion, ...],
+        Field(max_length=32, description="Completions to score together. Leave empty to see only the prompt."),
+    ] = ()
+    options: ScoringOptions = ScoringOptions()
+
+
+class FailedGate(Frozen):
+    """A gate that a completion failed, and what that gate detects."""
+
+    flag: str
+    notices: str
+
+
+class PreviewedCompletion(Frozen):
+    """One completion of a preview. `score.candidate` is its id in the judgements."""
+
+    score: Score
+    gates: tuple[FailedGate, ...] = ()
+
+
+class PreviewResult(Frozen):
+    """The prompt that a model would get, and the scores of the completions. Nothing is stored."""
+
+    messages: tuple[Message, ...]
+    """The prompt."""
+    max_turns: int
+    metadata: dict[str, JsonValue]
+    passages: tuple[Passage, ...]
+    """Retrieved passages in the prompt."""
+    withheld: tuple[Withheld, ...]
+    """Passages that were withheld, with the reason."""
+    completions: tuple[PreviewedCompletion, ...]
+    """In request order."""
+    judges: tuple[str, ...]
+    judgements: tuple[Judgement, ...]
+    """One per judge call, with the presentation order, the verdicts and the raw answer."""
+    seconds: FiniteNumber
+    """Time from the request to the last verdict."""
+    calls: int
+    """Requests sent to judge models."""
+    cost_usd: FiniteNumber | None
+    """Total cost of all judgements; null if the price of any call is unknown."""
+
+
+class PreviewService:
+    def __init__(
+        self,
+        *,
+        drafting: DraftBuilder,
+        panels: Panels,
+        workers: Workers,
+        programs: Programs,
+        observer: Observer,
+        gates: Mapping[str, str],
+    ) -> None:
+        """`gates`: what each gate detects, by flag."""
+        self._drafting = drafting
+        self._panels = panels
+        self._workers = workers
+        self._programs = programs
+        self._observer = observer
+        self._gates = gates
+
+    def build_draft(self, environment: str, draft: BaseModel) -> Drafted:
+        """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
+        fails."""
+        return self._drafting.build_draft(environment, draft)
+
+    async def preview(self, environment: str, draft: BaseModel, wanted: PreviewOptions) -> PreviewResult:
+        """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
+        note_work(environment)
+        began = asyncio.get_running_loop().time()
+        made = self.build_draft(environment, draft)
+        if wanted.options.rubric is not None:
+            require_taker(made.environment, "options.rubric")
+        panel = None if made.environment.rubric is None else self._panels.build_panel(environment, wanted.options)
+        placed = await self._drafting.place_context(made, "draft.params")
+        task, context = placed.task, placed.context
+        what = f"{environment}, a draft"
+        judged = await score_completions(
+            made.environment, task, wanted.completions, wanted.options, panel, self._workers, self._programs, what=what
+        )
+        judgements = judged.judgements
+        self._observer.record_judgements(judgements)
+        costs = [judgement.cost_usd if judgement.calls else judgement.cost_usd or 0.0 for judgement in judgements]
+        return PreviewResult(
+            messages=task.messages,
+            max_turns=task.max_turns,
+            metadata=task.metadata,
+            passages=context.passages,
+            withheld=context.withheld,
+            completions=tuple(
+                PreviewedCompletion(score=score, gates=self._list_failed_gates(score)) for score in judged.scores
+            ),
+            judges=() if panel is None else panel.judges,
+            judgements=judgements,
+            seconds=asyncio.get_running_loop().time() - began,
+            calls=sum(judgement.calls for judgement in judgements),
+            cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        )
+
+    def _list_failed_gates(self, score: Score) -> tuple[FailedGate, ...]:
+        if score.gate != 0.0:
+            return ()
+        return tuple(FailedGate(flag=flag, notices=self._gates.get(flag, "")) for flag in score.flags)
+
+
+# Steps of multi-turn episodes, replayed from the transcript, so that any replica can serve any turn.
+
+
+class EpisodeStepper:
+    def __init__(self, sheet_versions: SheetVersions, task_cache: TaskCache) -> None:
+        self._sheet_versions = sheet_versions
+        self._task_cache = task_cache
+
+    async def step(self, environment: str, request: StepRequest) -> Turn:
+        """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
+        if not self._sheet_versions.get_current(environment).environment.multi_turn:
+            raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
+        record = await self._load_record(environment, request.task_id)
+        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
+        if not _is_current(hosted, record):
+            raise Conflict("the environment has changed since the task was handed out", field="task_id")
+        return hosted.environment.step(self._task_cache.get_task(hosted, record), request.messages)
+
+    async def is_single_reply(self, environment: str, task_id: str) -> bool:
+        """Whether the task takes a single reply. NotFound if it was not handed out."""
+        if not self._sheet_versions.get_current(environment).environment.multi_turn:
+            return True
+        record = await self._load_record(environment, task_id)
+        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
+        return not _is_current(hosted, record) or self._task_cache.get_task(hosted, record).max_turns == 1
+
+    async def _load_record(self, environment: str, task_id: str) -> TaskRecord:
+        record = (await self._task_cache.get([task_id])).get(task_id)
+        if record is None or record.key.environment != environment:
+            raise NotFound(f"task {task_id} was not handed out by {environment}", field="task_id")
+        return record
+
+
+def _is_current(hosted: ServedEnvironment, record: TaskRecord) -> bool:
+    return (record.key.version, record.key.data_digest) == (hosted.environment.version, hosted.data_digest)

@@ -1,22 +1,583 @@
 """Score requests: each group is accepted, scored whole or put together from its pieces, and answered in order."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from app.domain.errors import Gone
-from app.domain.groups import Group
-from app.domain.parts import GroupPart
+from pydantic import ValidationError
+
+from app.domain.errors import Conflict, GatewayError, Gone, InvalidRequest, NotFound, RequestRefused, StoreUnavailable
+from app.domain.groups import Group, TaskRecord
+from app.domain.judging import compute_statistics
+from app.domain.parts import (
+    MAX_GROUP_SIZE,
+    MAX_KEY_LENGTH,
+    UNNAMED,
+    GroupPart,
+    GroupSlot,
+    Member,
+    Mismatch,
+    PartRules,
+    PendingGroup,
+    SampleName,
+)
 from app.domain.retention import describe_pruned
-from app.ports.store import GroupStore, IdempotencyKey
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Outcome, Score
+from app.domain.tasks import Completion
+from app.domain.values import is_encodable, utc_now
+from app.ports.environment import Observer
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, PendingGroupStore
 from app.ports.tracing import note_work
 from app.service.catalogue import Catalogue
-from app.service.group_assembly import GroupAssembler
-from app.service.group_scoring import GroupScoring, build_reply
-from app.service.request_models import GroupProblem, GroupReply, ScoreRequest, ScoreResponse
-from app.service.run_registry import RunRegistry
-from app.service.score_validation import AcceptedGroup, ScoreValidator
+from app.service.group_scoring import (
+    STORE_RETRY_SECONDS,
+    AcceptedGroup,
+    GroupScoring,
+    ScoredAhead,
+    ScoreValidator,
+    build_reply,
+)
+from app.service.requests import GroupProblem, GroupReply, GroupToScore, ScoreRequest, ScoreResponse, compute_scope
+from app.service.runs import RunRegistry
+from app.service.task_cache import TaskCache
 
-POLL_SECONDS = 0.2
+# Who of this process holds a place in a group for a sample, is about to get one, or has just left.
+
+DISCONNECT_TURNS: Final = 16
+"""Turns of the event loop within which a disconnect that has arrived is acted on. From the end of an HTTP connection to
+the release of its sample it takes four."""
+
+SampleKey = tuple[str, str]
+"""Equal for a sample that is sent again, and for siblings that say the same."""
+
+
+def build_sample_key(pending: PendingGroup, completion: Completion) -> SampleKey:
+    return pending.scope, completion.answer
+
+
+class SampleHolders:
+    def __init__(self) -> None:
+        self._slots: dict[GroupSlot, SampleKey] = {}
+        self._present: Counter[SampleKey] = Counter()
+        """Those that came and have not been released."""
+        self._leaving: dict[SampleKey, set[asyncio.Future[Any]]] = {}
+        """What still writes down that one has left."""
+
+    @property
+    def slots(self) -> Collection[GroupSlot]:
+        return self._slots.keys()
+
+    async def admit(self, sample: SampleKey) -> None:
+        """Returns when those who said the same and have left before are written down as gone, so that this one takes
+        over their place. A client that asks again as soon as it hangs up is read in the same turn of a busy event loop
+        as its own disconnect, which takes more turns to be acted on."""
+        others = self._present[sample]
+        self._present[sample] += 1
+        try:
+            for _ in range(DISCONNECT_TURNS if others else 0):
+                await asyncio.sleep(0)
+            if leaving := self._leaving.get(sample):
+                await asyncio.wait(leaving)
+        except BaseException:
+            self.dismiss(sample)
+            raise
+
+    def dismiss(self, sample: SampleKey) -> None:
+        self._present[sample] -= 1
+        if not self._present[sample]:
+            del self._present[sample]
+
+    def hold(self, slot: GroupSlot, sample: SampleKey) -> None:
+        self._slots[slot] = sample
+
+    def release(self, slot: GroupSlot) -> SampleKey | None:
+        """The sample that held it, if one did."""
+        sample = self._slots.pop(slot, None)
+        if sample is not None:
+            self.dismiss(sample)
+        return sample
+
+    def note_leaving(self, sample: SampleKey, writing: "asyncio.Future[Any]") -> None:
+        self._leaving.setdefault(sample, set()).add(writing)
+        writing.add_done_callback(lambda _: self._forget_leaving(sample, writing))
+
+    def _forget_leaving(self, sample: SampleKey, writing: "asyncio.Future[Any]") -> None:
+        left = self._leaving[sample]
+        left.discard(writing)
+        if not left:
+            del self._leaving[sample]
+
+
+# Groups that come in pieces: each piece takes its place, and waits until the whole is scored.
+
+log = logging.getLogger(__name__)
+
+PIECES_POLL_SECONDS: Final = 0.2
+"""How often it is looked whether another replica has closed or scored what somebody here waits for."""
+IDLE_SECONDS: Final = 1.0
+"""The same while nobody waits: what is over its deadline is closed then."""
+HEARTBEAT_SECONDS: Final = 5.0
+"""How often this process says what it still holds and scores."""
+DUE_BATCH_SIZE: Final = 64
+
+T = TypeVar("T")
+
+
+@dataclass
+class _GroupWatch:
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+
+class GroupAssembler:
+    def __init__(
+        self,
+        *,
+        parts: PendingGroupStore,
+        groups: GroupStore,
+        scoring: GroupScoring,
+        task_cache: TaskCache,
+        observer: Observer,
+        rules: PartRules,
+    ) -> None:
+        self._parts = parts
+        self._groups = groups
+        self._scoring = scoring
+        self._task_cache = task_cache
+        self._observer = observer
+        self._rules = rules
+        self._watched: dict[str, _GroupWatch] = {}
+        self._woken = asyncio.Event()
+        self._holders = SampleHolders()
+        self._started: set[str] = set()
+        self._behind: set[asyncio.Future[Any]] = set()
+        self._closing = False
+
+    async def add_piece(
+        self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
+    ) -> GroupReply | GroupProblem:
+        """What there is to say of a piece when its group is scored, or when the wait is over."""
+        due = _compute_due_time(wait_seconds)
+        slot = await self._run_to_end(self._arrive(piece, part))
+        if isinstance(slot, Mismatch):
+            return GroupProblem(
+                task_id=piece.group.task_id, code=InvalidRequest.code, detail=slot.detail, field=slot.field
+            )
+        return build_piece_reply(await self.wait_for_scores(slot, due), slot)
+
+    async def assign_slot(
+        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+    ) -> GroupSlot:
+        """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
+        waited for. Whoever is cancelled meanwhile has left."""
+        sample = build_sample_key(pending, completion)
+        await self._holders.admit(sample)
+        taking = asyncio.ensure_future(self._take(pending, completion, seconds, name, ahead))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._holders.note_leaving(sample, self._run_in_background(self._leave(taking)))
+            raise
+
+    async def release_slot(self, slot: GroupSlot, *, answered: bool) -> None:
+        """Also when whoever releases it is cancelled, and when the store is away for a moment."""
+        if (sample := self._holders.release(slot)) is not None:
+            settling = self._run_in_background(self._settle(slot, answered))
+            if not answered:
+                self._holders.note_leaving(sample, settling)
+            await asyncio.shield(settling)
+
+    async def wait_for_scores(self, slot: GroupSlot, due: float | None) -> Group:
+        """The group of a slot with its scores, or as it stands when the loop's time is `due`."""
+        begun = next((group for group in slot.begun if group.group_id == slot.group_id), None)
+        if begun is not None and begun.outcome != "pending":
+            return begun
+        if not slot.open and begun is None:
+            known = await self._retry_unscored(slot.group_id)
+            if known.outcome != "pending":
+                return known
+        while (left := _compute_time_left(due)) is None or left > 0:
+            flights = self._scoring.find_running([slot.group_id])
+            if flights:
+                done, _ = await asyncio.wait(set(flights.values()), timeout=left)
+                group = next(iter(done)).result()[slot.group_id] if done else None
+            else:
+                await self._watch(slot.group_id, left)
+                if self._scoring.find_running([slot.group_id]):
+                    continue
+                group = (await self._groups.find([slot.group_id])).get(slot.group_id)
+            if group is not None and group.outcome != "pending":
+                return group
+        return (await self.find_groups([slot.group_id]))[slot.group_id]
+
+    async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
+        """Groups by id as they are stored, or as far as they have come."""
+        found = await self._groups.find(list(group_ids))
+        missing = [one for one in group_ids if one not in found]
+        if missing:
+            await self._close_due([])
+            found |= await self._parts.load_open_groups(missing)
+            found |= await self._groups.find([one for one in missing if one not in found])
+        return found
+
+    async def open(self) -> None:
+        """Before anybody asks for anything: whoever held a place in an earlier life of this service has left."""
+        await self._parts.forget_holders()
+
+    async def run(self) -> None:
+        """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
+        loop = asyncio.get_running_loop()
+        alive = loop.time()
+        while True:
+            try:
+                await self._close_due(list(self._watched))
+                if loop.time() >= alive:
+                    alive = loop.time() + HEARTBEAT_SECONDS
+                    if self._holders.slots or self._started:
+                        await self._parts.renew_holds(list(self._holders.slots), list(self._started))
+            except GatewayError as error:
+                log.warning("groups that come in pieces wait for the store: %s", error.detail)
+            except Exception:
+                log.exception("looking after groups that come in pieces failed")
+            self._woken.clear()
+            await _wait_for(self._woken.wait(), PIECES_POLL_SECONDS if self._watched else IDLE_SECONDS)
+            if self._watched:
+                await asyncio.sleep(PIECES_POLL_SECONDS / 4)
+
+    async def close(self) -> None:
+        """Waits for what is being written behind."""
+        self._closing = True
+        await asyncio.gather(*self._behind, return_exceptions=True)
+
+    async def hand_over(self, group_ids: Collection[str]) -> None:
+        """To other replicas, at a stop."""
+        try:
+            await self._parts.hand_over(group_ids)
+        except GatewayError as error:
+            log.warning("%d groups wait until their scorer is missed: %s", len(group_ids), error.detail)
+
+    async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
+        group = piece.group
+        pending = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
+        members = [
+            Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
+        ]
+        seconds = self._rules.deadline_seconds
+        slot = await self._task_cache.write_with_tasks(
+            [group.task_id], lambda: self._parts.add_members(pending, group.group_id, members, seconds)
+        )
+        if isinstance(slot, GroupSlot):
+            await self._begin(slot.begun)
+        return slot
+
+    async def mask(self, slot: GroupSlot) -> Group:
+        """The group of a slot, which stays as it is from now on if it is unscored."""
+        return await self._groups.mask(slot.group_id)
+
+    async def _take(
+        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+    ) -> GroupSlot:
+        sample = build_sample_key(pending, completion)
+        scored = None if ahead is None else ahead.judged.group
+        try:
+            slot = await self._task_cache.write_with_tasks(
+                [pending.task_id],
+                lambda: self._parts.assign_slot(pending, completion, seconds, self._rules.windows, name, scored),
+            )
+        except BaseException:
+            self._holders.dismiss(sample)
+            raise
+        self._holders.hold(slot, sample)
+        if ahead is not None and slot.group_id == ahead.judged.group.group_id:  # it is new
+            self._scoring.record_ahead(ahead)
+        await self._begin(slot.begun)
+        return slot
+
+    async def _leave(self, taking: "asyncio.Future[GroupSlot]") -> None:
+        slot = await taking
+        await self.release_slot(slot, answered=False)
+
+    async def _settle(self, slot: GroupSlot, answered: bool) -> None:
+        for pause in (*STORE_RETRY_SECONDS, None):
+            try:
+                return await self._parts.release_slot(slot, answered=answered)
+            except StoreUnavailable:
+                if pause is None or self._closing:
+                    return log.error("who held a place has left, and that could not be written: %s", slot.group_id)
+                await asyncio.sleep(pause)
+
+    async def _begin(self, groups: Sequence[Group]) -> None:
+        """Scores what was just closed, and tells whoever waits for it here."""
+        for group in groups:
+            self._observer.record_closed_group(group.environment, group.flags)
+        if pending := [group for group in groups if group.outcome == "pending"]:
+            await self._start_scoring(pending)
+
+    async def _start_scoring(self, groups: Sequence[Group]) -> None:
+        names = [group.group_id for group in groups]
+        try:
+            await self._scoring.start(groups)
+        except Exception:
+            return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
+        for name, flight in self._scoring.find_running(names).items():
+            self._started.add(name)
+            flight.add_done_callback(partial(self._forget_scoring, name))
+        self._tell(names)
+
+    def _forget_scoring(self, name: str, _: object) -> None:
+        self._started.discard(name)
+
+    async def _retry_unscored(self, group_id: str) -> Group:
+        """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
+        group = (await self._groups.find([group_id]))[group_id]
+        if group.outcome == "unscored" and not group.is_final and not self._scoring.find_running([group_id]):
+            (group,) = await self._groups.finish([GroupToStore(group.mark_pending())])
+            if group.outcome == "pending":
+                await self._start_scoring([group])
+        return group
+
+    async def _close_due(self, watched: Sequence[str]) -> None:
+        look = await self._parts.get_status(watched)
+        self._tell(look.ended)
+        while look.due and (due := await self._parts.claim_due(DUE_BATCH_SIZE)):
+            await self._begin(due)
+
+    async def _watch(self, group_id: str, seconds: float | None) -> None:
+        """Until somebody tells of the group, or the time is over."""
+        watched = self._watched.setdefault(group_id, _GroupWatch())
+        watched.waiting += 1
+        self._woken.set()
+        try:
+            await _wait_for(watched.told.wait(), seconds)
+        finally:
+            watched.waiting -= 1
+            if not watched.waiting and self._watched.get(group_id) is watched:
+                del self._watched[group_id]
+
+    def _tell(self, group_ids: Collection[str]) -> None:
+        for group_id in group_ids:
+            if (watched := self._watched.pop(group_id, None)) is not None:
+                watched.told.set()
+
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """To its end, also when whoever waits for it has left."""
+        return await asyncio.shield(self._run_in_background(work))
+
+    def _run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        task = asyncio.ensure_future(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return task
+
+
+def build_piece_reply(group: Group, slot: GroupSlot) -> GroupReply:
+    """The group's reply, with the rewards of these places alone."""
+    whole = build_reply(group)
+    mine = find_positions(group, slot)
+    return whole.model_copy(
+        update={
+            name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
+        }
+    )
+
+
+def find_positions(group: Group, slot: GroupSlot) -> list[int]:
+    """Where the completions of these places are in the group."""
+    at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
+    return [at[place] for place in slot.places]
+
+
+def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
+    """What the completions of `group` share with others that belong to them."""
+    return PendingGroup(
+        scope=scope,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        lease_id=group.lease_id,
+        policy=group.policy,
+        purpose=group.purpose,
+        key=key,
+        size=size,
+        hand_out_step=group.hand_out_step,
+        sender=group.sender,
+    )
+
+
+def _compute_due_time(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _compute_time_left(due: float | None) -> float | None:
+    return None if due is None else due - asyncio.get_running_loop().time()
+
+
+async def _wait_for(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
+    """Until the work is done or the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return
+
+
+# Samples that come one by one, from trainers that know no groups: gathered, and judged together.
+
+_REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
+
+
+MAY_COME_BACK: Final = frozenset({"judge_failed", "environment_unavailable"})
+"""Reasons that may be gone within the time that a request waits."""
+FIRST_RETRY_SECONDS: Final = 1.0
+"""Each pause is twice the one before, so that answers that a judge is paid for are few."""
+
+
+@dataclass(frozen=True)
+class SampleToScore:
+    """One completion, and which others it belongs to."""
+
+    environment: str
+    task_id: str
+    completion: Completion
+    run: str | None = None
+    key: str = ""
+    """What the trainer names its group; empty where it names none."""
+    size: int = 1
+    """Completions that belong together; 1: judged alone, at once."""
+    policy: Policy | None = None
+    purpose: Purpose = "train"
+    needs_reward: bool = False
+    """The trainer takes a number and nothing else."""
+    masks_group: bool = False
+    """Without a reward for one member there is none for any: all are told so, and the group is never scored again."""
+    name: SampleName = UNNAMED
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    score: Score
+    """`pending` when the wait was over before there was one."""
+    group_id: str
+    flags: tuple[str, ...]
+    """Of the group."""
+    advantage: float | None
+    outcome: Outcome
+    """Of the group."""
+
+    @property
+    def is_masked(self) -> bool:
+        return "masked" in self.flags
+
+
+class SampleService:
+    def __init__(
+        self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+    ) -> None:
+        self._scoring = scoring
+        self._runs = runs
+        self._validator = validator
+        self._assembler = assembler
+
+    @asynccontextmanager
+    async def score_sample(
+        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
+    ) -> AsyncIterator[SampleReply]:
+        """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
+        first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
+        that whoever asked will ask again. A judge that is away is asked again until then, since these trainers give up
+        after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
+        due = asyncio.get_running_loop().time() + wait_seconds
+        note_work(sample.environment, sample.run)
+        pending, record = await self._validate_sample(sample)
+        ahead = await self._score_ahead(sample, pending, record)
+        wanted = (pending, sample.completion, gather_seconds, sample.name)
+        slot = await self._assembler.assign_slot(*wanted, ahead)
+        answered = False
+        try:
+            group = await self._assembler.wait_for_scores(slot, due)
+            pause = FIRST_RETRY_SECONDS
+            while _may_come_back(group, slot, sample) and asyncio.get_running_loop().time() + pause < due:
+                await self._assembler.release_slot(slot, answered=False)
+                await asyncio.sleep(pause)
+                pause *= 2
+                slot = await self._assembler.assign_slot(*wanted, None)  # what was scored ahead has been stored
+                group = await self._assembler.wait_for_scores(slot, due)
+            if sample.masks_group and group.outcome == "unscored":
+                group = await self._assembler.mask(slot)
+            reply = _reply(group, slot)
+            if not _is_answered(reply, sample):  # by now, since who is told so may be back at once
+                await self._assembler.release_slot(slot, answered=False)
+            yield reply
+            answered = True
+        finally:
+            await self._assembler.release_slot(slot, answered=answered)
+
+    async def _score_ahead(
+        self, sample: SampleToScore, pending: PendingGroup, record: TaskRecord
+    ) -> ScoredAhead | None:
+        """A completion that is judged alone and at once is stored with its score, not before it."""
+        if sample.size > 1:
+            return None
+        member = Member(place=sample.name.place or 0, completion=sample.completion)
+        group = pending.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
+        return await self._scoring.score_ahead(group, record)
+
+    async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
+        if not 1 <= sample.size <= MAX_GROUP_SIZE:
+            raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
+        if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
+            raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
+        request = _request(sample)
+        (accepted,) = await self._validator.validate(request, sample.environment)
+        if isinstance(accepted, GroupProblem):
+            kind = _REFUSALS.get(accepted.code, InvalidRequest)
+            raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
+        group = accepted.group
+        if sample.needs_reward and group.run is not None and (await self._runs.ensure(group.run)).drops_stale:
+            raise InvalidRequest(
+                f"run {group.run!r} has `lag_policy: drop`, which leaves groups without a reward, and this trainer "
+                "takes nothing but numbers; set `flag` or `pace`",
+                field="run",
+            )
+        scope = compute_scope(group, sample.key, sample.size)
+        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
+
+
+def _reply(group: Group, slot: GroupSlot) -> SampleReply:
+    (position,) = find_positions(group, slot)
+    advantages = compute_statistics(group.scores).advantages
+    score = group.rollouts[position].score
+    return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
+
+
+def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
+    return reply.is_masked or (reply.outcome if sample.masks_group else reply.score.outcome) == "scored"
+
+
+def _may_come_back(group: Group, slot: GroupSlot, sample: SampleToScore) -> bool:
+    if group.outcome == "scored" or group.is_masked:
+        return False
+    scores = group.scores if sample.masks_group else [group.scores[place] for place in find_positions(group, slot)]
+    return any(score.reason in MAY_COME_BACK for score in scores)
+
+
+def _request(sample: SampleToScore) -> ScoreRequest:
+    try:
+        asked = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
+        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][-1])
+        raise InvalidRequest(f"this is no {field} of ours", field=field) from error
+
+
+REPLY_POLL_SECONDS = 0.2
 
 
 class ScoringService:
@@ -79,7 +640,7 @@ class ScoringService:
             if running:
                 await asyncio.wait(running, timeout=left)
             else:
-                await asyncio.sleep(min(left, POLL_SECONDS))
+                await asyncio.sleep(min(left, REPLY_POLL_SECONDS))
 
     async def _score_with_pieces(
         self,

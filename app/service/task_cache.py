@@ -2,24 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
+from pydantic_core import to_json
 
 from app.domain.errors import NotFound
 from app.domain.groups import TaskPrompt, TaskRecord
-from app.domain.runs import Slot, Stream
+from app.domain.runs import Lease, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
 from app.domain.values import Split
 from app.ports.environment import Environment
 from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
-from app.service.identity import compute_task_id
-from app.service.request_models import build_handed_out_task
+from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
 
 FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """Metadata of a task that is handed out without passages because retrieval failed."""
@@ -263,3 +264,57 @@ def _add_bounded(kept: dict[KeyT, KeptT], name: KeyT, value: KeptT, room: int = 
     if name not in kept and len(kept) >= room:
         del kept[next(iter(kept))]
     kept[name] = value
+
+
+# A batch as it was dealt, and as the reply that it becomes.
+
+
+@dataclass(frozen=True)
+class DealtSlot:
+    """A slot of a stream with its lease, if it was leased."""
+
+    slot: Slot
+    lease: Lease | None = None
+
+
+DealtTask = tuple[MadeTask, Lease | None]
+
+
+@dataclass(frozen=True)
+class DealtBatch:
+    """See `TaskBatch`."""
+
+    tasks: Sequence[DealtTask]
+    next_cursor: int | None
+    exhausted: bool
+    paced: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def to_task_batch(self) -> TaskBatch:
+        return self._build_reply([build_handed_out_task(made.record, lease) for made, lease in self.tasks])
+
+    def to_json(self) -> bytes:
+        """The JSON of `to_task_batch`, of parts that repeated tasks have ready."""
+        empty = self._build_reply(()).model_dump_json().encode()
+        opening = b'{"tasks":['
+        return b"".join([opening, b",".join(self._write_tasks()), empty[len(opening) :]])
+
+    def _write_tasks(self) -> Iterator[bytes]:
+        times: dict[datetime, bytes] = {}
+        for made, lease in self.tasks:
+            beginning, rest = made.reply_parts
+            if lease is None:
+                yield b"%bnull%bnull}" % (beginning, rest)
+                continue
+            if lease.expires_at not in times:
+                times[lease.expires_at] = to_json(lease.expires_at)
+            yield b'%b"%b"%b%b}' % (beginning, lease.lease_id.encode(), rest, times[lease.expires_at])
+
+    def _build_reply(self, tasks: Sequence[HandedOutTask]) -> TaskBatch:
+        return TaskBatch(
+            tasks=tuple(tasks),
+            next_cursor=self.next_cursor,
+            exhausted=self.exhausted,
+            paced=self.paced,
+            warnings=self.warnings,
+        )

@@ -1,14 +1,81 @@
 """The order in which a stream visits tasks: seeded permutations, the same in every process."""
 
+import asyncio
+import json
+import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Final
 
-from app.domain.digests import digest_of_text
-from app.domain.runs import Slot
-from app.ports.store import SlotLocator
-from app.service.weighted_schedule import find_draw
+from pydantic import BaseModel, JsonValue
+
+from app.domain.errors import InvalidRequest
+from app.domain.rollups import PassRates, TaskOutcome, find_nearest
+from app.domain.runs import Slot, Stream
+from app.domain.values import Split, canonical_json, digest_of_text
+from app.ports.store import OutcomeStore, SlotLocator
+from app.service.catalogue import ServedEnvironment
+from app.service.requests import NextBatch, normalise_values
+
+# Weighted schedule: assigns each position to a member, with weights exact in every block of 1,000 positions.
+
+BLOCK_SIZE = 1_000
+
+
+@dataclass(frozen=True)
+class ScheduleBlock:
+    """`members[i]` is drawn at place i and was drawn `before[i]` times earlier in the block."""
+
+    members: tuple[int, ...]
+    before: tuple[int, ...]
+    quotas: tuple[int, ...]
+
+
+def find_draw(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, int]:
+    """The member drawn at a position, and how often it was drawn before. At most BLOCK positive `weights`."""
+    number, place = divmod(position, BLOCK_SIZE)
+    block = _build_block(weights, seed, number)
+    member = block.members[place]
+    return member, number * block.quotas[member] + block.before[place]
+
+
+def count_draws_below(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, ...]:
+    """How often each member is drawn at positions below `position`."""
+    number, place = divmod(position, BLOCK_SIZE)
+    block = _build_block(weights, seed, number)
+    return tuple(number * quota + block.members[:place].count(member) for member, quota in enumerate(block.quotas))
+
+
+@lru_cache(maxsize=256)
+def _build_block(weights: tuple[float, ...], seed: int, number: int) -> ScheduleBlock:
+    quotas = _compute_quotas(weights)
+    members = [member for member, quota in enumerate(quotas) for _ in range(quota)]
+    random.Random(f"mix:{seed}:{number}").shuffle(members)  # noqa: S311  # order, not secrecy
+    drawn = [0] * len(weights)
+    before = []
+    for member in members:
+        before.append(drawn[member])
+        drawn[member] += 1
+    return ScheduleBlock(tuple(members), tuple(before), quotas)
+
+
+def _compute_quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """Integer quotas of a block by largest remainder. Every member gets at least one place, from the heaviest one."""
+    total = math.fsum(weights)
+    exact = [weight / total * BLOCK_SIZE for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda member: (shares[member] - exact[member], member))
+    for member in by_remainder[: BLOCK_SIZE - sum(shares)]:
+        shares[member] += 1
+    for member, share in enumerate(shares):
+        if share == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[member] = 1
+    return tuple(shares)
+
 
 ENDLESS_OFFSETS = 2**40
 
@@ -70,3 +137,226 @@ def order_by_weight(
 
 def _derive_pool_seed(seed: int | None, pool: int) -> int | None:
     return None if seed is None else int(digest_of_text(f"{seed}:{pool}")[:12], 16)
+
+
+# Selects the tasks of a stream by public metadata: a filter, or pools drawn by weight.
+
+WeightedPool = tuple[float, tuple[int, ...]]
+"""A weight, and the task indexes that share it."""
+
+
+LabelLookup = Callable[[int], str | None]
+"""A pure function: the label of the task at an index."""
+
+
+def build_locator(
+    hosted: ServedEnvironment,
+    request: NextBatch,
+    params: BaseModel,
+    seed: int | None,
+    narrowed: LocatorFilter = keep_all,
+) -> SlotLocator:
+    """The locator of a stream. `narrowed` chooses among tasks with equal probability; with weights, within each pool.
+    InvalidRequest naming `select` or `weights` when no task matches."""
+    size = hosted.environment.size(request.split, params)
+    if size == 0:
+        raise InvalidRequest(
+            f"{hosted.name} has no tasks in the split {request.split} with these params", field="split"
+        )
+    chosen = _select_indexes(hosted, request, params, size) if request.select.chosen else None
+    if request.weights:
+        return order_by_weight(_build_pools(hosted, request, params, size, chosen), seed, narrowed)
+    return narrowed(order_tasks(size, seed, one_epoch=request.split == "test", chosen=chosen))
+
+
+def build_label_lookup(hosted: ServedEnvironment, split: Split, params: BaseModel) -> LabelLookup:
+    """Looks up the statistics label of a task, which groups similar tasks."""
+    if hosted.environment.stats_label is None:
+        return lambda _: None
+    return partial(_read_label, hosted, split, params.model_dump_json())
+
+
+@lru_cache(maxsize=2**16)
+def _read_label(hosted: ServedEnvironment, split: Split, params_json: str, index: int) -> str | None:
+    environment = hosted.environment
+    return environment.label(split, index, environment.Params.model_validate_json(params_json))
+
+
+def _select_indexes(
+    hosted: ServedEnvironment, request: NextBatch, params: BaseModel, size: int | None
+) -> tuple[int, ...]:
+    if size is None:
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `select` needs a finite split", field="select"
+        )
+    wanted = {key: set(map(canonical_json, normalise_values(values))) for key, values in request.select.chosen.items()}
+    indexes = [_group_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
+    kept = [
+        {index for value, some in values.items() if value in texts for index in some}
+        for values, texts in zip(indexes, wanted.values(), strict=True)
+    ]
+    chosen = tuple(sorted(set.intersection(*kept)))
+    if not chosen:
+        raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
+    return chosen
+
+
+def _build_pools(
+    hosted: ServedEnvironment, request: NextBatch, params: BaseModel, size: int | None, chosen: tuple[int, ...] | None
+) -> tuple[WeightedPool, ...]:
+    """One pool per combination of values, weighted by the product of their weights."""
+    if request.split == "test":
+        raise InvalidRequest("weights apply to the train split only", field="weights")
+    if size is None:
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `weights` need a finite split", field="weights"
+        )
+    combined: defaultdict[int, list[str]] = defaultdict(list)
+    for key, given in request.weights.items():
+        values = _group_by_value(hosted, request.split, params.model_dump_json(), key, size)
+        _require_known(key, given, set(map(_name_value, values)))
+        for value, indexes in values.items():
+            for index in indexes:
+                combined[index].append(_name_value(value))
+    members: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index in sorted(combined if chosen is None else combined.keys() & set(chosen)):
+        if len(combined[index]) == len(request.weights):
+            members[tuple(combined[index])].append(index)
+    weights = tuple(request.weights.values())
+    pools = [
+        (math.prod(given.get(value, 1.0) for given, value in zip(weights, values, strict=True)), tuple(indexes))
+        for values, indexes in sorted(members.items())
+    ]
+    return _require_drawable([pool for pool in pools if pool[0] > 0])
+
+
+def _require_drawable(pools: Sequence[WeightedPool]) -> tuple[WeightedPool, ...]:
+    if not pools:
+        raise InvalidRequest("these weights exclude every task", field="weights")
+    if len(pools) > BLOCK_SIZE // 2:
+        raise InvalidRequest(f"the weights give more than {BLOCK_SIZE // 2} combinations of values", field="weights")
+    return tuple(pools)
+
+
+def _require_known(key: str, given: Mapping[str, float], values: Collection[str]) -> None:
+    unknown = [name for name in given if name not in values]
+    if unknown:
+        raise InvalidRequest(f"no task of this environment has {unknown[0]!r} as {key}", field="weights")
+
+
+@lru_cache(maxsize=128)
+def _group_by_value(
+    hosted: ServedEnvironment, split: Split, params_json: str, key: str, size: int
+) -> dict[str, tuple[int, ...]]:
+    """Task indexes by their metadata value under the key."""
+    environment = hosted.environment
+    params = environment.Params.model_validate_json(params_json)
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index in range(size):
+        metadata: Mapping[str, JsonValue] = environment.task(split, index, params).metadata
+        if key in metadata:
+            found[canonical_json(*normalise_values([metadata[key]]))].append(index)
+    return {value: tuple(indexes) for value, indexes in found.items()}
+
+
+def _name_value(value: str) -> str:
+    """The name of a value in `weights`: strings as they are, other values as JSON."""
+    return str(json.loads(value)) if value.startswith('"') else value
+
+
+# Selects tasks near a target pass rate (curriculum by difficulty).
+
+WINDOW_SIZE: Final = 16
+EXPLORATION_INTERVAL: Final = 32
+"""Every this many positions the first task of the window is taken (exploration)."""
+
+MAX_GROUPS_READ: Final = 20_000
+"""Maximum number of a run's groups read at once, newest first; older ones are from an earlier policy."""
+
+MAX_PENDING: Final = 1_000
+REREAD_GROUPS: Final = 256
+"""How many sequence numbers are read again each time. Replicas write concurrently, so a group may become visible
+after one with a larger number."""
+
+MAX_CACHED_RUNS: Final = 16
+"""Maximum number of streams whose pass rates are kept in memory; others are recomputed on use."""
+
+
+@dataclass(slots=True)
+class _RunOutcomes:
+    """Pass rates from groups up to `sequence`."""
+
+    rates: PassRates = field(default_factory=PassRates)
+    sequence: int = 0
+    lately: set[int] = field(default_factory=set)
+    """Counted sequence numbers in the range that is read again."""
+    waiting: set[int] = field(default_factory=set)
+    """Sequence numbers of groups that were pending when read."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def add_outcomes(self, found: Sequence[TaskOutcome]) -> None:
+        for outcome in found:
+            if outcome.pending:
+                self.waiting.add(outcome.sequence)
+            elif outcome.sequence not in self.lately:
+                self.rates.add_outcome(outcome)
+                self.lately.add(outcome.sequence)
+                self.waiting.discard(outcome.sequence)
+        self.sequence = max([self.sequence, *(outcome.sequence for outcome in found)])
+        self.lately = {place for place in self.lately if place > self.sequence - REREAD_GROUPS}
+        self.waiting = set(sorted(self.waiting)[-MAX_PENDING:])
+
+
+class DifficultyEstimator:
+    """Estimates task difficulty for each run from its groups. Each replica computes its own estimates."""
+
+    def __init__(self, outcomes: OutcomeStore) -> None:
+        self._outcomes = outcomes
+        self._counted: OrderedDict[str, _RunOutcomes] = OrderedDict()
+
+    async def estimate_rates(self, stream: Stream) -> PassRates:
+        """Pass rates from all scored groups of the stream's run, from any of its streams."""
+        key = canonical_json([stream.run, stream.environment, stream.split, stream.params])
+        counted = self._counted.setdefault(key, _RunOutcomes())
+        self._counted.move_to_end(key)
+        while len(self._counted) > MAX_CACHED_RUNS:
+            self._counted.popitem(last=False)
+        async with counted.reading:
+            after = max(0, counted.sequence - REREAD_GROUPS)
+            found = await self._outcomes.list_since(stream, after, MAX_GROUPS_READ, sorted(counted.waiting))
+            await asyncio.to_thread(counted.add_outcomes, found)
+        return counted.rates
+
+
+def choose_nearest_to_pass_rate(
+    locate: SlotLocator, target: float, rates: PassRates, label: LabelLookup, passed_over: set[int]
+) -> SlotLocator:
+    """Wraps `locate` to choose the best task of each window. Tasks in `passed_over` are chosen only if the window has
+    no others; chosen tasks are added to it. Not pure: the result depends on the current estimates."""
+
+    def locate_nearest(position: int) -> Slot | None:
+        places = range(position * WINDOW_SIZE, (position + 1) * WINDOW_SIZE)
+        window = [slot for place in places if (slot := locate(place)) is not None]
+        window = [slot for slot in window if slot.index not in passed_over] or window
+        if not window:
+            return None
+        expected = {place: rates.estimate(slot.index, label(slot.index)) for place, slot in enumerate(window)}
+        best = window[0 if (position + 1) % EXPLORATION_INTERVAL == 0 else find_nearest(target, expected)]
+        passed_over.add(best.index)
+        return replace(best, position=position)
+
+    return locate_nearest
+
+
+def memoise_slots(locate: SlotLocator, first: int, count: int) -> SlotLocator:
+    """Wraps `locate` with a cache, filled now for `count` positions."""
+    known: dict[int, Slot | None] = {}
+
+    def locate_once(position: int) -> Slot | None:
+        if position not in known:
+            known[position] = locate(position)
+        return known[position]
+
+    for position in range(first, first + count):
+        locate_once(position)
+    return locate_once

@@ -1,11 +1,12 @@
 """The sections of the settings."""
 
 import json
+import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, JsonValue, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, JsonValue, SecretStr, model_validator
 
 from app.domain.access import Scopes
 from app.domain.judging import Mode
@@ -14,7 +15,73 @@ from app.domain.parts import PartRules, RetryWindows
 from app.domain.retention import RunPattern
 from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
-from app.settings.server_sections import Positive
+from app.judges.configuration import OWN_PARAMETERS
+
+# Settings of servers of models: what judges and policies share, and policies.
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_OWN_HEADERS: Final = frozenset(
+    ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
+)
+_POLICY_PARAMETERS: Final = frozenset(("messages", "model", "stream", "n"))
+
+
+def _check_extra_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if name.casefold() in _OWN_HEADERS:
+            raise ValueError(f"{name!r} is set by the service")
+        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+            raise ValueError(f"the value of {name!r} is empty, or has characters that no header can hold")
+    if len({name.casefold() for name in headers}) < len(headers):
+        raise ValueError("two names differ in their case alone")
+    return headers
+
+
+def _check_policy_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name in body:
+        if name in _POLICY_PARAMETERS:
+            raise ValueError(f"{name!r} is set by the service")
+    return body
+
+
+class ServerSettings(Frozen):
+    base_url: str
+    """Of an OpenAI-compatible API, ending in `/v1` for most servers. Of a reward model's server: without a path."""
+    model: str
+    """As that API names it."""
+    api_key_env: str | None = None
+    """The variable that holds the key; none for servers that need no key."""
+    api_key_file: Path | None = None
+    """The file that holds the key, such as a mounted secret, in place of `api_key_env`. It is read again when it
+    changes."""
+    extra_headers: Annotated[dict[str, SecretStr], AfterValidator(_check_extra_headers)] = {}
+    """Further headers of each request. Their values are never shown."""
+    api_version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    """Of Azure OpenAI, such as `2024-10-21`: `base_url` is then the resource, such as
+    `https://name.openai.azure.com`, and `model` the deployment. None for every other server, and for Azure's own
+    `/openai/v1`."""
+
+
+class PolicySettings(ServerSettings):
+    """A model that people talk to, trained here or not."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Where the client asks for none."""
+    max_output_tokens: Annotated[int, Field(ge=1)] = 512
+    """The longest reply, also where the client asks for more."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """The longest that a reply may take, and a stream be silent."""
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_policy_body)] = {}
+    """Further fields of each request, such as `chat_template_kwargs`. They replace what the client asks for."""
+    continue_body: dict[str, JsonValue] = {"add_generation_prompt": False, "continue_final_message": True}
+    """Further fields of requests that continue a reply, whose beginning stands last: as vLLM and SGLang take them. `{}`
+    for a server that refuses them."""
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Replies at once; who comes then waits."""
 
 
 def _read_digits(value: object) -> object:
@@ -246,3 +313,127 @@ class PartSettings(Frozen):
     @property
     def rules(self) -> PartRules:
         return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
+
+
+# Settings of judges.
+
+JudgeFormat = Literal["schema", "object", "off"]
+RewardRoute = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
+
+
+def _normalise_judge_format(value: object) -> object:
+    """YAML reads `off` as false, and this was a yes or no once."""
+    return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
+
+
+def _read_null(value: object) -> object:
+    """A variable cannot hold YAML's null."""
+    return None if value == "null" else value
+
+
+def _check_extra_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name in body:
+        if name in OWN_PARAMETERS:
+            instead = OWN_PARAMETERS[name]
+            raise ValueError(f"{name!r} is set by the service" + (f"; use the setting {instead}" if instead else ""))
+    return body
+
+
+_CHAT_ONLY = frozenset(
+    ("temperature", "max_output_tokens", "token_parameter", "json_mode", "expected_scores", "fallback")
+)
+_REWARD_ONLY = frozenset(("route", "chat_template", "reward_center", "reward_scale"))
+
+
+class JudgeSettings(ServerSettings):
+    kind: Literal["chat", "reward_model"] = "chat"
+    """`chat` reads a group by the rubric. `reward_model` gives one number for a conversation, by `route`."""
+    route: RewardRoute | None = None
+    """How a reward model is asked: `vllm_classify` (`POST /classify`), `vllm_pooling` (`/pooling`), `sglang_classify`
+    (`/classify`), `tei_predict` (`/predict`) or `openrlhf` (`/get_reward`)."""
+    chat_template: Literal["server"] | Path | None = None
+    """Who turns a conversation into the reward model's text: `server` (vLLM alone can), or this service, with the chat
+    template of a tokenizer's folder or a Jinja file. A reward model needs one of them."""
+    reward_center: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """The reward that is worth an absolute score of 0.5, where reward models judge alone."""
+    reward_scale: Positive = 1.0
+    """A reply that is better by so much is worth 0.73 there."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
+    several readings, one after the other: `judging_seconds` bounds them together."""
+    queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """The longest that a reading waits for those limits before it fails."""
+    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, BeforeValidator(_read_null)] = 0.0
+    """0 for verdicts that repeat as far as the server allows; null sends none."""
+    seed: int | None = None
+    """Sent where it is set. Each further vote adds one to it."""
+    max_output_tokens: Annotated[int, Field(ge=64)] = 4096
+    """A verdict that is cut off there counts as a failed one."""
+    token_parameter: Annotated[Literal["max_tokens", "max_completion_tokens"] | None, BeforeValidator(_read_null)] = (
+        "max_tokens"  # noqa: S105
+    )
+    """What this API calls the bound above; null sends none, and budgets still reckon with it."""
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_extra_body)] = {}
+    """Further fields of each request, such as `reasoning_effort`, `chat_template_kwargs` or `provider`."""
+    json_mode: Annotated[JudgeFormat, BeforeValidator(_normalise_judge_format)] = "object"
+    """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
+    server that refuses a form is asked in the next weaker one."""
+    verdict_form: Literal["long", "short"] = "short"
+    """How much the judge writes. `short`: scores by criterion, a quote for each defect and claim, a note of at most
+    twelve words, and a sentence for the best, the worst and each with a defect. `long`: one entry per reply, also with
+    quotes that decided and a sentence for each."""
+    expected_scores: bool = False
+    """Ask the server for token probabilities, and take for each score the mean over the numbers that the judge might
+    have said. Where the server sends none, the number that it said counts."""
+    input_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million prompt tokens."""
+    output_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million completion tokens."""
+    cached_input_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """Of those that the provider had in its prefix cache; as the others where it is not given."""
+    largest_group: Annotated[int, Field(ge=2, le=64)] = 16
+    """Most different replies in one question (`listwise`). A larger group is read in overlapping chunks. A weak judge
+    does better with fewer, at more calls."""
+    warm_cache: bool = True
+    """Send the first reading of a group ahead, so that the others find the prompt in the provider's prefix cache. Off:
+    all at once, where latency matters more than cost."""
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Calls at once: falls when the server answers 429 and slowly comes back."""
+    requests_per_minute: Positive | None = None
+    """Never faster than this."""
+    tokens_per_minute: Positive | None = None
+    """Of prompts and answers together."""
+    budget_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """US dollars for as long as the database lives, over all replicas and commands. A call that might exceed it is not
+    made, and what it would have scored is `unscored: budget`. Calls that may have been charged though no answer came,
+    such as after a timeout, count as what they may cost at most. Needs prices."""
+    budget_usd_per_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """The same for each day in UTC."""
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens of prompts and answers for as long as the database lives."""
+    breaker_failures: Annotated[int, Field(ge=1)] = 5
+    """After as many failures in a row over more than 5 seconds the judge is left alone for a while."""
+    breaker_seconds: Positive = 30.0
+    """For so long; then one call finds out whether it is back."""
+    fallback: Name | None = None
+    """The judge that is asked when this one refuses, or gives no answer that can be used; by its name."""
+    allow_self_judge: bool = False
+    """Let this judge score a policy that is its own model."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        """Settings that would do nothing are refused, and so are routes that get no text."""
+        fields = type(self).model_fields
+        others = _CHAT_ONLY if self.kind == "reward_model" else _REWARD_ONLY
+        idle = [name for name in sorted(others) if getattr(self, name) != fields[name].default]
+        if idle:
+            raise ValueError(f"a judge of the kind {self.kind} has no {idle[0]}")
+        if self.kind == "chat":
+            return self
+        if self.route is None or self.chat_template is None:
+            raise ValueError("a reward model needs route and chat_template")
+        if self.chat_template == "server" and not self.route.startswith("vllm_"):
+            raise ValueError(f"chat_template: a server asked by {self.route} takes text; name a tokenizer's folder")
+        if self.base_url.rstrip("/").endswith("/v1"):
+            raise ValueError("base_url: the routes of reward models are not below /v1; leave it out")
+        return self

@@ -4,9 +4,9 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.domain.access import AdminAction, SignIn, StoredKey
 from app.domain.errors import Conflict
-from app.ports.keys import ChangeKey, KeyStore, KnownKeys
+from app.ports.store import ChangeKey, KeyStore, KnownKeys
 from app.store.database import Database
-from app.store.rows import decode, encode, from_micros, to_micros
+from app.store.statements import decode, encode, from_micros, to_micros
 from app.store.tables import admin_actions, api_keys, named_keys, sign_ins
 
 

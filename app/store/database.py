@@ -1,31 +1,472 @@
 """Database access shared by all stores: the writer, the reader threads, the clock and the dialect."""
 
 import asyncio
+import contextlib
+import errno
+import random
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, func, make_url, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.domain.errors import StoreUnavailable
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.values import utc_now
-from app.ports.runtime import Clock
-from app.ports.tracing import Span, name_operation, open_span
-from app.store.database_errors import as_gateway_error, is_disconnect
-from app.store.inserts import let_copy
-from app.store.prepared_statements import fetch_rows
-from app.store.rows import to_micros
-from app.store.writer import SharedUnit, Unit, Writer
+from app.ports.environment import Clock
+from app.ports.tracing import (
+    Span,
+    SpanOrigin,
+    create_joint_context,
+    find_origin,
+    find_origins,
+    name_operation,
+    open_linked_span,
+    open_span,
+)
+from app.store.statements import fetch_rows, let_copy, to_micros
+
+# Items of many callers that the database gets in one call: those that come during a call go into the next one.
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+MOST_ITEMS: Final = 256
+"""Of one call. A write holds up all others."""
+QUIET_PASSES: Final = 4
+"""Passes of the event loop without another item, after which none is waited for: callers that are answered together
+come again together, but not all in one pass."""
+
+
+@dataclass(frozen=True)
+class _BatchedItem(Generic[ItemT, ResultT]):
+    item: ItemT
+    result: asyncio.Future[ResultT]
+    origin: SpanOrigin | None
+
+
+class BatchedCalls(Generic[ItemT, ResultT]):
+    """`call` gets the items and returns one result for each, in order. While others come, it waits for them for
+    `patience` seconds."""
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[ItemT]], Awaitable[Sequence[ResultT]]],
+        most_items: int = MOST_ITEMS,
+        *,
+        patience: float = 0.0,
+    ) -> None:
+        self._call = call
+        self._most = most_items
+        self._patience = patience
+        self._waiting: list[_BatchedItem[ItemT, ResultT]] = []
+        self._is_calling = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, item: ItemT, pause: float = 0.0) -> ResultT:
+        """The item's result. If a call fails, each of its items has one of its own. A call that would begin with this
+        item waits `pause` seconds for others."""
+        loop = asyncio.get_running_loop()
+        waiting = _BatchedItem[ItemT, ResultT](item, loop.create_future(), find_origin())
+        self._waiting.append(waiting)
+        if not self._is_calling:
+            self._is_calling = True
+            if pause:
+                loop.call_later(pause, self._call_next)
+            else:
+                loop.call_soon(self._look_for_more, loop.time() + self._patience, 1, QUIET_PASSES)
+        return await waiting.result
+
+    def _look_for_more(self, until: float, known: int, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        left = turns - 1 if len(self._waiting) == known else QUIET_PASSES
+        if left and loop.time() < until:
+            loop.call_soon(self._look_for_more, until, len(self._waiting), left)
+        else:
+            self._call_next()
+
+    def _call_next(self, _: object = None) -> None:
+        self._is_calling = bool(self._waiting)
+        if self._is_calling:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            context = create_joint_context(one.origin for one in batch)
+            self._task = asyncio.get_running_loop().create_task(self._call_batch(batch), context=context)
+            self._task.add_done_callback(self._call_next)
+
+    async def _call_batch(self, batch: Sequence["_BatchedItem[ItemT, ResultT]"]) -> None:
+        try:
+            results = await self._call([one.item for one in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for one in batch:
+                    await self._call_batch([one])
+                return
+            failure = error
+            _settle(batch, lambda _, future: future.set_exception(failure))
+        except BaseException:
+            _settle(batch, lambda _, future: future.cancel())
+            raise
+        else:
+            _settle(batch, lambda position, future: future.set_result(results[position]))
+
+
+def split_by_size(results: Sequence[ResultT], asked: Sequence[Sequence[object]]) -> list[list[ResultT]]:
+    """The results of all items of these lists, as lists of the same lengths."""
+    left = iter(results)
+    return [list(islice(left, len(items))) for items in asked]
+
+
+def _settle(
+    batch: Sequence[_BatchedItem[ItemT, ResultT]], tell: Callable[[int, asyncio.Future[ResultT]], object]
+) -> None:
+    for position, one in enumerate(batch):
+        if not one.result.done():
+            tell(position, one.result)
+
+
+# Maps database errors to errors of the service.
+
+_TRANSIENT = {"40001", "40P01"}
+"""PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
+
+_PROMPT_GONE = {"fk_judgements_prompt_digest", "fk_tasks_prompt_digest"}
+"""Constraints of PostgreSQL that a prompt breaks which was pruned while somebody stored a use of it, or the other way
+round: the same work succeeds when tried again, since who uses a prompt stores it first."""
+
+_LOST_STATEMENT = {"42P05", "26000"}
+"""PostgreSQL's duplicate_prepared_statement and invalid_sql_statement_name: a pooler changes sessions under the
+driver."""
+
+
+DISK_FULL = "the disk of the database cannot be written to: no space left"
+
+_DISK_FULL_STATE = "53100"
+"""PostgreSQL's disk_full."""
+
+_READ_ONLY_STATE = "25006"
+"""PostgreSQL's read_only_sql_transaction: the server is a standby that was not promoted."""
+
+
+def is_transient(error: Exception) -> bool:
+    if not isinstance(error, DBAPIError):
+        return False
+    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return getattr(error.orig, "sqlstate", None) in _TRANSIENT or broken in _PROMPT_GONE
+
+
+def is_disconnect(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the driver or the system said that there is no space left."""
+    if isinstance(error, DBAPIError):
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == _DISK_FULL_STATE
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def as_gateway_error(error: Exception) -> Exception:
+    """The error to raise for `error`. Values that no database can hold are the caller's fault; an unavailable database
+    is a temporary fault of the service; other errors are bugs and stay as they are."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
+        return InvalidRequest("a value cannot be stored in the database")
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _LOST_STATEMENT:
+        return StoreUnavailable(
+            "a connection pooler stands before the database and keeps no prepared statements: set"
+            " database_prepared_statements to false"
+        )
+    if is_disk_full(error):
+        return StoreUnavailable(DISK_FULL)
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _READ_ONLY_STATE:
+        return StoreUnavailable("the server of the database takes no writes: it is a standby, or set to be read only")
+    if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
+        return StoreUnavailable("the store cannot be reached or written to; retry later")
+    return error
+
+
+# Group commit: one thread commits the work of many callers in one transaction and then answers each.
+
+T = TypeVar("T")
+Unit = Callable[[Connection], T]
+"""One caller's work. It may run several times; earlier runs are rolled back."""
+SharedUnit = Callable[[Connection, Sequence[ItemT]], Sequence[T]]
+"""The work of all callers of a batch that ask for the same: one result for each item, in order."""
+
+CAPACITY = 1000
+BATCH = 100
+ATTEMPTS = 5
+ENOUGH = 64
+"""So many units do not wait for more. With fewer, many connections share too few commits (`benchmarks/README.md`)."""
+QUIET_TURNS = 2
+"""Turns of the event loop without another unit, after which none is waited for: what came while the first of a batch
+was queued is read in the first turn, and queued in the second."""
+
+
+@dataclass
+class _Job(Generic[T]):
+    unit: SharedUnit[Any, T]
+    item: Any
+    order: str
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+    origins: tuple[SpanOrigin, ...]
+    result: tuple[T] | tuple[()] = ()
+    error: Exception | None = None
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(*self.result)
+
+
+@dataclass
+class _Queue:
+    """State shared by callers and the writer thread, under one lock."""
+
+    jobs: deque[_Job[Any]] = field(default_factory=deque)
+    waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = field(default_factory=deque)
+    closing: bool = False
+    gathering: asyncio.AbstractEventLoop | None = None
+    """The event loop that looks whether its callers queue more."""
+    queued: int = 0
+    """Of all jobs that ever were."""
+    is_due: bool = False
+    """Whether the writer may begin."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def begin(self) -> None:
+        if not self.is_due:
+            self.is_due = True
+            self.changed.notify()
+
+
+class Writer:
+    """Commits units in batches. `committed` is called with the seconds of every commit, `complete` before each with its
+    connection, both from the writer's thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        committed: Callable[[float], None] | None = None,
+        complete: Unit[None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._complete = complete
+        self._committed = committed
+        self._queue = _Queue()
+        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Number of queued units."""
+        return len(self._queue.jobs)
+
+    @property
+    def closed(self) -> bool:
+        return self._queue.closing
+
+    async def run(self, unit: Unit[T], order: str = "") -> T:
+        """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
+        `order`, so that replicas take locks in the same order."""
+        return await self.run_shared(_run_units, unit, order)
+
+    async def run_shared(self, unit: SharedUnit[ItemT, T], item: ItemT, order: str = "") -> T:
+        """The same of a unit that is called once for the items of all callers in a batch."""
+        loop = asyncio.get_running_loop()
+        job = _Job(unit, item, order, loop, loop.create_future(), find_origins())
+        while (room := self._enqueue(job)) is not None:
+            await room
+        result: T = await job.future
+        return result
+
+    def _enqueue(self, job: _Job[T]) -> asyncio.Future[None] | None:
+        """Queues the job and returns None, or returns a future to wait for when the queue is full."""
+        queue = self._queue
+        with queue.changed:
+            if queue.closing:
+                raise StoreUnavailable("the store is closed")
+            if len(queue.jobs) >= CAPACITY:
+                room: asyncio.Future[None] = job.loop.create_future()
+                queue.waiting.append((job.loop, room))
+                return room
+            queue.jobs.append(job)
+            queue.queued += 1
+            if len(queue.jobs) >= ENOUGH or queue.gathering not in {None, job.loop}:
+                queue.begin()
+            elif queue.gathering is None and not queue.is_due:
+                queue.gathering = job.loop
+                job.loop.call_soon(self._look_for_more, job.loop, queue.queued, QUIET_TURNS)
+        return None
+
+    def _look_for_more(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
+        """Lets the writer begin when the loop has nothing more for it: callers that are answered together come again
+        together, and each commit takes as long as many of their units."""
+        queue = self._queue
+        with queue.changed:
+            left = turns - 1 if queue.queued == known else QUIET_TURNS
+            if left and not queue.is_due:
+                loop.call_soon(self._look_for_more, loop, queue.queued, left)
+                return
+            queue.gathering = None
+            if queue.jobs:
+                queue.begin()
+
+    def close(self) -> None:
+        """Blocks until everything queued is committed; later units are refused."""
+        with self._queue.changed:
+            self._queue.closing = True
+            self._queue.changed.notify()
+        self._thread.join()
+
+    def _write_batches(self) -> None:
+        while batch := self._take_batch():
+            origins = [origin for job in batch for origin in job.origins]
+            with open_linked_span("commit batch", {"db.operation.batch.size": len(batch)}, origins):
+                _run_batch(self._engine, batch, self._committed, self._complete)
+            _wake_callers(batch)
+
+    def _take_batch(self) -> list[_Job[Any]]:
+        """The next batch of queued jobs; empty only when the store closes."""
+        queue = self._queue
+        with queue.changed:
+            while not queue.is_due and not queue.closing:
+                queue.changed.wait()
+            batch = [queue.jobs.popleft() for _ in range(min(BATCH, len(queue.jobs)))]
+            queue.is_due = bool(queue.jobs)
+            room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
+            woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
+        for loop, waiter in woken:
+            _call_in_loop(loop, partial(_release_waiter, waiter))
+        return sorted(batch, key=lambda job: job.order)
+
+
+def _run_units(connection: Connection, units: Sequence[Unit[T]]) -> list[T]:
+    return [unit(connection) for unit in units]
+
+
+def _join_jobs(batch: Sequence[_Job[Any]]) -> Iterable[tuple[SharedUnit[Any, Any], list[_Job[Any]]]]:
+    """In the order of the batch, those of one order and unit together."""
+    joined: dict[tuple[str, SharedUnit[Any, Any]], list[_Job[Any]]] = {}
+    for job in batch:
+        joined.setdefault((job.order, job.unit), []).append(job)
+    return ((unit, jobs) for (_, unit), jobs in joined.items())
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # the caller's loop is closed: nobody is waiting any more
+        return
+
+
+def _wake_callers(batch: Sequence[_Job[Any]]) -> None:
+    """One wake-up per event loop and batch."""
+
+    for loop in {job.loop for job in batch}:
+        _call_in_loop(loop, partial(_resolve_jobs, [job for job in batch if job.loop is loop]))
+
+
+def _resolve_jobs(jobs: Sequence[_Job[Any]]) -> None:
+    for job in jobs:
+        job.resolve()
+
+
+def _release_waiter(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _run_batch(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
+    """Runs a batch and sets every job's result or error. If it fails, each job runs alone."""
+    try:
+        _run_with_retries(engine, batch, committed, complete)
+    except Exception as error:
+        if len(batch) == 1 or isinstance(error, StoreUnavailable):
+            for job in batch:
+                job.error = as_gateway_error(error)
+            return
+        for job in batch:
+            _run_batch(engine, [job], committed, complete)
+
+
+def _run_with_retries(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _run_once(engine, batch, committed, complete)
+        except DBAPIError as error:
+            if attempt == ATTEMPTS or not (is_transient(error) or is_disconnect(error)):
+                raise
+        time.sleep(random.uniform(0.005, 0.01) * 2**attempt)  # noqa: S311  # spreads replicas that met
+
+
+def _run_once(
+    engine: Engine,
+    batch: Sequence[_Job[Any]],
+    committed: Callable[[float], None] | None,
+    complete: Unit[None] | None,
+) -> None:
+    """Runs the batch in one transaction. StoreUnavailable when running jobs alone would not help."""
+    try:
+        connection = engine.connect()
+    except DBAPIError as error:
+        raise StoreUnavailable("the store cannot be reached; retry later") from error
+    with connection:
+        try:
+            connection.begin()
+        except DBAPIError as error:
+            raise StoreUnavailable("the store is locked by another process") from error
+        for unit, jobs in _join_jobs(batch):
+            for job, result in zip(jobs, unit(connection, [job.item for job in jobs]), strict=True):
+                job.result = (result,)
+        if complete is not None:
+            complete(connection)
+        _commit(connection, committed)
+
+
+def _commit(connection: Connection, committed: Callable[[float], None] | None) -> None:
+    started = time.perf_counter()
+    try:
+        connection.commit()
+    except DBAPIError as error:
+        if is_disconnect(error):
+            raise StoreUnavailable(
+                "the connection to the store was lost during a commit; the write may or may not have happened"
+            ) from error
+        raise
+    if committed is not None:
+        with contextlib.suppress(Exception):  # what is committed must not look as if it had failed
+            committed(time.perf_counter() - started)
+
 
 BUSY_MILLISECONDS = 10_000
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -155,10 +596,6 @@ def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None
 
     event.listen(engine, "connect", configure_connection)
     event.listen(engine, "begin", begin_transaction)
-
-
-T = TypeVar("T")
-ItemT = TypeVar("ItemT")
 
 
 class SteadyClock:

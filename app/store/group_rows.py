@@ -2,25 +2,35 @@
 
 import math
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Connection, RowMapping, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
 
-from app.domain.digests import digest_of_text
 from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement
-from app.domain.keeping import ReducedCompletion
-from app.domain.rewards import combine_outcomes, has_low_signal, measure_spread
+from app.domain.judging import Judgement, combine_outcomes, has_low_signal, measure_spread
+from app.domain.keeping import KEPT_PARTS, KeptPart, ReducedCompletion
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.domain.values import Frozen, SameObject
+from app.domain.values import Frozen, SameObject, digest_of_text
 from app.ports.store import GroupToStore
-from app.store.packing import PACKED_FROM, StoredText, is_long, pack_completion, pack_text, unpack_completion
-from app.store.rows import RowValue, decode, encode, encode_json, from_micros, to_micros
+from app.store.statements import (
+    PACKED_FROM,
+    RowValue,
+    StoredText,
+    decode,
+    encode,
+    encode_json,
+    from_micros,
+    is_long,
+    pack_completion,
+    pack_text,
+    to_micros,
+    unpack_completion,
+)
 from app.store.tables import groups, rollouts
 
 Rows = list[dict[str, str | int | float | bytes | None]]
@@ -293,3 +303,22 @@ def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
         hand_out_step=head.hand_out_step,
         sender=head.sender,
     )
+
+
+# The bits by which a group says which of its parts are not kept.
+
+PART_BITS: Final[Mapping[KeptPart, int]] = {part: 1 << place for place, part in enumerate(KEPT_PARTS)}
+ALL_BITS: Final = sum(PART_BITS.values())
+
+
+def build_mask(parts: Collection[KeptPart]) -> int:
+    return sum(PART_BITS[part] for part in parts)
+
+
+def list_parts(mask: int | None) -> frozenset[KeptPart]:
+    return frozenset(part for part, bit in PART_BITS.items() if (mask or 0) & bit)
+
+
+def has_text() -> ColumnElement[bool]:
+    """Whether what a group's completions said is stored."""
+    return func.coalesce(groups.c.reduced, 0).bitwise_and(PART_BITS["text"]) == 0

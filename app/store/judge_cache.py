@@ -5,23 +5,65 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 
 from app.domain.access import name_current_caller
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
-from app.domain.calibration import References
+from app.domain.health_records import JudgeVersion
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
+from app.domain.scores import References
+from app.features.health.store import judge_versions
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
-from app.store import judge_budgets, judge_limits
-from app.store.batched_calls import BatchedCalls
-from app.store.database import Database
-from app.store.health_versions import record_judge_version
-from app.store.inserts import insert_new_rows
-from app.store.judge_tables import calibration_references, judge_cache, judgements
-from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.quota_store import charge_key
-from app.store.rows import Row, decode, encode
+from app.store import budgets
+from app.store.budgets import charge_key
+from app.store.database import BatchedCalls, Database
+from app.store.statements import (
+    PreparedStatement,
+    Row,
+    decode,
+    decode_json,
+    encode,
+    encode_json,
+    from_micros,
+    insert_new_rows,
+    is_among,
+)
+from app.store.tables import calibration_references, judge_cache, judgements
+
+# Versions of judges: what their servers said answered.
+
+MOST_VERSIONS: Final = 100
+"""Of one judge. A server may name another fingerprint in every reply."""
+
+
+def record_judge_version(connection: Connection, database: Database, judgement: Judgement, stamp: int) -> None:
+    mine = select(func.count()).select_from(judge_versions).where(judge_versions.c.judge == judgement.judge)
+    if connection.execute(mine).scalar_one() >= MOST_VERSIONS:
+        return
+    row = {
+        "judge": judgement.judge,
+        "model": encode_json(judgement.served_model),
+        "system_fingerprint": encode_json(judgement.system_fingerprint),
+        "first_at": stamp,
+    }
+    connection.execute(database.insert_new(judge_versions), row)
+
+
+def load_versions(connection: Connection, judges: Sequence[str]) -> list[JudgeVersion]:
+    table = judge_versions.c
+    chosen = select(judge_versions).where(table.judge.in_(judges))
+    ordered = chosen.order_by(table.first_at, table.judge, table.model, table.system_fingerprint)
+    return [
+        JudgeVersion(
+            judge=row["judge"],
+            model=str(decode_json(row["model"])),
+            system_fingerprint=str(decode_json(row["system_fingerprint"])),
+            first_at=from_micros(row["first_at"]),
+        )
+        for row in connection.execute(ordered).mappings()
+    ]
+
 
 _PUTS_PER_SWEEP: Final = 200
 _PAUSE_SHARE: Final = 0.02
@@ -74,25 +116,25 @@ class SqlJudgeCache(JudgeCache):
 
     async def get_budget_state(self, judge: str) -> BudgetState:
         stamp = self._database.read_clock()
-        return await self._database.read(lambda connection: judge_budgets.load_budget_state(connection, judge, stamp))
+        return await self._database.read(lambda connection: budgets.load_budget_state(connection, judge, stamp))
 
     async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
         stamp, postgres = self._database.read_clock(), self._database.postgres
         return await self._database.write(
-            lambda connection: judge_budgets.reserve_budget(connection, hold, budget, stamp, postgres),
+            lambda connection: budgets.reserve_budget(connection, hold, budget, stamp, postgres),
             _build_order_key(hold.judge),
         )
 
     async def release(self, judge: str, hold: str) -> BudgetState:
         stamp = self._database.read_clock()
         return await self._database.write(
-            lambda connection: judge_budgets.release_reservation(connection, judge, hold, stamp),
+            lambda connection: budgets.release_reservation(connection, judge, hold, stamp),
             _build_order_key(judge),
         )
 
     async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
         return await self._database.write(
-            lambda connection: judge_limits.exchange(connection, self._database, asked), f"judge_limits {asked.judge}"
+            lambda connection: budgets.exchange(connection, self._database, asked), f"judge_limits {asked.judge}"
         )
 
     async def _load_all(self, readings: Sequence[str]) -> list[CachedJudgement | None]:
@@ -115,7 +157,7 @@ class SqlJudgeCache(JudgeCache):
             if sweep:
                 _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
             spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
-            return judge_budgets.record_spending(connection, judge, spent, holds, stamp)
+            return budgets.record_spending(connection, judge, spent, holds, stamp)
 
         state = await self._database.write(insert, _build_order_key(judge))
         if len(self._versions) < _MOST_VERSIONS:
@@ -126,7 +168,7 @@ class SqlJudgeCache(JudgeCache):
         return (
             None
             if self._keeping.days is None
-            else self._database.read_clock() - int(self._keeping.days * judge_budgets.MICROSECONDS_PER_DAY)
+            else self._database.read_clock() - int(self._keeping.days * budgets.MICROSECONDS_PER_DAY)
         )
 
 

@@ -1,31 +1,313 @@
 """Leases of slots of a stream."""
 
 import hashlib
-from collections.abc import Collection, Sequence
-from typing import Final
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, func, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
-from app.domain.digests import canonical_json, digest
-from app.domain.runs import HeldLease, Lease, Stream
+from app.domain.runs import HeldLease, Lease, Slot, Stream
 from app.domain.tasks import TaskKey
-from app.domain.values import Split
+from app.domain.values import Split, canonical_json, digest
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
-from app.store.inserts import insert_new_rows
-from app.store.lease_allocation import (
-    IS_LIVE,
-    LeaseAllocation,
-    OpenStream,
-    find_held_tasks,
-    match_held_leases,
-    match_stream_row,
-    open_stream,
+from app.store.statements import (
+    PreparedStatement,
+    Row,
+    Value,
+    decode_json,
+    from_micros,
+    insert_new_rows,
+    insert_rows,
+    is_among,
 )
-from app.store.lease_tables import leases, streams
-from app.store.prepared_statements import PreparedStatement, is_among
-from app.store.rows import Row, decode_json, from_micros
-from app.store.tables import runs
+from app.store.tables import leases, runs, streams
+
+# Who gets a lease in one call: slots of expired leases first, then deferred slots, then new positions.
+
+MAX_DEFERRED = 256
+"""Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
+MAX_COUNTED = 2 * MAX_DEFERRED
+"""Counting of a stream's live and deferred leases ends at so many of each."""
+
+_DRAWN_DIGITS: Final = 19
+_NAMES_AT_ONCE: Final = 32
+
+# As literals, so that SQLite sees that the partial indexes apply.
+IS_LIVE = leases.c.state == literal_column("'live'")
+_IS_DEFERRED = leases.c.state == literal_column("'deferred'")
+
+LeaseRow = dict[str, str | int | None]
+
+
+def match_stream_row() -> tuple[ColumnElement[bool], ...]:
+    return streams.c.run == bindparam("run"), streams.c.digest == bindparam("stream")
+
+
+def _match_stream() -> tuple[ColumnElement[bool], ...]:
+    return leases.c.run == bindparam("run"), leases.c.stream == bindparam("stream")
+
+
+def match_held_leases() -> tuple[ColumnElement[bool], ...]:
+    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
+    return (
+        leases.c.run == bindparam("run"),
+        leases.c.environment == bindparam("environment"),
+        leases.c.split == bindparam("split"),
+        leases.c.params_digest == bindparam("params_digest"),
+        IS_LIVE,
+        leases.c.expires_at > bindparam("now"),
+    )
+
+
+def _select_expired() -> Select[Any]:
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index, leases.c.generation)
+        .where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now"))
+        .order_by(leases.c.expires_at, leases.c.position)
+        .limit(bindparam("wanted"))
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _select_free_deferred() -> Select[Any]:
+    """Deferred slots whose tasks nobody holds."""
+    other = leases.alias()
+    is_out = exists().where(
+        *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
+        other.c.state == literal_column("'live'"),
+        other.c.expires_at > bindparam("now"),
+    )
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
+        .where(*_match_stream(), _IS_DEFERRED, ~is_out)
+        .order_by(leases.c.position)
+        .limit(bindparam("wanted"))
+    )
+
+
+def _count_leases(state: ColumnElement[bool], most: int) -> ScalarSelect[Any]:
+    some: Select[Any] = select(literal_column("1")).where(*_match_stream(), state).limit(literal_column(str(most)))
+    return select(func.count()).select_from(some.subquery("counted")).scalar_subquery()
+
+
+_OPEN_STREAM: Final = PreparedStatement(
+    lambda _: (
+        select(
+            streams.c.position,
+            exists().where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now")).label("has_expired"),
+            _count_leases(_IS_DEFERRED, MAX_COUNTED).label("deferred"),
+        )
+        .where(*match_stream_row())
+        .with_for_update()
+    )
+)
+_SELECT_EXPIRED: Final = PreparedStatement(lambda _: _select_expired())
+_SUPERSEDE: Final = PreparedStatement(
+    lambda postgres: update(leases).where(is_among(leases.c.lease_id, "ids", postgres)).values(state="superseded")
+)
+_SELECT_FREE_DEFERRED: Final = PreparedStatement(lambda _: _select_free_deferred())
+_REVIVE: Final = PreparedStatement(
+    lambda postgres: (
+        update(leases)
+        .where(is_among(leases.c.lease_id, "ids", postgres))
+        .values(
+            state="live", expires_at=bindparam("until"), created_at=bindparam("now"), step=bindparam("current_step")
+        )
+    )
+)
+_SELECT_BUSY: Final = PreparedStatement(
+    lambda postgres: select(leases.c.index).where(*match_held_leases(), is_among(leases.c.index, "indexes", postgres))
+)
+_CLOSE_STREAM: Final = PreparedStatement(
+    lambda _: (
+        update(streams)
+        .where(*match_stream_row())
+        .values(position=bindparam("next"), handed_out=streams.c.handed_out + bindparam("given"))
+        .returning(_count_leases(IS_LIVE, MAX_COUNTED) + _count_leases(_IS_DEFERRED, MAX_COUNTED))
+    )
+)
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A stream as it stands when leases of it are asked for; on PostgreSQL its row is locked."""
+
+    position: int
+    has_expired: bool
+    deferred: int
+    """At most MAX_COUNTED."""
+
+
+def open_stream(connection: Connection, stream: Stream, now: int) -> OpenStream | None:
+    """None for a stream that is not stored yet."""
+    found = _OPEN_STREAM.run(connection, run=stream.run, stream=stream.digest, now=now).first()
+    return None if found is None else OpenStream(found.position, bool(found.has_expired), found.deferred)
+
+
+@dataclass
+class LeaseAllocation:
+    connection: Connection
+    stream: Stream
+    params_digest: str
+    opened: OpenStream
+    now: int
+    expires_at: int
+    count: int
+    step: int | None = None
+    given: list[tuple[str, Slot]] = field(default_factory=list)
+    rows: list[LeaseRow] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    """Indexes of tasks leased in this call."""
+    revived: int = 0
+    """Deferred slots that were leased in this call."""
+
+    @cached_property
+    def _names(self) -> Iterator[str]:
+        return _name_leases(self.now)
+
+    @property
+    def wanted(self) -> int:
+        return self.count - len(self.given)
+
+    def assign_expired(self) -> None:
+        """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
+        if not self.opened.has_expired:
+            return
+        while self.wanted > 0 and (found := self._run(_SELECT_EXPIRED, wanted=self.wanted)):
+            _SUPERSEDE.run(self.connection, ids=[lease_id for lease_id, *_ in found])
+            slots = [Slot(position=position, epoch=epoch, index=index) for _, position, epoch, index, _ in found]
+            busy = self._find_busy_tasks([slot.index for slot in slots])
+            for slot, (*_, generation) in zip(slots, found, strict=True):
+                self._lease_or_defer(slot, busy, generation + 1)
+
+    def assign_deferred(self) -> None:
+        if self.wanted <= 0 or not self.opened.deferred:
+            return
+        free = []
+        for lease_id, position, epoch, index in self._run(_SELECT_FREE_DEFERRED, wanted=self.wanted):
+            if index not in self.taken:
+                self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
+                free.append(lease_id)
+        self.revived = len(free)
+        if free:
+            _REVIVE.run(self.connection, ids=free, until=self.expires_at, now=self.now, current_step=self.step)
+
+    def lease_new_positions(self, locate: SlotLocator) -> int:
+        """Leases new positions and returns the stream's next one."""
+        position = self.opened.position
+        room = MAX_DEFERRED - (self.opened.deferred - self.revived)
+        while self.wanted > 0:
+            slots = _locate_slots(position, self.wanted, locate)
+            if not slots:
+                break
+            busy = self._find_busy_tasks([slot.index for slot in slots])
+            for slot in slots:
+                if not self._is_free(slot, busy):
+                    if room <= 0:
+                        return position
+                    room -= 1
+                self._lease_or_defer(slot, busy, 1)
+                position = slot.position + 1
+        return position
+
+    def write_leases(self, position: int) -> int:
+        """Returns the number of the stream's live and deferred leases, of each at most MAX_COUNTED."""
+        insert_rows(self.connection, leases, self.rows)
+        outstanding: int = _CLOSE_STREAM.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, next=position, given=len(self.given)
+        ).scalar_one()
+        return outstanding
+
+    def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
+        return slot.index not in busy and slot.index not in self.taken
+
+    def _lease_or_defer(self, slot: Slot, busy: Collection[int], generation: int) -> None:
+        lease_id = next(self._names)
+        free = self._is_free(slot, busy)
+        if free:
+            self._assign(lease_id, slot)
+        self.rows.append(self._build_row(lease_id, slot, generation, "live" if free else "deferred"))
+
+    def _build_row(self, lease_id: str, slot: Slot, generation: int, state: str) -> LeaseRow:
+        return self._shared_columns | {
+            "lease_id": lease_id,
+            "index": slot.index,
+            "epoch": slot.epoch,
+            "position": slot.position,
+            "generation": generation,
+            "state": state,
+        }
+
+    @cached_property
+    def _shared_columns(self) -> LeaseRow:
+        return {
+            "run": self.stream.run,
+            "stream": self.stream.digest,
+            "environment": self.stream.environment,
+            "split": self.stream.split,
+            "params_digest": self.params_digest,
+            "expires_at": self.expires_at,
+            "created_at": self.now,
+            "group_id": None,
+            "step": self.step,
+        }
+
+    def _assign(self, lease_id: str, slot: Slot) -> None:
+        self.given.append((lease_id, slot))
+        self.taken.add(slot.index)
+
+    def _find_busy_tasks(self, indexes: list[int]) -> set[int]:
+        """Indexes of tasks that are leased in this run, from any stream."""
+        held = find_held_tasks(self.stream, self.params_digest, self.now)
+        return set(_SELECT_BUSY.run(self.connection, **held, indexes=indexes).scalars())
+
+    def _run(self, statement: PreparedStatement, wanted: int) -> Sequence[Any]:
+        return statement.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, now=self.now, wanted=wanted
+        ).all()
+
+
+def find_held_tasks(stream: Stream, params_digest: str, now: int) -> dict[str, Value]:
+    """The values of `match_held_leases`."""
+    return {
+        "run": stream.run,
+        "environment": stream.environment,
+        "split": stream.split,
+        "params_digest": params_digest,
+        "now": now,
+    }
+
+
+def _name_leases(now: int) -> Iterator[str]:
+    """Names that begin with the time lie together in the index of names: a batch changes a few pages of it instead of
+    one for each lease. The rest, of 76 bits, cannot be guessed."""
+    while True:
+        drawn = secrets.token_hex(_NAMES_AT_ONCE * _DRAWN_DIGITS // 2)
+        for start in range(0, len(drawn), _DRAWN_DIGITS):
+            yield f"lease_{now:013x}{drawn[start : start + _DRAWN_DIGITS]}"
+
+
+def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
+    slots: list[Slot] = []
+    while len(slots) < count and (slot := locate(position + len(slots))) is not None:
+        slots.append(slot)
+    return slots
+
 
 TaskKind = tuple[str, Split]
 """An environment and a split."""

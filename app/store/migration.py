@@ -11,8 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
-from app.store.database import find_file, is_postgres, open_for_inspection, open_for_migration
-from app.store.database_errors import is_transient
+from app.store.database import find_file, is_postgres, is_transient, open_for_inspection, open_for_migration
 
 log = logging.getLogger(__name__)
 

@@ -2,16 +2,136 @@
 
 import logging
 import os
+import queue
+import re
 import sys
-from collections.abc import MutableMapping, Sequence
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any, Final, Literal, TextIO
 
 import structlog
 from structlog.types import Processor
 
 from app.ports.tracing import find_identity
-from app.telemetry.log_handler import NonBlockingHandler, escape_control_characters
-from app.telemetry.redaction import redact
+
+# A non-blocking log handler: a thread writes the lines, so logging never waits for a slow reader.
+
+MOST_QUEUED_LINES = 10_000
+"""Most unwritten lines kept in memory. Further lines are dropped and counted."""
+FLUSH_SECONDS = 2.0
+
+
+class NonBlockingHandler(QueueHandler):
+    """Formats in the caller, writes in a listener's thread. Lines beyond `room` are dropped, and the next written line
+    reports how many."""
+
+    def __init__(self, stream: TextIO, room: int = MOST_QUEUED_LINES) -> None:
+        self._lines: queue.Queue[logging.LogRecord] = queue.Queue(room)
+        super().__init__(self._lines)
+        self._dropped = 0
+        self._listener = QueueListener(self._lines, _LineWriter(stream))
+        self._listening = False
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self._dropped:
+                self._lines.put_nowait(self.prepare(_build_dropped_record(self._dropped)))
+                self._dropped = 0
+            self._lines.put_nowait(record)
+        except queue.Full:
+            self._dropped += 1
+        if not self._listening:
+            self._listening = True
+            self._listener.start()
+
+    def flush(self) -> None:
+        """Waits at most FLUSH_SECONDS until all lines are written."""
+        end = time.monotonic() + FLUSH_SECONDS
+        with self._lines.all_tasks_done:
+            while self._lines.unfinished_tasks and (left := end - time.monotonic()) > 0:
+                self._lines.all_tasks_done.wait(left)
+
+
+class _LineWriter(logging.StreamHandler[TextIO]):
+    """Writes lines that are formatted already."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """The reader is gone or the stream is closed: there is nobody to tell."""
+
+
+def _build_dropped_record(dropped: int) -> logging.LogRecord:
+    words = "log lines were dropped because the output was blocked: %d"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (dropped,), None)
+
+
+def escape_control_characters(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A structlog processor for console output: escapes control characters, so that a value cannot break the line, move
+    the cursor or colour the terminal. Tracebacks keep their lines, each with a prefix."""
+    for name, value in event.items():
+        if name in {"exception", "stack"} and isinstance(value, str):
+            event[name] = "\n".join("  | " + _escape_unprintable(line) for line in value.split("\n"))
+        elif isinstance(value, str):
+            event[name] = _escape_unprintable(value)
+    return event
+
+
+def _escape_unprintable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+# Redacts secrets in log events.
+
+REDACTED = "[redacted]"
+
+_SECRET_NAME = re.compile(r"authorization|api[-_]?key|passw(or)?d|secret|credential|cookie", re.IGNORECASE)
+
+_SECRET_TEXT = re.compile(
+    r"""(?P<before>bearer\s+|basic\s+(?=[^\s]{16}))[A-Za-z0-9+/=._~-]{6,}  # an Authorization header
+      | (?P<scheme>://)[^\s/@"']+@                                # user and password of a URL
+      | (?P<name>(?:api[-_]?key|password|passwd|secret)["']?\s{0,3}[=:]\s{0,3}["']?)[^\s"'&,;]+
+      | \b(?:gw_|sk-)[A-Za-z0-9_-]{16,}                           # a key of ours, a key of most model services
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+_MAX_DEPTH = 6
+
+
+def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor. Runs after exceptions are formatted, because tracebacks quote URLs and headers."""
+    for name, value in event.items():
+        event[name] = _redact_value(name, value, 0)
+    return event
+
+
+def redact_text(text: str) -> str:
+    return _SECRET_TEXT.sub(_keep_context, text)
+
+
+def _keep_context(match: re.Match[str]) -> str:
+    if match["scheme"]:
+        return f"{match['scheme']}{REDACTED}@"
+    return f"{match['before'] or match['name'] or ''}{REDACTED}"
+
+
+def _redact_value(name: str, value: object, depth: int) -> object:
+    if _SECRET_NAME.search(name):
+        return REDACTED
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return redact_text(value)
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return {str(key): _redact_value(str(key), item, depth + 1) for key, item in value.items()}
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
+        return [_redact_value("", item, depth + 1) for item in value]
+    return redact_text(str(value))
+
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["auto", "json", "console"]

@@ -1,5 +1,8 @@
 """Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
 
+from bisect import bisect_left
+from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -16,12 +19,234 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgeReport, has_low_signal, measure_spread
 from app.domain.run_health import SeriesName
-from app.ports.runtime import ScoredGroup
-from app.telemetry.judge_metrics import JudgeGauges, JudgeMetrics, Reports
-from app.telemetry.process_gauges import Joining, ProcessGauges
-from app.telemetry.score_metrics import ScoreMetrics
+from app.domain.scores import Score
+from app.ports.environment import ScoredGroup
+
+# Gauges where several processes share their metrics.
+
+Joining = Literal["livesum", "livemax", "livemin", "livemostrecent"]
+"""What is shown of the values of several processes, those that live."""
+
+
+class ProcessGauges:
+    """What `ProcessCollector` tells of one process, under its names, labelled with the id of the process. Without the
+    one that looks after the others."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._collector = ProcessCollector(registry=None)
+        self._gauges = {
+            sample.name: Gauge(sample.name, family.documentation, registry=registry, multiprocess_mode="liveall")
+            for family in self._collector.collect()
+            for sample in family.samples
+        }
+        self.refresh()
+
+    def refresh(self) -> None:
+        for family in self._collector.collect():
+            for sample in family.samples:
+                self._gauges[sample.name].set(sample.value)
+
+
+# Metrics of judges: counted with their judgements, and gauges of their state, read before every scrape.
+
+JUDGE_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
+
+Reports = Callable[[], Mapping[str, JudgeReport]]
+"""By judge."""
+
+_GAUGES: Final[Mapping[str, tuple[str, Joining, Callable[[JudgeReport], float | None]]]] = {
+    "judge_in_flight": ("Calls in flight to a judge's server.", "livesum", lambda report: report.in_flight),
+    "judge_queued": ("Calls waiting for a judge's limits.", "livesum", lambda report: report.queued),
+    "judge_limit": (
+        "Current concurrency limit of a judge, over all processes.",
+        "livemostrecent",
+        lambda report: report.limit,
+    ),
+    "judge_share": (
+        "Concurrent calls that this replica may make now.",
+        "livesum",
+        lambda report: report.share,
+    ),
+    "judge_breaker_open": (
+        "Circuit breaker of a judge: 1 open, 0.5 half open (one probe), 0 closed.",
+        "livemax",
+        lambda report: {"ok": 0.0, "probing": 0.5, "out": 1.0}[report.health],
+    ),
+    "judge_spent_usd": (
+        "Total cost of a judge since the database was created.",
+        "livemax",
+        lambda report: report.spent.cost_usd,
+    ),
+    "judge_unanswered_usd": (
+        "Highest possible cost of calls without an answer. Not in judge_spent_usd, but counted by budgets.",
+        "livemostrecent",
+        lambda report: report.spent.unanswered_usd,
+    ),
+    "judge_budget_left_usd": (
+        "Remaining budget in US dollars (the tightest one), for judges with a budget.",
+        "livemostrecent",
+        lambda report: report.budget_left_usd,
+    ),
+    "judge_budget_left_tokens": (
+        "Remaining token budget, for judges with one.",
+        "livemostrecent",
+        lambda report: report.budget_left_tokens,
+    ),
+}
+"""By name: what it means, what several processes show together, and where it is read."""
+
+
+class JudgeMetrics:
+    """What judges did, by judge and model."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        def create_counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"{prefix}_{name}", documentation, ("judge", "model", *labels), registry=registry)
+
+        self._judgements = create_counter("judgements", "Judgements of a group: usable or failed.", "outcome")
+        self._requests = create_counter("judge_requests", "Requests sent to a judge's model, retries included.")
+        self._seconds = Histogram(
+            f"{prefix}_judge_seconds",
+            "Time from a judge's request to its judgement.",
+            ("judge", "model"),
+            registry=registry,
+            buckets=JUDGE_SECONDS,
+        )
+        self._tokens = create_counter(
+            "judge_tokens",
+            "Tokens read and written by judges. `cached_input` is part of `input`, `reasoning` of `output`.",
+            "type",
+        )
+        self._cost = create_counter("judge_cost_usd", "Cost of judges at configured prices, in US dollars.")
+
+    def record(self, judgements: Sequence[Judgement]) -> None:
+        for judgement in judgements:
+            who = (judgement.judge, judgement.model)
+            self._judgements.labels(*who, "usable" if judgement.error is None else "failed").inc()
+            self._requests.labels(*who).inc(judgement.calls)
+            self._seconds.labels(*who).observe(judgement.latency_seconds)
+            self._tokens.labels(*who, "input").inc(judgement.input_tokens)
+            self._tokens.labels(*who, "output").inc(judgement.output_tokens)
+            self._tokens.labels(*who, "cached_input").inc(judgement.cached_input_tokens)
+            self._tokens.labels(*who, "reasoning").inc(judgement.reasoning_tokens)
+            if judgement.cost_usd is not None:
+                self._cost.labels(*who).inc(max(0.0, judgement.cost_usd))
+
+
+class JudgeGauges:
+    """The state of judges, and what their caches answered, as of the last `refresh`."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry, reports: Reports) -> None:
+        self._reports = reports
+        self._gauges = {
+            name: Gauge(f"{prefix}_{name}", documentation, ("judge",), registry=registry, multiprocess_mode=joining)
+            for name, (documentation, joining, _) in _GAUGES.items()
+        }
+        self._hits = Counter(
+            f"{prefix}_judge_cache_hits", "Judgements answered from the cache.", ("judge",), registry=registry
+        )
+        self._counted: defaultdict[str, int] = defaultdict(int)
+
+    def refresh(self) -> None:
+        for judge, report in self._reports().items():
+            for name, (_, _, value_of) in _GAUGES.items():
+                if (value := value_of(report)) is not None:
+                    self._gauges[name].labels(judge).set(value)
+            self._hits.labels(judge).inc(report.cache_hits - self._counted[judge])
+            self._counted[judge] = report.cache_hits
+
+
+# Metrics of scored groups, counted together.
+
+_UNIT_BUCKETS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_STD_BUCKETS: Final = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+
+_MAX_CRITERIA: Final = 64
+"""By environment."""
+_MOST_UNCOUNTED: Final = 256
+"""Groups that are kept until they are counted."""
+
+
+class CountedHistogram(Histogram):
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        """Observes each. The histogram changes once for all of a bucket."""
+        for place, count in Counts([bisect_left(self._upper_bounds, amount) for amount in amounts]).items():
+            self._buckets[place].inc(count)
+        self._sum.inc(sum(amounts))
+
+
+class ScoreMetrics:
+    """By environment. To change a metric takes longer than to count, so groups are counted when there are many, and
+    before anybody looks."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        def create_counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"{prefix}_{name}", documentation, ("env", *labels), registry=registry)
+
+        def create_histogram(name: str, documentation: str, buckets: Sequence[float], *labels: str) -> CountedHistogram:
+            return CountedHistogram(
+                f"{prefix}_{name}", documentation, ("env", *labels), registry=registry, buckets=buckets
+            )
+
+        self._rollouts = create_counter("rollouts", "Completions by outcome of scoring.", "outcome", "reason")
+        self._reward = create_histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS)
+        self._criterion = create_histogram("criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "criterion")
+        self._std = create_histogram(
+            "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS
+        )
+        self._low_signal = create_counter(
+            "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves."
+        )
+        self._seconds = create_histogram("group_scoring_seconds", "Time to score a group.", JUDGE_SECONDS)
+        self._criteria: defaultdict[str, set[str]] = defaultdict(set)
+        self._uncounted: list[tuple[str, ScoredGroup]] = []
+
+    def record(self, env: str, groups: Sequence[ScoredGroup]) -> None:
+        self._uncounted += [(env, group) for group in groups]
+        if len(self._uncounted) >= _MOST_UNCOUNTED:
+            self.count()
+
+    def count(self) -> None:
+        by_environment: defaultdict[str, list[ScoredGroup]] = defaultdict(list)
+        for env, group in self._uncounted:
+            by_environment[env].append(group)
+        self._uncounted.clear()
+        for env, groups in by_environment.items():
+            self._count_groups(env, groups)
+            self._count_scores(env, [score for scores, _ in groups for score in scores])
+
+    def _count_groups(self, env: str, groups: Sequence[ScoredGroup]) -> None:
+        rewards = [[score.reward for score in scores if score.reward is not None] for scores, _ in groups]
+        spreads = [measure_spread(of_group)[1] for of_group in rewards]
+        self._reward.labels(env).observe_all([reward for of_group in rewards for reward in of_group])
+        self._std.labels(env).observe_all([std for std in spreads if std is not None])
+        self._seconds.labels(env).observe_all([seconds for _, seconds in groups])
+        low = [
+            std is not None and has_low_signal(scores, std) for (scores, _), std in zip(groups, spreads, strict=True)
+        ]
+        self._low_signal.labels(env).inc(low.count(True))
+
+    def _count_scores(self, env: str, scores: Sequence[Score]) -> None:
+        for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():
+            self._rollouts.labels(env, outcome, reason).inc(count)
+        values: defaultdict[str, list[float]] = defaultdict(list)
+        for score in scores:
+            for criterion in score.criteria:
+                if criterion.value is not None:
+                    values[criterion.name].append(criterion.value)
+        for name, given in values.items():
+            self._criterion.labels(env, self._limit_criterion(env, name)).observe_all(given)
+
+    def _limit_criterion(self, env: str, name: str) -> str:
+        """Limits the label, since callers of `rlaif` name their own criteria."""
+        known = self._criteria[env]
+        if name not in known and len(known) >= _MAX_CRITERIA:
+            return "other"
+        known.add(name)
+        return name
+
 
 PREFIX = "atropos_envs"
 
@@ -184,12 +409,12 @@ class PrometheusObserver:
             refresh()
 
     def record_worker_call(self, function: str, outcome: str, seconds: float) -> None:
-        """`function` is one of ours, `outcome` a word of `app.sandbox.pool.Told`."""
+        """`function` is one of ours, `outcome` a word of `app.sandbox.workers.Told`."""
         self._work.labels(function, outcome).inc()
         self._work_seconds.labels(function).observe(seconds)
 
     def record_program(self, ending: str, seconds: float) -> None:
-        """`ending` is one of `app.domain.programs.Ending`, `lost` or `cancelled`."""
+        """`ending` is one of `app.domain.tasks.Ending`, `lost` or `cancelled`."""
         self._programs.labels(ending).observe(seconds)
 
     def groups_received(self, new: int, known: int) -> None:
@@ -198,7 +423,7 @@ class PrometheusObserver:
         self._trajectories.labels("known").inc(known)
 
     def batch_asked(self, outcome: str) -> None:
-        """`outcome` is a word of `app.http.compat.atropos.queue`."""
+        """`outcome` is a word of `app.features.atropos.service`."""
         self._trajectory_batches.labels(outcome).inc()
 
     def record_unscored_answer(self, contract: str, environment: str, reason: str, told: str) -> None:
@@ -232,3 +457,31 @@ class PrometheusObserver:
 
     def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
+
+
+# A null observer.
+
+
+class NullObserver:
+    """Does nothing. For tests, and for commands without metrics."""
+
+    def record_hand_out(self, environment: str, tasks: int) -> None:
+        pass
+
+    def record_scores(self, environment: str, groups: Sequence[ScoredGroup]) -> None:
+        pass
+
+    def record_judgements(self, judgements: Sequence[Judgement]) -> None:
+        pass
+
+    def record_refusal(self, environment: str, code: str) -> None:
+        pass
+
+    def record_closed_group(self, environment: str, flags: Sequence[str]) -> None:
+        pass
+
+    def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        pass
+
+    def record_alarms(self, standing: Mapping[str, int]) -> None:
+        pass

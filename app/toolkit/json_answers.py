@@ -12,9 +12,8 @@ from typing import Final, NoReturn
 import jsonschema_rs
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.domain.digests import canonical_json
-from app.domain.values import FiniteJson
-from app.toolkit.tool_calls.json_text import MalformedCall, read_json
+from app.domain.values import FiniteJson, canonical_json
+from app.toolkit.tool_calls.calls import MalformedCall, read_json
 
 Schema = Mapping[str, JsonValue]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import canonical_json
 from app.domain.tasks import Message, Task, ToolSpec
-from app.http.api.catalogue_routes import SPLITS, describe_environment
-from app.main.discovery import discover
+from app.domain.values import canonical_json
+from app.http.api.environment_routes import SPLITS, describe_environment
+from app.main.components import discover
 from app.ports.environment import Environment
 from app.toolkit.procedural import LEVELS, LevelParams
 from docs.markdown import code, fenced, table

@@ -6,9 +6,8 @@ from typing import Final
 from pydantic import BaseModel
 
 from app.domain.exports import ExportRequest
-from app.service.exports.label_rows import LabelRow
-from app.service.exports.reading_rows import JudgementRow
-from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, RowOrigin, SftRow
+from app.features.exports.rows import DpoRow, KtoRow, PrivateRow, RolloutRow, RowOrigin, SftRow
+from app.features.exports.service import JudgementRow, LabelRow
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from app.domain.scores import Reason
-from app.judges.gates.gate_registry import GATES, Gate
+from app.judges.gates import GATES, Gate
 from docs.markdown import code, table
 from docs.parts.environments import environments
 

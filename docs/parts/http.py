@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue, SecretStr
 
 from app.main.application import create_app
-from app.main.discovery import discover
+from app.main.components import discover
 from app.settings import Settings
 from docs.markdown import code, table
 

@@ -4,15 +4,11 @@ import asyncio
 from functools import cache
 
 from app.domain.tasks import Completion, Task
-from app.envs.instruction_following.constraints.assignments import Assignment
-from app.envs.instruction_following.constraints.instruction import WORDINGS, is_conflict
-from app.envs.instruction_following.constraints.instruction_kinds import KINDS
-from app.envs.instruction_following.constraints.lengths import SentencesExactly
-from app.envs.instruction_following.constraints.punctuation import NoCommas
-from app.envs.instruction_following.constraints.start_and_end import LastWord
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import WritingRequest
+from app.envs.instruction_following.assignments import KINDS, Assignment
+from app.envs.instruction_following.counted_kinds import NoCommas, SentencesExactly
 from app.envs.instruction_following.environment import InstructionFollowing
+from app.envs.instruction_following.instructions import WORDINGS, WritingRequest, is_conflict, parse_text
+from app.envs.instruction_following.layout_kinds import LastWord
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.seeded import SeededRandom

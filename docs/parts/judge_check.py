@@ -3,10 +3,8 @@
 import asyncio
 from functools import cache
 
-from app.cli.judge_questions import build_packaged_questions
-from app.judges.check_report import CheckReport, Figure
-from app.judges.meta_evaluation import measure_judge
-from app.judges.meta_evaluation_report import build_report
+from app.cli.judges import build_packaged_questions
+from app.judges.meta_evaluation import CheckReport, Figure, build_report, measure_judge
 from app.judges.offline import OfflineJudge
 from docs.markdown import code, table
 

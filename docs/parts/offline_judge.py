@@ -4,13 +4,10 @@ import asyncio
 from functools import cache
 from pathlib import Path
 
-from app.cli.judge_questions import build_questions, load_packaged_specimens, load_specimens
-from app.judges.check_report import CheckReport, Figure, MutationFigure
-from app.judges.gold_cases import GoldCase
-from app.judges.meta_evaluation import measure_judge
-from app.judges.meta_evaluation_report import build_report
+from app.cli.judges import build_questions, load_packaged_specimens, load_specimens
+from app.judges.gold_cases import GoldCase, Templates, load_packaged_templates, read_templates
+from app.judges.meta_evaluation import CheckReport, Figure, MutationFigure, build_report, measure_judge
 from app.judges.offline import OfflineJudge
-from app.judges.perturbations import Templates, load_packaged_templates, read_templates
 from docs.markdown import code, table
 
 SET_ASIDE = Path(__file__).resolve().parents[2] / "tests" / "data" / "set_aside"

@@ -7,12 +7,11 @@ from pydantic.fields import FieldInfo
 
 from app.characters.casting import Cast, cast_all
 from app.characters.loading import read_scenes, read_sheets
-from app.characters.schema import CharacterSheet, SheetPart
-from app.characters.views import find_audience
+from app.characters.schema import CharacterSheet, SheetPart, find_audience
 from app.cli.sheets import SHIPPED
-from app.domain.field_docstrings import describe_fields
+from app.domain.values import describe_fields
 from app.envs.npc_arena.environment import PACKAGED_SCENES
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 

@@ -6,12 +6,10 @@ from functools import cache
 
 from app.domain.tasks import Completion, Task
 from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
-from app.envs.text_to_sql.tasks.query_execution import compute_right_results
-from app.envs.text_to_sql.tasks.query_sql import render_sql
-from app.envs.text_to_sql.tasks.soundness import is_sound
-from app.envs.text_to_sql.tasks.sql_exercises import SHAPES, SqlExercise, draw_exercise
+from app.envs.text_to_sql.exercises import SHAPES, SqlExercise, compute_right_results, draw_exercise, is_sound
+from app.envs.text_to_sql.queries import render_sql
 from app.ports.environment import Tools
-from app.sandbox.in_process import InProcessWorkers
+from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
 from docs.markdown import code, table

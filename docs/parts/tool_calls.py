@@ -12,13 +12,11 @@ from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.refusal_replies import OPENS
-from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
+from app.envs.tool_calling.requests import OPENS, Category, ToolRequest
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.value_equality import is_same_value
+from app.toolkit.tool_calls.calls import ParsedCall, is_same_value
+from app.toolkit.tool_calls.formats import FORMATS
 from docs.markdown import code, fenced, table
 from docs.parts.environments import environments
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.main.discovery import discover
+from app.main.components import discover
 from tests.architecture.test_house import PROJECT, ROOT
 from tests.support.serving import serving
 
@@ -84,7 +84,7 @@ def test_the_installed_command_migrates_a_database(installed: Path, tmp_path: Pa
 
 def test_the_installed_environments_open(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import app.main.discovery as m; from app.datasets.configured_datasets import ConfiguredDatasets as D; "
+        "import app.main.components as m; from app.datasets.configured_datasets import ConfiguredDatasets as D; "
         "print(m.__file__, *sorted(found.open(D({})).name for found in m.discover().values()))"
     )
     file, *names = run([str(installed / "python"), "-c", code], tmp_path).split()

@@ -11,9 +11,8 @@ from app.domain.access import compute_key_digest
 from app.domain.values import FiniteNumber, Frozen
 from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
-from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.http.web.openapi import document_problems
+from app.http.web.openapi import document_problems, install_docs
 from tests.support.chromium import served, strangers, violations, watched
 
 pytestmark = pytest.mark.browser

@@ -6,9 +6,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser
 
-from app.evaluation.comparison import compare_evaluations
-from app.evaluation.pages import render_html
-from app.evaluation.report_builder import build_report
+from app.evaluation.comparison import compare_evaluations, render_html
+from app.evaluation.report import build_report
 from tests.support.chromium import violations, watched
 from tests.support.evaluations import hostile, hostile_tournament, rewarded
 

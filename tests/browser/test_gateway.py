@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from app.main.discovery import discover
+from app.main.components import discover
 from tests.support.chromium import strangers, violations, watched
 from tests.support.serving import serving
 

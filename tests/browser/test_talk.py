@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import serving
 from tests.support.chromium import strangers, violations, watched
 from tests.support.gateways import Gateways

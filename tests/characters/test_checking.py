@@ -9,19 +9,17 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from app.characters.lineups import build_lineups
-from app.characters.loading import parse_model, read_sheet
+from app.characters.casting import build_lineups
+from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
+from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
-from app.characters.word_matching import mentions, normalise_spelling, split_words
-from app.characters.yaml_documents import BrokenYaml, parse_document
-from app.cli.character_discrimination import tell_apart
 from app.cli.main import cli
-from app.domain.intervals import Proportion
-from app.domain.values import Split
+from app.cli.scene_drafts import tell_apart
+from app.domain.values import Proportion, Split
 from app.envs.npc_arena.environment import NpcArenaParams
-from app.judges.panels import ConfiguredPanels
-from app.toolkit.package_data import find_packaged_folder
+from app.judges.panel import ConfiguredPanels
+from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
 
 TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")

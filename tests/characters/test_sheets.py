@@ -11,11 +11,19 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.characters.loading import MAX_FILE_BYTES, parse_yaml, read_scenes, read_sheet, read_sheets
 from app.characters.scenes import Scene, SceneLine
-from app.characters.schema import CharacterSheet, LoreFact, Meta, SheetPart
-from app.characters.views import build_character_cards, build_judge_view, build_policy_view, find_audience
-from app.domain.digests import digest_of_model
+from app.characters.schema import (
+    CharacterSheet,
+    LoreFact,
+    Meta,
+    SheetPart,
+    build_character_cards,
+    build_judge_view,
+    build_policy_view,
+    find_audience,
+)
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge
-from app.toolkit.package_data import find_packaged_folder
+from app.domain.values import digest_of_model
+from app.toolkit.templates import find_packaged_folder
 
 SHIPPED = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from app.characters.archives import WorldFile, parse_world, read_world
 from app.characters.loading import read_sheets
 from app.characters.schema import CharacterSheet
-from app.characters.world_files import WorldFile, parse_world, read_world
 from app.domain.errors import RequestRefused
-from app.domain.lorebooks import Lorebook, LoreEntry
-from app.toolkit.package_data import find_packaged_folder
+from app.domain.worlds import Lorebook, LoreEntry
+from app.toolkit.templates import find_packaged_folder
 from tests.architecture.test_house import ROOT
 
 REEDGATE = ROOT / "app/envs/npc_arena/worlds/reedgate.yaml"

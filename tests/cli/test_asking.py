@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from app.cli.gateway_client import GatewayClient
+from app.cli.client import GatewayClient
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unauthorized, Unavailable
 
 URL = "http://gateway.invalid:8000"

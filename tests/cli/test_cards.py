@@ -10,13 +10,12 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
-from app.characters.cards.files import read_bytes
-from app.characters.cards.lorebook_import import read_lorebook
-from app.characters.cards.strict_json import MAX_JSON_BYTES
+from app.characters.cards.files import MAX_JSON_BYTES, read_bytes
+from app.characters.cards.lorebooks import read_lorebook
 from app.characters.loading import MAX_FILE_BYTES, read_sheet
 from app.cli.main import cli
-from app.domain.lorebooks import Lorebook
-from app.toolkit.package_data import find_packaged_folder
+from app.domain.worlds import Lorebook
+from app.toolkit.templates import find_packaged_folder
 from docs.generate import ROOT
 from tests.support.cards import BOOK_V2, V1, V2, V3, image, text_chunk
 

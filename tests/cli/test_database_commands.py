@@ -8,14 +8,13 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, update
 
-from app.domain.database_size import DatabaseSize
 from app.domain.groups import StatisticsRow
 from app.main.application import create_app
+from app.main.store import Store
+from app.ports.store import DatabaseSize
 from app.settings import Settings
 from app.store.database import open_writer
-from app.store.rollup_tables import rollups, task_rollups
-from app.store.store import Store
-from app.store.tables import groups
+from app.store.tables import groups, rollups, task_rollups
 from tests.support.commands import ended
 from tests.support.store_cases import group, opened, record
 

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import resource
-from app.cli.descriptors import ENOUGH, allow_many_sockets
+from app.cli.serve import ENOUGH, allow_many_sockets
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
 allow_many_sockets()

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from app.domain.scores import Score
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.store.store import Store
 from tests.support.commands import Ended, ended
 from tests.support.serving import Served, serving
 from tests.support.store_cases import group, record, using

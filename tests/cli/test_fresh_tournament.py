@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.cli.tournament.contestants import Entrant
-from app.cli.tournament.fresh_contestants import FreshContestant, require_own_runs
+from app.cli.tournament.contestants import Entrant, FreshContestant, require_own_runs
 from app.domain.errors import InvalidRequest
 from app.evaluation.tournament import Contestant, TournamentReport
 from tests.support.chat_server import ChatServer, Received, Reply

@@ -10,13 +10,11 @@ from fastapi.testclient import TestClient
 from pydantic import JsonValue, TypeAdapter
 from typer.testing import CliRunner
 
-from app.cli.judge_questions import build_packaged_questions, load_packaged_specimens
-from app.cli.judges import JudgeLine
+from app.cli.judges import JudgeLine, build_packaged_questions, load_packaged_specimens
 from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
-from app.judges.check_report import CheckReport
-from app.judges.form_comparison import FormComparison
-from app.judges.prompt import render_lines
+from app.judges.meta_evaluation import CheckReport, FormComparison
+from app.judges.prompts import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving

@@ -5,16 +5,16 @@ import random
 
 import pytest
 
-from app.cli.label_replay import BenchFigures, build_figures, build_situation, judge_situations
+from app.cli.judge_bench import BenchFigures, build_figures, build_situation, judge_situations
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import digest_of_text
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest, Mode
+from app.domain.values import digest_of_text
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.rlaif.environment import Rlaif
 from app.evaluation.labelled_groups import LabelledGroup, LabelledReply
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from app.service.catalogue import Catalogue
 
 ACCURACY = 0.75

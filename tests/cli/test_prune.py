@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.cli.prune import parse_age, parse_bytes
+from app.cli.database import parse_age, parse_bytes
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.commands import Ended, ended

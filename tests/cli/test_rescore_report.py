@@ -18,15 +18,14 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from app.cli.gateway_client import GatewayClient
+from app.cli.client import GatewayClient
 from app.cli.main import cli
-from app.cli.rescore import RescoreSpec, RescoreTally, rescore_groups
-from app.cli.rescore_report import RescoreSummary, print_summary
+from app.cli.rescore import RescoreSpec, RescoreSummary, RescoreTally, print_summary, rescore_groups
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Judgement, JudgeRequest
-from app.evaluation.scoring_flips import RescoredGroup, report_flips
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.evaluation.comparison import RescoredGroup, report_flips
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving

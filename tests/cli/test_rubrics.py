@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.domain.rubrics import OwnRubric
+from app.domain.judging import OwnRubric
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC
-from app.judges.rubric_files import load_rubric
+from app.judges.prompts import load_rubric
 
 RUNNER = CliRunner()
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.cli.run_views import build_address, build_question
+from app.cli.runs import build_address, build_question
 from tests.support.gateways import Gateways
 from tests.support.serving import Served
 

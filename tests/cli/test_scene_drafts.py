@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from app.characters.loading import read_own_scenes
 from app.cli.main import cli
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.forked_programs import ROOT
 

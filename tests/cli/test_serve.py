@@ -12,7 +12,7 @@ import httpx
 import pytest
 import typer
 
-from app.cli.address import find_gateway_url
+from app.cli.client import find_gateway_url
 from app.cli.serve import serve, wait_until_ready
 from tests.support.serving import free_port, serving
 

@@ -11,7 +11,7 @@ from app.cli.main import cli
 from app.envs.gsm8k.environment import Gsm8k
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.reasoning_gym import environment
-from app.main.settings_check import require_known_names
+from app.main.components import require_known_names
 from app.ports.environment import Environment
 from app.settings import SettingsError, read_settings
 

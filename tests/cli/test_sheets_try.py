@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import Received, Reply, serving
 
 HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"

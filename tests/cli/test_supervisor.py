@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from app.cli.supervisor import HeldPort
+from app.cli.serve import HeldPort
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])

@@ -12,22 +12,27 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from app.cli.client import GatewayClient
 from app.cli.consoles import confirm_cost
-from app.cli.evaluate.files import write_evaluation
-from app.cli.gateway_client import GatewayClient
+from app.cli.evaluate.attempts import write_evaluation
 from app.cli.main import cli
-from app.cli.run_selector import RunSelector
-from app.cli.tournament.contestants import load_entrants, plan_duels
-from app.cli.tournament.duel_ledger import DuelsPlanned, TournamentJournalSetup
-from app.cli.tournament.summary import build_tournament_summary
-from app.cli.tournament.tournament_cost import TournamentCost, describe_spending
-from app.cli.tournament.tournament_session import TournamentOutcome, TournamentSession
+from app.cli.runs import RunSelector
+from app.cli.tournament.command import build_tournament_summary
+from app.cli.tournament.contestants import (
+    DuelsPlanned,
+    TournamentCost,
+    TournamentJournalSetup,
+    describe_spending,
+    load_entrants,
+    plan_duels,
+)
+from app.cli.tournament.session import TournamentOutcome, TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
-from app.evaluation.report_builder import build_report
+from app.evaluation.report import build_report
 from app.evaluation.tournament import TournamentReport
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge, score_by_position
+from app.judges.chat_judge import ScriptedJudge, score_by_position
+from app.judges.panel import ConfiguredPanels
 from tests.support.evaluations import duel, rewarded
 from tests.support.playground import by_number
 from tests.support.viewing import answer as answer_each

@@ -12,10 +12,10 @@ import pytest
 from pyarrow import parquet
 from pydantic import BaseModel, Field, JsonValue, field_validator
 
-from app.datasets.checked_rows import LeftOut
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.datasets.rows import LeftOut
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import Dataset, DatasetSource, leave_out
+from app.domain.tasks import Dataset, DatasetSource, leave_out
 
 ROOT = Path(__file__).parents[2]
 RowT = TypeVar("RowT", bound=BaseModel)

@@ -17,13 +17,12 @@ import yaml
 from pyarrow import parquet
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.sources import DatasetSource
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion, DatasetSource, Task
 from app.domain.values import Split
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment, Tools
-from app.sandbox.in_process import InProcessWorkers
 from app.sandbox.programs import JailedPrograms
+from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 from tests.support.serving import ROOT
 

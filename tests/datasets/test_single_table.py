@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyarrow import Table, parquet
 
-from app.datasets.single_table import read_table
+from app.datasets.configured_datasets import read_table
 from app.domain.errors import InvalidRequest
 
 ROWS = [{"prompt": "p", "chosen": "a\u2028b"}, {"prompt": "q", "chosen": "c"}]

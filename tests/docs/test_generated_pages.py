@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from app.domain.scores import Reason
 from app.envs.letter_counting.environment import LetterCounting
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import FreeReward
 from app.settings import PREFIX, Settings, read_settings
 from app.store.tables import metadata

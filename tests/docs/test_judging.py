@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.domain.judging import Judgement, JudgeReport
-from app.judges.perturbations import MUTATIONS
+from app.judges.gold_cases import MUTATIONS
 from app.main.components import build_panels
 from app.settings import PREFIX, read_settings
 from tests.support.chat_server import serving as judge_serving

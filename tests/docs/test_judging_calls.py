@@ -9,11 +9,10 @@ import pytest
 
 from app.domain.judging import Case, JudgeRequest, Mode, PanelResult, Rubric, RubricCriterion
 from app.judges.aggregation import CandidateGroup
-from app.judges.judge_factory import build_chat_judges
-from app.judges.listwise import split_into_chunks
-from app.judges.panel import JudgePanel
-from app.judges.scripted import Script, ScriptedJudge, score_by_position, score_by_text
-from app.ports.runtime import ManagedResource
+from app.judges.chat_judge import Script, ScriptedJudge, score_by_position, score_by_text
+from app.judges.modes import split_into_chunks
+from app.judges.panel import JudgePanel, build_chat_judges
+from app.ports.environment import ManagedResource
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import config
 from tests.support.preferring import preferring, said

@@ -14,8 +14,8 @@ import pyarrow.parquet as parquet
 import pytest
 from typer.testing import CliRunner
 
+from app.cli.demo import LINES
 from app.cli.main import cli
-from app.cli.scripted_policy import LINES
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.policy_server import MODEL, Speech, script

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from app.http.compat.openenv.resets import Reset
+from app.http.compat.openenv.sessions import Reset
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openenv.md"
 

@@ -17,7 +17,7 @@ import pytest
 from app.domain.tasks import Context, ContextQuery
 from app.main.components import build_retriever
 from app.ports.retrieval import NoRetriever
-from app.rag.remote.contract import AnswerBounds, RetrieverAnswer, parse_answer
+from app.rag.remote import AnswerBounds, RetrieverAnswer, parse_answer
 from app.settings import RagSettings, Settings
 from tests.support.serving import ROOT, Served, free_port, serving
 

@@ -8,12 +8,11 @@ from statistics import variance
 
 import pytest
 
-from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict
-from app.domain.rewards import combine, compute_statistics
+from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict, combine, compute_statistics
 from app.domain.scores import Score
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.aggregation import mean, normalise_ranks, space_as_normal
 from app.judges.panel import JudgePanel
-from app.judges.ranks import mean, normalise_ranks, space_as_normal
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reward.md").read_text(encoding="utf-8")

@@ -16,8 +16,7 @@ from app.cli.main import cli
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Message
 from app.domain.values import Split
-from app.envs.rlaif.conversations import ConversationRow, Speaker
-from app.envs.rlaif.environment import Rlaif, RlaifParams
+from app.envs.rlaif.environment import ConversationRow, Rlaif, RlaifParams, Speaker
 from app.settings import PREFIX, read_settings
 from tests.support.chat_server import serving as judge_serving
 from tests.support.preferring import preferring

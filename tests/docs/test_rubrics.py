@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.domain.judging import Bound, ClaimRule, Requirement
-from app.domain.rubrics import OwnCriterion, OwnDefect, OwnRubric
+from app.domain.judging import Bound, ClaimRule, OwnCriterion, OwnDefect, OwnRubric, Requirement
 from tests.support.serving import ROOT, serving
 
 PAGE = (ROOT / "docs" / "rubrics.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import JsonValue
 
-from app.cli.judge_questions import build_packaged_questions
+from app.cli.judges import build_packaged_questions
 from docs.parts.architecture import APP, read_layers
 from docs.site_links import OUTSIDE, REPOSITORY, find_link, redirect_links
 from tests.support.serving import ROOT

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 from app.envs.tool_calling.environment import APIS
-from app.envs.tool_calling.tasks.apis import ApiBook
-from app.envs.tool_calling.tasks.refusal_replies import MOST_CHARACTERS
-from app.envs.tool_calling.tasks.tool_requests import Category
-from app.envs.tool_calling.tasks.tool_rows import ToolRow
-from app.toolkit.tool_calls.json_text import MOST_DIGITS
-from app.toolkit.tool_calls.value_equality import MOST_MORE, MOST_TIMES
+from app.envs.tool_calling.requests import MOST_CHARACTERS, ApiBook, Category
+from app.envs.tool_calling.rows import ToolRow
+from app.toolkit.tool_calls.calls import MOST_DIGITS, MOST_MORE, MOST_TIMES
 from tests.support.serving import ROOT, serving
 
 PAGE = (ROOT / "docs" / "tool_calling.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from app.cli.main import COMMANDS, DeferredCommand
-from app.service.exports.prompt_rows import MULTI_TURN_TRAINERS, PROMPT_ROW_TYPES, TRAINERS_WITH_TOOLS, Trainer
+from app.features.exports.rows import MULTI_TURN_TRAINERS, PROMPT_ROW_TYPES, TRAINERS_WITH_TOOLS, Trainer
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
 from tests.support.serving import ROOT

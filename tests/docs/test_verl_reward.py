@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli.prompt_export import tasks as write_tasks
+from app.cli.data import tasks as write_tasks
 from app.domain.values import Split
 from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.serving import ROOT, Served, free_port, serving

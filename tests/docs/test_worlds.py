@@ -13,8 +13,8 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.worlds import Event, Obstacle, RetrievalExplanation, World
-from app.service.request_models import TaskBatch
-from app.service.world_requests import GameContext
+from app.features.worlds.service import GameContext
+from app.service.requests import TaskBatch
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as model_serving
 from tests.support.gateways import Gateways

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.intervals import Proportion, compute_intraclass_correlation
+from app.domain.values import Proportion, compute_intraclass_correlation
 
 
 @pytest.mark.parametrize(

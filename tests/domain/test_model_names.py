@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.model_names import is_same_model
+from app.domain.values import is_same_model
 
 
 @pytest.mark.parametrize(

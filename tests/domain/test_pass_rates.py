@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.domain.pass_rates import (
+from app.domain.rollups import (
     HALF_LIFE_GROUPS,
     MAX_TASKS,
     TASK_PRIOR,

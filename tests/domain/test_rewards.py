@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.judging import Requirement, Rubric, RubricCriterion
-from app.domain.rewards import (
+from app.domain.judging import (
     ADVANTAGE_EPSILON,
     LOW_SIGNAL_STD,
+    Requirement,
+    Rubric,
+    RubricCriterion,
     build_criteria,
     combine,
     compute_absolute,

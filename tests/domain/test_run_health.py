@@ -2,10 +2,8 @@
 
 import pytest
 
-from app.domain.anchors import AnchorReading, follow_anchors
-from app.domain.change_detection import Cell, find_change
-from app.domain.health_records import HealthState, Mark, advance_state
-from app.domain.run_health import find_trend_changes, is_alarm
+from app.domain.health_records import AnchorReading, HealthState, Mark, advance_state, follow_anchors
+from app.domain.run_health import Cell, find_change, find_trend_changes, is_alarm
 from benchmarks.run_health import EVENTS, WITHIN, build_month, build_quiet_run, follow, measure_delays
 
 

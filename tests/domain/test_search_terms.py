@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.search_terms import MAX_TERM_LENGTH, MAX_TERMS, extract_terms
+from app.domain.worlds import MAX_TERM_LENGTH, MAX_TERMS, extract_terms
 
 FOUND = {
     "The Bridge, the BRIDGE!": ("the", "bridge", "the", "bridge"),

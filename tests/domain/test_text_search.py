@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.text_search import MOST_PHRASES, TextQuery, parse_text_query, share_words
+from app.domain.groups import MOST_PHRASES, TextQuery, parse_text_query, share_words
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
-from app.domain.digests import digest, digest_in_pieces, digest_of_list
-from app.domain.values import MAX_JSON_DEPTH, FiniteJson, FiniteNumber, Frozen, Name, Unit, WholeNumber
+from app.domain.values import (
+    MAX_JSON_DEPTH,
+    FiniteJson,
+    FiniteNumber,
+    Frozen,
+    Name,
+    Unit,
+    WholeNumber,
+    digest,
+    digest_in_pieces,
+    digest_of_list,
+)
 
 JSON = TypeAdapter[JsonValue](FiniteJson)
 WHOLE = TypeAdapter[int](WholeNumber)

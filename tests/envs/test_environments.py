@@ -5,11 +5,11 @@ from functools import lru_cache
 
 import pytest
 
-from app.cli.envs.conformance_run import run_check
+from app.cli.envs.check import run_check
 from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.conformance.checks import CHECKS, Check

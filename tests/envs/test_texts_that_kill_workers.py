@@ -10,7 +10,7 @@ from app.domain.tasks import Completion
 from app.envs.math.environment import Math
 from app.envs.text_to_sql.environment import TextToSql
 from app.ports.environment import Environment, Tools
-from app.sandbox.pool import ProcessWorkers
+from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 
 pytestmark = pytest.mark.slow

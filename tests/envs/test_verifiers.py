@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.cli.envs.conformance_run import open_tools, run_check
+from app.cli.envs.check import open_tools, run_check
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.main.discovery import discover
+from app.main.components import discover
+from app.toolkit.conformance.attempts import PIECES
 from app.toolkit.conformance.checks import CHECKS, Check
-from app.toolkit.conformance.hostile_texts import PIECES
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject
 from tests.support.tiers import examples
 

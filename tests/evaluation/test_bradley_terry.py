@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from app.evaluation.bradley_terry import (
+from app.evaluation.tournament import (
     Floats,
     PairReading,
     count_readings,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.labels import ImportedLabel
-from app.evaluation.chat_choices import ChoiceFile, read_choices
+from app.evaluation.labelled_groups import ChoiceFile, read_choices
 
 ASKED = {"role": "user", "content": "Who?"}
 HEADER: dict[str, Any] = {"user_name": "Sam", "character_name": "Mira", "chat_metadata": {}}

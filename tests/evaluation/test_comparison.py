@@ -5,9 +5,8 @@ import random
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.evaluation.attempts import Evaluation
 from app.evaluation.comparison import Comparison, Obstacle, TaskChange, compare_evaluations
-from app.evaluation.resampling import Resampler, adjust_p_values
+from app.evaluation.report import Evaluation, Resampler, adjust_p_values
 from tests.support.evaluations import evaluation, rewarded, scored, task_id, unscored
 
 BEFORE = rewarded({0: (0.0, 1.0), 1: (0.0, 0.0), 2: (1.0, 1.0), 3: (0.5, 0.5)})

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.labels import Arm, ItemCandidate, Label, LabelledGroupRecord, QueueStratum, ReplyLabel, TargetReason
-from app.evaluation.judge_agreement import find_lower_bound, measure_judge_agreement, measure_slices
-from app.evaluation.weighted_agreement import (
+from app.evaluation.agreement import (
     Bootstrap,
     StratumDraw,
     build_table,
@@ -18,9 +17,12 @@ from app.evaluation.weighted_agreement import (
     compute_kappa,
     compute_observed_agreement,
     compute_pabak,
+    find_lower_bound,
+    measure_judge_agreement,
+    measure_slices,
     weigh_draws,
 )
-from app.service.label_sampling import compute_random_share, draw_item
+from app.features.labels.service import compute_random_share, draw_item
 from tests.support.store_cases import START
 from tests.support.tiers import examples
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from app.evaluation.label_agreement import JudgedLabels, measure_label_agreement
+from app.evaluation.agreement import JudgedLabels, measure_label_agreement
 from tests.support.tiers import is_quick
 
 

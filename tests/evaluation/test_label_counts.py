@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.labels import Label, LabelledGroupRecord, ReplyLabel
-from app.evaluation.label_counts import (
+from app.evaluation.agreement import (
     AgreementCount,
     count_judge_pairs,
     count_levels,

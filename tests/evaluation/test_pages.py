@@ -7,17 +7,20 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from app.cli.evaluate.summary import build_summary
-from app.domain.calibration import HIGHEST, LOWEST
-from app.evaluation.charts import build_whisker, draw_pass_at_curve, fit_around_zero
-from app.evaluation.comparison import compare_evaluations
-from app.evaluation.pages import render_html
-from app.evaluation.report import PassAt
-from app.evaluation.report_builder import build_report
-from app.evaluation.resampling import MeanEstimate, Resampler
-from app.toolkit.bar_charts import build_difference_histogram, build_reward_histogram
-from app.toolkit.charts import Scale
-from app.toolkit.display import escape_invisible
+from app.cli.evaluate.command import build_summary
+from app.domain.scores import HIGHEST, LOWEST
+from app.evaluation.comparison import compare_evaluations, render_html
+from app.evaluation.report import (
+    MeanEstimate,
+    PassAt,
+    Resampler,
+    build_report,
+    build_whisker,
+    draw_pass_at_curve,
+    fit_around_zero,
+)
+from app.toolkit.charts import Scale, build_difference_histogram, build_reward_histogram
+from app.toolkit.texts import escape_invisible
 from tests.support.evaluations import (
     HOSTILE,
     duel,

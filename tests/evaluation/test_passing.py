@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from app.evaluation.pass_at_k import estimate_pass_at, list_reported_k
+from app.evaluation.report import estimate_pass_at, list_reported_k
 
 CASES = [
     (k, attempts, passed) for attempts in range(1, 9) for passed in range(attempts + 1) for k in range(1, attempts + 1)

@@ -6,8 +6,18 @@ import random
 import numpy as np
 import pytest
 
-from app.evaluation.bradley_terry import Floats, PairReading, Strengths, count_readings, fit_strengths
-from app.evaluation.pooled_strengths import LIKELY_SPREAD, SPREADS, PooledFits, pool_strengths, weigh_task
+from app.evaluation.tournament import (
+    LIKELY_SPREAD,
+    SPREADS,
+    Floats,
+    PairReading,
+    PooledFits,
+    Strengths,
+    count_readings,
+    fit_strengths,
+    pool_strengths,
+    weigh_task,
+)
 from tests.support.evaluations import duel, tournament
 
 

@@ -5,10 +5,19 @@ from statistics import fmean
 import pytest
 from pydantic import ValidationError
 
-from app.evaluation.attempts import Attempt
-from app.evaluation.report import Caution, Cost, Counts, FlagRow, LengthRow, TaskRow, UnscoredRow
-from app.evaluation.report_builder import build_report
-from app.evaluation.resampling import MeanEstimate, Resampler
+from app.evaluation.report import (
+    Attempt,
+    Caution,
+    Cost,
+    Counts,
+    FlagRow,
+    LengthRow,
+    MeanEstimate,
+    Resampler,
+    TaskRow,
+    UnscoredRow,
+    build_report,
+)
 from tests.support.evaluations import STARTED, evaluation, rewarded, scored, setup, task_id, unscored
 
 ATTEMPTS = [

@@ -9,8 +9,8 @@ from statistics import NormalDist, fmean
 
 import pytest
 
-from app.domain.intervals import Proportion
-from app.evaluation.resampling import (
+from app.domain.values import Proportion
+from app.evaluation.report import (
     EXACT_UP_TO,
     MeanEstimate,
     Resampler,

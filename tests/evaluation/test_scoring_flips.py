@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from app.evaluation.resampling import MeanEstimate
-from app.evaluation.scoring_flips import MOST_STEP_ROWS, FlipReport, GroupFlips, RescoredGroup, report_flips
+from app.evaluation.comparison import MOST_STEP_ROWS, FlipReport, GroupFlips, RescoredGroup, report_flips
+from app.evaluation.report import MeanEstimate
 from tests.support.rescored import BY_HAND, FLIPS, GROUPS, figures_of
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.evaluate.runner import derive_seed
+from app.cli.evaluate.session import derive_seed
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows

@@ -14,8 +14,8 @@ LEFT_OPEN = 251
 """Above what a jail may open itself."""
 SCRIPT = """
 import asyncio, json, sys, uvloop
-from app.domain.programs import Program
-from app.sandbox.pool import ProcessWorkers
+from app.domain.tasks import Program
+from app.sandbox.workers import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from tests.support import untrusted
 

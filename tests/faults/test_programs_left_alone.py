@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from app.domain.errors import WorkerFailed
-from app.domain.programs import CallResult, Execution, Program, ProgramLimits
+from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import GUARDED, Jails, jails
@@ -160,7 +160,7 @@ def test_what_the_kernel_says_of_a_program(kind: str) -> None:
 
 SERVICE = """
 import asyncio, sys
-from app.domain.programs import Program, ProgramLimits
+from app.domain.tasks import Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
 from tests.faults.test_programs_left_alone import SLEEPING, begun
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.judging import Judgement
 from app.domain.runs import Run
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.serving import ROOT
 from tests.support.store_cases import START, group, opened, record, using
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from tests.judges.test_limits_on_the_wire import Busy, asked
 from tests.support.chat_server import ChatServer, serving
 from tests.support.databases import Postgres

@@ -12,7 +12,7 @@ from tests.architecture.test_house import ROOT
 
 SERVICE = """
 import asyncio, sys
-from app.sandbox.pool import ProcessWorkers
+from app.sandbox.workers import ProcessWorkers
 from tests.support import untrusted
 
 async def serve():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.tasks import Message, ToolSpec, Turn
-from app.inference.chat_episodes import play_episode
+from app.inference.policies import play_episode
 from app.inference.wire import SampledMessage
 from tests.support.event_loop import finish
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from app.inference.connection import Connection
-from app.inference.credentials import Credentials
-from app.inference.endpoint import Endpoint, NoReply, ServerReply
+from app.inference.connection import Connection, Credentials, Endpoint, NoReply, ServerReply
 from tests.support.chat_server import Received, Reply, Script, serving
 
 KEY = "sk-the-key-of-the-settings"
@@ -49,8 +47,8 @@ import asyncio, json, sys
 from contextlib import aclosing
 from pydantic import SecretStr
 from app.inference.connection import Connection
-from app.inference.credentials import Credentials
-from app.inference.endpoint import Endpoint, NoReply, ServerReply
+from app.inference.connection import Credentials
+from app.inference.connection import Endpoint, NoReply, ServerReply
 
 async def main(url, key, version):
     secrets = Credentials(SecretStr(key) if key else None, {"X-Own": SecretStr("own value")})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from app.inference.credentials import Credentials, KeyFile, clean_key
+from app.inference.connection import Credentials, KeyFile, clean_key
 
 
 def swap(link: Path, folder: Path, name: str, text: str) -> None:

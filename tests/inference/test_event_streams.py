@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inference.event_streams import is_event_stream, join_event_stream
+from app.inference.wire import is_event_stream, join_event_stream
 
 
 def event(finish_reason: str | None = None, **delta: object) -> str:

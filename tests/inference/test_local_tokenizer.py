@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.tasks import FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.inference.tokenizer import LocalTokenizer
+from app.inference.tokens import LocalTokenizer
 from app.inference.wire import SampledMessage
 from tests.support.local_tokenizer import END, TEMPLATE, saved_tokenizer
 

@@ -8,10 +8,9 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.errors import Unavailable
-from app.inference.connection import Connection
-from app.inference.endpoint import Endpoint, OpenReply, ServerReply
-from app.inference.policy_server import ChatPolicyServer
-from app.ports.playing import Chunk
+from app.inference.connection import Connection, Endpoint, OpenReply, ServerReply
+from app.inference.policies import ChatPolicyServer
+from app.ports.play import Chunk
 
 FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
 BEGUN = b'data: {"choices": [{"index": 1, "delta": {"content": "No"}}]}\n\n'

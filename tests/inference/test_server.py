@@ -4,10 +4,8 @@ import pytest
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.domain.tasks import Message
-from app.inference.connection import CHAT_PATH, Connection
-from app.inference.credentials import Credentials
-from app.inference.endpoint import Endpoint, ServerReply
-from app.inference.server import InferenceServer
+from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, ServerReply
+from app.inference.policies import InferenceServer
 from tests.support.event_loop import finish
 
 

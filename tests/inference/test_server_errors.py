@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inference.server_errors import NO_ERROR, ServerError, parse_server_error, tells_error
+from app.inference.connection import NO_ERROR, ServerError, parse_server_error, tells_error
 
 
 def read(body: str) -> ServerError:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from app.domain.tasks import Message
-from app.inference.token_check import CheckedTurn, TokenCheckTally, TokenDifference, check_turn
-from app.inference.tokenizer import LocalTokenizer
+from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, TokenDifference, check_turn
 from app.inference.wire import Ids, SampledMessage
 from tests.support.local_tokenizer import TEMPLATE, saved_tokenizer
 from tests.support.policy_server import END

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inference.token_sequences import (
+from app.inference.policies import (
     IGNORED,
     NO_LOGPROB,
     Exchange,

@@ -7,8 +7,8 @@ import pytest
 
 from app.domain.judging import Case, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion
 from app.domain.scores import Score
+from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
-from app.judges.scripted import ScriptedJudge, score_by_text
 
 RUBRIC = Rubric(
     name="test",

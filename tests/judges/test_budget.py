@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from app.domain.budgets import NO_AMOUNT, Admission, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, Spending
-from app.judges.budget import Budget, SpendingAccount, TokenPrices, create_reservation_id, estimate_tokens
-from app.judges.failures import ReadingFailed
-from app.judges.memory_cache import InProcessMemory
+from app.judges.chat_judge import InProcessMemory
+from app.judges.configuration import (
+    Budget,
+    ReadingFailed,
+    SpendingAccount,
+    TokenPrices,
+    create_reservation_id,
+    estimate_tokens,
+)
 from tests.support.tiers import examples
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -75,7 +81,7 @@ def test_calls_at_once_never_spend_more_than_there_is(limit: int, calls: list[tu
         return used, (await first.memory.get_budget_state("j")).compute_remaining(first.limits).tokens
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.judges.budget.POLL_SECONDS", 0.001)
+        patch.setattr("app.judges.configuration.POLL_SECONDS", 0.001)
         used, left = asyncio.run(play())
     assert (used <= limit, left) == (True, limit - used)
 

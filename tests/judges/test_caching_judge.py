@@ -8,17 +8,15 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.budgets import Amount, BudgetConfig, BudgetState, Reservation
-from app.domain.digests import digest
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Probes, Rubric, Spending
-from app.judges import caching_judge as remembered
-from app.judges.budget import SpendingAccount
-from app.judges.caching_judge import CachingJudge, WriteOnlyMemory
-from app.judges.fallback import JudgeWithFallback
-from app.judges.memory_cache import InProcessMemory
-from app.judges.prompt import JudgePrompt, JudgeQuestion
+from app.domain.values import digest
+from app.judges import chat_judge as remembered
+from app.judges.chat_judge import CachingJudge, InProcessMemory, JudgeWithFallback, WriteOnlyMemory
+from app.judges.configuration import SpendingAccount
+from app.judges.prompts import JudgePrompt, JudgeQuestion
+from app.ports.environment import ManagedResource
 from app.ports.judges import CachedJudgement, ReportingJudge
-from app.ports.runtime import ManagedResource
 
 
 def request(vote: int = 0) -> JudgeRequest:

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from app.domain.calibration import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
 from app.domain.judging import Case, Judgement, JudgeRequest
-from app.judges.reference_readings import ask_for_references, parse_references
+from app.domain.scores import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
+from app.judges.modes import ask_for_references, parse_references
 from benchmarks.calibration_scale import SCALES, Scale, measure
 from benchmarks.simulated_judges import RUBRIC
 

@@ -15,8 +15,8 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
+from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
-from app.judges.scripted import ScriptedJudge, score_by_text
 from app.ports.judges import Judge
 
 RUBRIC = Rubric(

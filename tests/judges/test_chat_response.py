@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.judges.chat_response import LONGEST_NAME, LONGEST_WAIT_SECONDS, ChatResponse, parse_response, parse_retry_after
-from app.judges.failures import CallFailed
+from app.judges.configuration import CallFailed
+from app.judges.judge_client import LONGEST_NAME, LONGEST_WAIT_SECONDS, ChatResponse, parse_response, parse_retry_after
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from app.judges.circuit_breaker import CircuitBreaker
-from app.judges.failures import ReadingFailed
+from app.judges.configuration import ReadingFailed
+from app.judges.limits import CircuitBreaker
 from tests.judges.test_limits import Hand
 from tests.support.tiers import examples
 

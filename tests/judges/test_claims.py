@@ -21,13 +21,11 @@ from app.domain.judging import (
     RubricCriterion,
     SourceEvent,
     Verdict,
+    apply_bounds,
 )
-from app.domain.rewards import apply_bounds
-from app.judges.formats import build_response_format
 from app.judges.panel import JudgePanel
-from app.judges.presentation_order import name_places
-from app.judges.prompt import build_prompt
-from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
+from app.judges.prompts import build_prompt
+from app.judges.verdicts import JudgeAnswer, UnusableAnswer, build_response_format, name_places, parse_answer
 
 RUBRIC = Rubric(
     name="test",

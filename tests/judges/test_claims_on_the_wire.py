@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.judging import Candidate, Claim, Judgement, JudgeRequest, Probes, SourceEvent
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import completion, config
 

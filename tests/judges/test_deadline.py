@@ -9,10 +9,9 @@ import pytest
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panel import JudgePanel
+from app.judges.panel import JudgePanel, build_chat_judges
+from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
-from app.ports.runtime import ManagedResource
 from tests.judges.test_panel_on_the_wire import fairly, ranking_by, shown
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config

@@ -15,10 +15,9 @@ from app.domain.judging import (
     SpokenLine,
 )
 from app.domain.scores import Score
+from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
-from app.judges.presentation_order import name_places
-from app.judges.scripted import ScriptedJudge, score_by_text
-from app.judges.verdict_parsing import JudgeAnswer, parse_answer
+from app.judges.verdicts import JudgeAnswer, name_places, parse_answer
 
 RUBRIC = Rubric(
     name="test",

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import Candidate, Claim, JudgeRequest, Probes, SourceEvent, Verdict
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.gates.gate_registry import GATES
+from app.judges.gates import GATES
 from app.judges.offline import OfflineJudge
 
 HINT = next(gate.notices for gate in GATES if gate.flag == "may_know_withheld")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.expected_scores import Token, insert_expected_scores, parse_tokens
+from app.judges.verdicts import Token, insert_expected_scores, parse_tokens
 
 SURE = ((b"3", 1.0),)
 TORN = ((b"3", 0.5), (b"2", 0.25), (b"4", 0.25))

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.groups import GroupDetail
-from app.domain.rewards import build_criteria
+from app.domain.judging import build_criteria
 from app.domain.scores import Score
+from app.judges.aggregation import NEUTRAL
 from app.judges.explanation import GroupExplanation, explain_group
-from app.judges.ranks import NEUTRAL
 from tests.support.judged_groups import RUBRIC, make_judged_group, read_texts
 
 

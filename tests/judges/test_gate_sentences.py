@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from app.judges.gates.gate_registry import GATES, WORD_GATE_LANGUAGES
+from app.judges.gates import GATES, WORD_GATE_LANGUAGES
 from tests.support.gate_sentences import Sentence, read_sentences
 
 SENTENCES = tuple(read_sentences())

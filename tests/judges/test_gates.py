@@ -9,8 +9,8 @@ import pytest
 from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.domain.judging import GateFacts
-from app.judges.gates.gate_registry import GATES, GATES_DIGEST, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
-from app.judges.text_normalisation import Reply, fold_text, strip_thoughts
+from app.judges.gate_wordings import Reply, fold_text, strip_thoughts
+from app.judges.gates import GATES, GATES_DIGEST, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
 from tests.support.gate_look_alikes import PASSES
 from tests.support.gate_samples import CAUGHT, FACTS, Sample
 from tests.support.tiers import is_quick

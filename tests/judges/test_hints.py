@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from app.domain.judging import Candidate, Case, GateFacts, JudgeRequest, Probes, Rubric, RubricCriterion, SpokenLine
+from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
-from app.judges.prompt import build_prompt
-from app.judges.scripted import ScriptedJudge, score_by_text
+from app.judges.prompts import build_prompt
 from tests.support.shown_prompts import read_prompt
 
 CRITERION = RubricCriterion(

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from app.domain.judging import Case, JudgeRequest, PanelResult
 from app.domain.scores import Score
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge, ScriptedJudge
+from app.judges.chat_judge import Script as Said
+from app.judges.gate_wordings import replace_surrogates
 from app.judges.panel import JudgePanel
-from app.judges.scripted import Script as Said
-from app.judges.scripted import ScriptedJudge
-from app.judges.text_normalisation import replace_surrogates
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, completion, config, verdict

@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from app.domain.judging import Judgement
-from app.inference.credentials import KeyFile
+from app.inference.connection import KeyFile
 from app.judges import judge_client as line
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.main.components import build_judge_config, build_panels, find_shadow_judges
 from app.settings import read_settings

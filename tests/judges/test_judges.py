@@ -13,12 +13,10 @@ from app.domain.judging import (
     JudgeFailure,
     Judgement,
 )
-from app.inference.endpoint import LARGEST_REPLY
+from app.inference.connection import LARGEST_REPLY
 from app.judges import judge_client as line
-from app.judges.budget import TokenPrices
-from app.judges.chat import ChatJudge
-from app.judges.offline import OfflineJudge
-from app.judges.scripted import (
+from app.judges.chat_judge import (
+    ChatJudge,
     ScriptedJudge,
     fail_requests,
     score_by_position,
@@ -26,6 +24,8 @@ from app.judges.scripted import (
     score_equally,
     score_randomly,
 )
+from app.judges.configuration import TokenPrices
+from app.judges.offline import OfflineJudge
 from app.ports.judges import Judge
 from tests.support.chat_server import Reply, Script, serving
 from tests.support.judge_cases import (

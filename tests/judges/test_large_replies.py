@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Probes
-from app.judges import text_normalisation
-from app.judges.languages import get_language
-from app.judges.lexical import FaultQuotes, Lexicon, Measures, quote_faults
-from app.judges.text_normalisation import Reply, fold_text, iterate_ngrams, split_words, to_sentences
-from app.toolkit import large_texts
+from app.judges import gate_wordings
+from app.judges.gate_wordings import Reply, fold_text, iterate_ngrams, split_words, to_sentences
+from app.judges.offline import FaultQuotes, Lexicon, Measures, get_language, quote_faults
+from app.toolkit import texts
 
 ALPHABET = "aAzé ß\u0301\u0323\u0345\u00ad\u200bﾊﾞカ\u3099旅。、각\u1100\u1161\u11a8ﬁ１Σς'’.!?\n\ud800"
 TEXTS = st.text(st.sampled_from(ALPHABET), max_size=80)
@@ -25,7 +24,7 @@ def read(text: str) -> tuple[str, tuple[str, ...], str]:
 def test_windows_change_nothing(text: str, window: int) -> None:
     whole = read(text)
     with pytest.MonkeyPatch.context() as patched:
-        for module in (large_texts, text_normalisation):
+        for module in (texts, gate_wordings):
             patched.setattr(module, "WINDOW", window)
         assert read(text) == whole
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from app.domain.judging import Judgement
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import GOOD, REQUEST, completion, config, failure
 

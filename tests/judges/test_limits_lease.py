@@ -21,11 +21,10 @@ from app.domain.judge_limits import (
     OpenBreaker,
 )
 from app.domain.judging import Judgement
-from app.judges import circuit_breaker, limits_lease
-from app.judges.chat import ChatJudge
-from app.judges.circuit_breaker import CircuitBreaker
-from app.judges.limits_lease import LimitsLease
-from app.judges.memory_cache import InProcessMemory
+from app.judges import limits as circuit_breaker
+from app.judges import limits as limits_lease
+from app.judges.chat_judge import ChatJudge, InProcessMemory
+from app.judges.limits import CircuitBreaker, LimitsLease
 from app.ports.judges import JudgeCache
 from tests.judges.test_limits import Hand
 from tests.judges.test_limits_on_the_wire import Busy, asked

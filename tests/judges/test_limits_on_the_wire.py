@@ -12,13 +12,10 @@ import pytest
 from app.domain import judge_limits
 from app.domain.budgets import Amount, BudgetConfig, BudgetState
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
-from app.judges import circuit_breaker as breaker
 from app.judges import judge_client as line
-from app.judges.budget import TokenPrices
-from app.judges.caching_judge import CachingJudge, FreshJudge
-from app.judges.chat import ChatJudge
-from app.judges.configuration import ChatJudgeConfig
-from app.judges.memory_cache import InProcessMemory
+from app.judges import limits as breaker
+from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory
+from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 from tests.support.store_cases import opened

@@ -8,7 +8,7 @@ import pytest
 from app.domain.budgets import BudgetConfig
 from app.domain.judging import Judgement
 from app.judges import judge_client as line
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, completion, config, failure
 

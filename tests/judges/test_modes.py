@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from app.domain.judging import Case, Judgement, Mode, PanelResult, Rubric, RubricCriterion
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving

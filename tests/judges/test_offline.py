@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from app.characters.casting import Staging, build_case_document, build_scene_probes, cast_all
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.judge_questions import load_packaged_specimens
+from app.cli.judges import load_packaged_specimens
 from app.domain.judging import (
     Candidate,
     Defect,
@@ -22,12 +22,18 @@ from app.domain.judging import (
     Probes,
     Rubric,
     RubricCriterion,
+    compute_absolute_score,
 )
-from app.domain.rewards import compute_absolute_score
 from app.judges.gold_cases import GoldCase
-from app.judges.languages import LANGUAGES, detect_language, get_language
-from app.judges.lexical import get_answered_line, iterate_texts
-from app.judges.offline import OfflineJudge, rank_candidates
+from app.judges.offline import (
+    LANGUAGES,
+    OfflineJudge,
+    detect_language,
+    get_answered_line,
+    get_language,
+    iterate_texts,
+    rank_candidates,
+)
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")

@@ -20,13 +20,11 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
     Verdict,
+    compute_statistics,
 )
-from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
-from app.judges.panel import JudgePanel
-from app.judges.presentation_order import derive_opaque_ids
-from app.judges.ranks import space_as_normal
-from app.judges.scripted import (
+from app.judges.aggregation import space_as_normal
+from app.judges.chat_judge import (
     Script,
     ScriptedJudge,
     fail_requests,
@@ -36,6 +34,8 @@ from app.judges.scripted import (
     score_equally,
     score_randomly,
 )
+from app.judges.panel import JudgePanel
+from app.judges.verdicts import derive_opaque_ids
 from app.ports.judges import Judge
 
 RUBRIC = Rubric(

@@ -19,13 +19,11 @@ from app.domain.judging import (
     PanelResult,
     Rubric,
     RubricCriterion,
+    compute_statistics,
 )
-from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
-from app.judges.offline import OfflineJudge
-from app.judges.panel import JudgePanel
-from app.judges.ranks import kendall_tau, space_as_normal
-from app.judges.scripted import (
+from app.judges.aggregation import kendall_tau, space_as_normal
+from app.judges.chat_judge import (
     Script,
     ScriptedJudge,
     fail_requests,
@@ -35,6 +33,8 @@ from app.judges.scripted import (
     score_equally,
     score_randomly,
 )
+from app.judges.offline import OfflineJudge
+from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
 
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -14,7 +14,7 @@ from app.domain.budgets import BudgetConfig
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
 from app.judges import judge_client as line
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config, failure, verdict

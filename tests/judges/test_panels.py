@@ -7,10 +7,9 @@ import pytest
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
+from app.judges.chat_judge import ScriptedJudge, score_equally
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panels import DEFAULTS, ConfiguredPanels
-from app.judges.scripted import ScriptedJudge, score_equally
+from app.judges.panel import DEFAULTS, ConfiguredPanels, build_chat_judges
 from app.ports.judges import Judge
 from app.settings import EnvironmentSettings
 

@@ -8,20 +8,23 @@ from itertools import pairwise
 
 import pytest
 
-from app.cli.judge_questions import build_questions, load_packaged_specimens
+from app.cli.judges import build_questions, load_packaged_specimens
 from app.domain.judging import JudgeRequest, Rubric
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.check_report import CheckReport
-from app.judges.degradation import STEPS, build_ladders
-from app.judges.gates.gate_registry import find_failed_gates
-from app.judges.gold_cases import GoldCase
-from app.judges.languages import LANGUAGES
-from app.judges.meta_evaluation import measure_judge
-from app.judges.meta_evaluation_report import build_report
-from app.judges.perturbations import MUTATIONS, PerturbedPair, load_packaged_templates
-from app.judges.perturbed_pairs import build_pairs, sample_one_per_character, sample_seldom_pairs
-from app.judges.scripted import Script, ScriptedJudge, fail_requests, score_by_position, score_equally, score_randomly
-from app.judges.text_normalisation import Reply
+from app.judges.chat_judge import Script, ScriptedJudge, fail_requests, score_by_position, score_equally, score_randomly
+from app.judges.gate_wordings import Reply
+from app.judges.gates import find_failed_gates
+from app.judges.gold_cases import (
+    MUTATIONS,
+    GoldCase,
+    PerturbedPair,
+    build_pairs,
+    load_packaged_templates,
+    sample_one_per_character,
+    sample_seldom_pairs,
+)
+from app.judges.meta_evaluation import STEPS, CheckReport, build_ladders, build_report, measure_judge
+from app.judges.offline import LANGUAGES
 
 
 @cache

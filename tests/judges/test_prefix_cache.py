@@ -8,15 +8,13 @@ from threading import Lock
 
 import pytest
 
-from app.cli.judge_questions import load_packaged_specimens
+from app.cli.judges import load_packaged_specimens
 from app.domain.judging import Case, JudgeReport, PanelResult
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.budget import TokenPrices
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panel import JudgePanel
-from app.judges.token_usage import TokenUsage, parse_usage
+from app.judges.configuration import TokenPrices, TokenUsage, parse_usage
+from app.judges.panel import JudgePanel, build_chat_judges
+from app.ports.environment import ManagedResource
 from app.ports.judges import ReadingPace, ReportingJudge
-from app.ports.runtime import ManagedResource
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import config
 from tests.support.preferring import preferring

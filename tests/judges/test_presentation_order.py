@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, JudgeRequest, Probes
-from app.judges.presentation_order import (
+from app.judges.aggregation import kendall_tau, normalise_ranks
+from app.judges.verdicts import (
     assign_letters,
     build_mirrored_orders,
     derive_opaque_ids,
     list_mirrored_orders,
     name_places,
 )
-from app.judges.ranks import kendall_tau, normalise_ranks
 from tests.support.judge_cases import RUBRIC
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")

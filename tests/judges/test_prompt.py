@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.domain.digests import digest_of_text
-from app.judges.prompt import JudgePrompt, encode_text, render_lines
+from app.domain.values import digest_of_text
+from app.judges.prompts import JudgePrompt, encode_text, render_lines
 
 DOCUMENT: dict[str, JsonValue] = {
     "sheet": {

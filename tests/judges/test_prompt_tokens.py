@@ -4,8 +4,8 @@ import re
 import statistics
 
 from app.domain.judging import JudgeRequest
-from app.judges.prompt import build_prompt
-from app.judges.verdict_parsing import JudgeAnswer, parse_answer
+from app.judges.prompts import build_prompt
+from app.judges.verdicts import JudgeAnswer, parse_answer
 from benchmarks.judging_tokens import count as count_tokens
 from benchmarks.judging_tokens import measure_tokens
 from benchmarks.judging_tradeoff import GROUPS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.ranks import (
+from app.judges.aggregation import (
     Shares,
     compute_preference,
     compute_win_rates,

@@ -7,9 +7,9 @@ import pytest
 
 from app.domain.judging import JudgeFailure, Judgement
 from app.judges import judge_client as line
-from app.judges.judge_factory import build_chat_judges
-from app.judges.refusal_detection import is_refusal
-from app.ports.runtime import ManagedResource
+from app.judges.panel import build_chat_judges
+from app.judges.verdicts import is_refusal
+from app.ports.environment import ManagedResource
 from tests.support.chat_server import Reply, Script, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first, judged
 

@@ -12,15 +12,13 @@ from pydantic import SecretStr
 
 from app.domain.judging import Case, PanelResult, Rubric
 from app.domain.tasks import Message
-from app.inference.chat_template import ChatTemplate
+from app.inference.tokens import ChatTemplate
 from app.judges import judge_client
-from app.judges.judge_factory import build_reward_judges
-from app.judges.panel import JudgePanel
-from app.judges.reward_models import RewardModelConfig, normalise_rewards
-from app.judges.reward_routes import RewardRouteName
-from app.judges.scripted import ScriptedJudge, fail_requests, score_by_text
+from app.judges.chat_judge import ScriptedJudge, fail_requests, score_by_text
+from app.judges.panel import JudgePanel, build_reward_judges
+from app.judges.reward_models import RewardModelConfig, RewardRouteName, normalise_rewards
+from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
-from app.ports.runtime import ManagedResource
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import KEY, RUBRIC, config
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.digests import digest_of_model
+from app.domain.values import digest_of_model
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
-from app.judges.rubric_files import load_rubric, read_rubric
+from app.judges.prompts import load_rubric, read_rubric
 
 SHIPPED = DEFAULT_RUBRIC.read_text(encoding="utf-8")
 SHORT = """\

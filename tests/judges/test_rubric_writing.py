@@ -15,9 +15,9 @@ from app.domain.budgets import BudgetState
 from app.domain.errors import JudgeFailed
 from app.envs.rlaif.environment import GivenCriterion, RlaifParams
 from app.judges import judge_client as line
+from app.judges.chat_judge import InProcessMemory
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.memory_cache import InProcessMemory
-from app.judges.rubric_writing import WrittenCriterion, WrittenRubric, write_rubric
+from app.judges.prompts import WrittenCriterion, WrittenRubric, write_rubric
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.preferring import said
 from tests.support.store_cases import using

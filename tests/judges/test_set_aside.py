@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.judges.check_report import CheckReport
-from app.judges.perturbations import MUTATIONS
+from app.judges.gold_cases import MUTATIONS
+from app.judges.meta_evaluation import CheckReport
 from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
 
 DECIDABLE = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult, Rubric, RubricCriterion
+from app.judges.chat_judge import Script, ScriptedJudge, fail_requests, score_by_position, score_by_text
 from app.judges.panel import JudgePanel
-from app.judges.scripted import Script, ScriptedJudge, fail_requests, score_by_position, score_by_text
 from app.ports.judges import ReadingPace
 
 RUBRIC = Rubric(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.domain.judging import Claim, ClaimRule, Defect, DefectRule, JudgeRequest, SourceEvent, Verdict
-from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
+from app.judges.verdicts import JudgeAnswer, UnusableAnswer, parse_answer
 from tests.support.judge_cases import REQUEST, RUBRIC
 
 Json = dict[str, object]

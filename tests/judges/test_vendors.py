@@ -10,16 +10,13 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.judging import Judgement, JudgeReport
-from app.inference.server_errors import ServerError
+from app.inference.connection import ServerError
 from app.judges import judge_client as line
-from app.judges.caching_judge import CachingJudge
-from app.judges.chat import ChatJudge
-from app.judges.chat_response import ChatResponse, parse_response
-from app.judges.configuration import ChatJudgeConfig
-from app.judges.failures import CallFailed
-from app.judges.formats import build_response_format, choose_mode
-from app.judges.judge_factory import build_chat_judges
-from app.judges.server_traits import ServerTraits
+from app.judges.chat_judge import CachingJudge, ChatJudge
+from app.judges.configuration import CallFailed, ChatJudgeConfig
+from app.judges.judge_client import ChatResponse, ServerTraits, parse_response
+from app.judges.panel import build_chat_judges
+from app.judges.verdicts import build_response_format, choose_mode
 from tests.support.chat_server import ChatServer
 from tests.support.judge_cases import GOOD, REQUEST, completion, config
 from tests.support.vendor_table import VENDORS

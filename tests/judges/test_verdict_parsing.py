@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Rubric, RubricCriterion, Verdict
-from app.judges.presentation_order import assign_letters
-from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
+from app.judges.verdicts import JudgeAnswer, UnusableAnswer, assign_letters, parse_answer
 
 TEXTS = {"A": "The ferry sank at the fair.\nNine “good” oxen drowned.", "B": "As you wish,  my lord."}
 REQUEST = JudgeRequest(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.main import application
-from app.sandbox.pool import ProcessWorkers, choose_size
+from app.sandbox.workers import ProcessWorkers, choose_size
 from app.settings import Settings
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.rag.query_terms import MOST_TERMS, extract_query_terms
+from app.rag.world_retriever import MOST_TERMS, extract_query_terms
 
 
 @pytest.mark.parametrize(

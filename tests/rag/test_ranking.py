@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.token_estimate import estimate_tokens
+from app.domain.values import estimate_tokens
 from app.domain.worlds import Event
-from app.rag.ranking import EventCandidate, RankingScores, compute_idf, rank_events
+from app.rag.world_retriever import EventCandidate, RankingScores, compute_idf, rank_events
 
 NOON = datetime(1312, 4, 3, 12, tzinfo=UTC)
 

@@ -12,8 +12,7 @@ from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.main.components import build_retriever
 from app.ports.retrieval import NoRetriever
-from app.rag.remote.addresses import CheckedResolver, is_public
-from app.rag.remote.contract import AnswerBounds, encode_query, is_unknown_world, parse_answer
+from app.rag.remote import AnswerBounds, CheckedResolver, encode_query, is_public, is_unknown_world, parse_answer
 from app.settings import RagSettings, Settings
 
 PASSAGE = {"id": "p", "text": "It rained."}

@@ -12,8 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import ContextQuery
-from app.rag.remote.addresses import MakeResolver, create_system_resolver
-from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
+from app.rag.remote import MakeResolver, RemoteRetriever, RemoteRetrieverConfig, create_system_resolver
 from app.settings import RagSettings
 from tests.support.hostile_retriever import MIB, Hostile, hostile_retriever
 from tests.support.playground import WAIT, World, gateway

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.worlds import (
     Event,
     EventSearch,
     FoundEvent,
     HiddenMatch,
+    Lorebook,
+    LoreEntry,
     Obstacle,
     RetrievalExplanation,
     SearchFindings,

@@ -5,17 +5,16 @@ from typing import get_args
 
 from pydantic import JsonValue
 
-from app.domain.digests import digest_of_model
 from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
-from app.judges.chat import ChatJudge
+from app.domain.values import digest_of_model
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.gates.gate_registry import GATES, GATES_DIGEST
+from app.judges.gates import GATES, GATES_DIGEST
 from app.judges.offline import OfflineJudge
-from app.judges.panel import JudgePanel
-from app.judges.panels import ConfiguredPanels
-from app.judges.prompt import TEMPLATES_DIGEST
-from app.judges.verdict_parsing import PARSER_VERSION
+from app.judges.panel import ConfiguredPanels, JudgePanel
+from app.judges.prompts import TEMPLATES_DIGEST
+from app.judges.verdicts import PARSER_VERSION
 from app.service.catalogue import ServedEnvironment
 from app.service.judging import get_panel
 from app.toolkit.conformance.checks import CHECKS

@@ -8,9 +8,9 @@ from typing import Any, Final
 import httpx
 from pydantic import JsonValue
 
-from app.characters.world_files import read_world
-from app.cli.gateway_client import GatewayClient
-from app.cli.world_commands import SAMPLE, load_world
+from app.characters.archives import read_world
+from app.cli.client import GatewayClient
+from app.cli.worlds import SAMPLE, load_world
 from app.domain.tasks import Completion
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import all_hosted

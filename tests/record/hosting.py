@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Task
 from app.domain.values import Split
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment
 from app.service.catalogue import ServedEnvironment
 from app.toolkit.conformance.subject import SPLITS

@@ -12,10 +12,10 @@ from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
-from app.ports.sandbox import NoPrograms, NoWorkers
+from app.ports.environment import NoPrograms, NoWorkers
 from app.service.judging import score_completions
 from tests.record.completions import SPOKEN
 from tests.record.hosting import Block, all_hosted

@@ -10,7 +10,7 @@ import typer
 from pydantic import JsonValue
 
 from app.cli.main import DeferredCommand, cli
-from app.domain.digests import digest
+from app.domain.values import digest
 from app.settings import DEFAULT_FILE, PREFIX
 from app.store.migration import migrate
 from docs.parts.http import openapi

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from app.domain.errors import WorkerFailed
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Environment
-from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
+from app.sandbox.workers import ProcessWorkers, choose_size
 from app.service.judging import get_panel, score_completions
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import Block, all_hosted, blocks_of

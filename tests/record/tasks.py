@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from app.domain.tasks import TaskKey
-from app.service.identity import compute_task_id
+from app.service.requests import compute_task_id
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.programs import ProgramLimits
+from app.domain.tasks import ProgramLimits
 from tests.support.jailed import GUARDED, STRENGTHS, Jails, jails
 
 LIMITS = ProgramLimits(seconds=20, cpu_seconds=1, memory_mb=64, output_bytes=10_000, file_bytes=100_000)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.contextvars import bound_contextvars
 
-from app.domain.programs import CallResult, Program, ProgramLimits
+from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
 from tests.support.jailed import GUARDED, Jails, jails
 

@@ -8,15 +8,15 @@ from typing import Final
 
 import pytest
 
-from app.sandbox import seccomp
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, TALKING, WRITING, detect_architecture, look_up_numbers
+from app.sandbox import confinement
+from app.sandbox.confinement import CHECKED, FOREIGN, NEEDED, TALKING, WRITING, detect_architecture, look_up_numbers
 
 ALLOWED, REFUSED, UNKNOWN, KILLED = "allowed", "refused", "unknown", "killed"
 ANSWERS: Final = {
-    seccomp.ALLOW: ALLOWED,
-    seccomp.FAIL | errno.EPERM: REFUSED,
-    seccomp.FAIL | errno.ENOSYS: UNKNOWN,
-    seccomp.KILL: KILLED,
+    confinement.ALLOW: ALLOWED,
+    confinement.FAIL | errno.EPERM: REFUSED,
+    confinement.FAIL | errno.ENOSYS: UNKNOWN,
+    confinement.KILL: KILLED,
 }
 
 
@@ -36,15 +36,15 @@ def answer(code: bytes, number: int, *arguments: int, arch: int | None = None) -
     while True:
         what, if_so, if_not, value = steps[place]
         place += 1
-        if what == seccomp.ANSWER:
+        if what == confinement.ANSWER:
             return ANSWERS[value]
-        if what == seccomp.LOAD:
+        if what == confinement.LOAD:
             register = words[value // 4] or 0
             continue
         tests = {
-            seccomp.EQUAL: register == value,
-            seccomp.AT_LEAST: register >= value,
-            seccomp.ANY_BIT: bool(register & value),
+            confinement.EQUAL: register == value,
+            confinement.AT_LEAST: register >= value,
+            confinement.ANY_BIT: bool(register & value),
         }
         place += if_so if tests[what] else if_not
 
@@ -54,7 +54,7 @@ def answers(code: bytes, table: str) -> set[str]:
 
 
 def test_a_program_may_do_what_is_listed_and_nothing_else(machine: str) -> None:
-    code = seccomp.build_program_filter(writing=True)
+    code = confinement.build_program_filter(writing=True)
     listed = set(look_up_numbers(NEEDED + WRITING + CHECKED).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, NEEDED), answers(code, WRITING), answers(code, FOREIGN), others) == (
@@ -66,14 +66,14 @@ def test_a_program_may_do_what_is_listed_and_nothing_else(machine: str) -> None:
 
 
 def test_a_worker_may_do_all_but_what_is_listed(machine: str) -> None:
-    code = seccomp.build_worker_filter()
+    code = confinement.build_worker_filter()
     listed = set(look_up_numbers(FOREIGN + CHECKED).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, FOREIGN), others) == ({REFUSED}, {ALLOWED})
 
 
 def test_a_warden_may_read_write_and_hand_over_sockets(machine: str) -> None:
-    code = seccomp.build_warden_filter()
+    code = confinement.build_warden_filter()
     listed = set(look_up_numbers(NEEDED + TALKING).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, NEEDED + TALKING), others) == ({ALLOWED}, {REFUSED})
@@ -96,7 +96,7 @@ CASES: list[tuple[str, tuple[int, ...], tuple[str, str, str]]] = [
     ("prlimit64", (0, 7, 1 << 32), (REFUSED, REFUSED, ALLOWED)),
     ("prlimit64", (1, 7), (REFUSED, REFUSED, REFUSED)),
     ("clone", (17,), (REFUSED, REFUSED, REFUSED)),
-    ("clone", (seccomp.CLONE_THREAD | 0xF00,), (REFUSED, REFUSED, ALLOWED)),
+    ("clone", (confinement.CLONE_THREAD | 0xF00,), (REFUSED, REFUSED, ALLOWED)),
     ("clone3", (), (UNKNOWN, UNKNOWN, UNKNOWN)),
     ("kill", (OWN, 9), (REFUSED, REFUSED, ALLOWED)),
     ("kill", (1, 9), (REFUSED, REFUSED, REFUSED)),
@@ -108,9 +108,9 @@ CASES: list[tuple[str, tuple[int, ...], tuple[str, str, str]]] = [
 
 def test_some_calls_are_judged_by_their_arguments(machine: str) -> None:
     codes = (
-        seccomp.build_program_filter(writing=True),
-        seccomp.build_program_filter(writing=False),
-        seccomp.build_worker_filter(),
+        confinement.build_program_filter(writing=True),
+        confinement.build_program_filter(writing=False),
+        confinement.build_worker_filter(),
     )
     special = look_up_numbers(CHECKED)
     seen = [
@@ -122,9 +122,9 @@ def test_some_calls_are_judged_by_their_arguments(machine: str) -> None:
 
 def test_calls_by_another_table_are_refused(machine: str) -> None:
     """32-bit calls, whose numbers mean others, and those of x32."""
-    code = seccomp.build_worker_filter()
+    code = confinement.build_worker_filter()
     other = answer(code, 1, arch=0x40000003)
-    assert (other, answer(code, seccomp.X32 | 59)) == (KILLED, UNKNOWN)
+    assert (other, answer(code, confinement.X32 | 59)) == (KILLED, UNKNOWN)
 
 
 @pytest.mark.parametrize(("system", "known"), [("darwin", "x86_64"), ("linux", "riscv64")])
@@ -134,4 +134,4 @@ def test_where_the_numbers_do_not_hold_there_is_no_filter(
     monkeypatch.setattr(platform, "machine", lambda: known)
     monkeypatch.setattr("sys.platform", system)
     with pytest.raises(OSError, match="no system call numbers"):
-        seccomp.build_program_filter(writing=True)
+        confinement.build_program_filter(writing=True)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.programs import CallResult, Execution, Program, ProgramLimits
-from app.sandbox.jail import ConfinementReport, Jail, JailLost
-from app.sandbox.programs import JailedPrograms
-from app.sandbox.warden import ANSWERS, BEGUN, ENDED, EXITED, FINISHED, MESSAGE, REPORT, WALLS
+from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
+from app.sandbox.programs import ConfinementReport, Jail, JailedPrograms, JailLost
+from app.sandbox.supervisor import ANSWERS, BEGUN, ENDED, EXITED, FINISHED, MESSAGE, REPORT, WALLS
 from tests.faults.test_programs_left_alone import begun
 from tests.support.jailed import GUARDED, Jails, jails
 

@@ -13,10 +13,9 @@ import uvloop
 from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed, WorkExceeded
-from app.domain.work import Limits
-from app.ports.sandbox import Workers
-from app.sandbox.in_process import InProcessWorkers
-from app.sandbox.pool import CALLS_OF_A_WORKER, ProcessWorkers
+from app.domain.tasks import Limits
+from app.ports.environment import Workers
+from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers
 from tests.support import untrusted
 
 SHORT = Limits(seconds=0.5)

@@ -8,19 +8,23 @@ from typing import cast
 
 import pytest
 
-from app.domain.calibration import LEVELS, ReferencePlan, References
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.runs import PanelOptions, ScoringOptions
-from app.domain.scores import Score
+from app.domain.scores import LEVELS, ReferencePlan, References, Score
 from app.domain.tasks import Completion, Task
-from app.ports.environment import Environment, Tools
+from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReferences
-from app.ports.sandbox import Programs, Workers
 from app.ports.store import RunStore
-from app.service.calibration import RETRY_SECONDS, Found, GroupCalibration, ReferenceCache
-from app.service.judging import JudgedCompletions, score_completions
-from app.service.run_budgets import GroupBudget
+from app.service.judging import (
+    RETRY_SECONDS,
+    Found,
+    GroupCalibration,
+    JudgedCompletions,
+    ReferenceCache,
+    score_completions,
+)
+from app.service.runs import GroupBudget
 from benchmarks.simulated_judges import RUBRIC
 
 CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))

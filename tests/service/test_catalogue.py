@@ -7,12 +7,11 @@ import pytest
 from pydantic import BaseModel, Field
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
+from app.domain.values import FiniteJson, Frozen, Split, WholeNumber, digest
 from app.ports.environment import Datasets, Environment, Tools
 from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
 from app.service.judging import NoPanel

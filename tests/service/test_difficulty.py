@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from app.domain.pass_rates import PassRates, TaskOutcome
+from app.domain.rollups import PassRates, TaskOutcome
 from app.domain.runs import Slot, Stream
 from app.ports.store import OutcomeStore, SlotLocator
-from app.service.difficulty import (
+from app.service.task_order import (
     EXPLORATION_INTERVAL,
     MAX_CACHED_RUNS,
     REREAD_GROUPS,
@@ -16,8 +16,9 @@ from app.service.difficulty import (
     DifficultyEstimator,
     choose_nearest_to_pass_rate,
     memoise_slots,
+    order_by_weight,
+    order_tasks,
 )
-from app.service.task_order import order_by_weight, order_tasks
 from tests.support.store_cases import cycle, stream
 
 

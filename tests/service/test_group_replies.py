@@ -10,7 +10,7 @@ from app.domain.groups import Group, Rollout
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
 from app.service.group_scoring import build_reply
-from app.service.request_models import GroupReply
+from app.service.requests import GroupReply
 
 RIGHT, WRONG = Score.exact(True), Score.exact(False)
 PENDING, FAILED = Score.pending(), Score.unscored("judge_failed", "asleep")

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from app.domain.runs import Policy
 from app.domain.tasks import Completion, Context, FunctionCall, Message, Passage, TaskKey, ToolCall, Withheld
 from app.domain.values import Split
-from app.service.identity import build_stream, compute_group_id, compute_task_id, normalise_values
+from app.service.requests import build_stream, compute_group_id, compute_task_id, normalise_values
 
 KEY = TaskKey(environment="toy", version="1", data_digest="d", split="train", index=3, params={"a": 1, "b": [2]})
 PASSAGE = Passage(id="e1", text="The bridge is out.", source="event", time=datetime(2024, 5, 1, tzinfo=UTC))

@@ -9,11 +9,11 @@ from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, TaskKey
 from app.main.gateway import build_gateway
-from app.ports.sandbox import NoWorkers
+from app.main.store import Store
+from app.ports.environment import NoWorkers
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskNaming, TaskStore
-from app.service.request_models import MixMember, NextMixedBatch
-from app.store.store import Store
-from app.telemetry.null_observer import NullObserver
+from app.service.requests import MixMember, NextMixedBatch
+from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels
 

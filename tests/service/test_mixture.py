@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.service.mixture import Draw, build_mix_stream, count_draws_before, draw_members
-from app.service.request_models import MixMember
-from app.service.weighted_schedule import BLOCK_SIZE
+from app.service.handout import Draw, build_mix_stream, count_draws_before, draw_members
+from app.service.requests import MixMember
+from app.service.task_order import BLOCK_SIZE
 
 SEEDS = st.integers(0, 2**53 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8)

@@ -16,13 +16,13 @@ from app.domain.groups import Group, GroupFilter
 from app.domain.parts import GroupSlot, PendingGroup, RetryWindows, SampleName
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
-from app.ports.sandbox import NoWorkers
+from app.main.store import Store
+from app.ports.environment import NoWorkers
 from app.ports.store import PendingGroupStore
 from app.service.gateway import Gateway
-from app.service.request_models import NextBatch
-from app.service.sample_intake import SampleReply, SampleToScore
-from app.store.store import Store
-from app.telemetry.null_observer import NullObserver
+from app.service.requests import NextBatch
+from app.service.scoring import SampleReply, SampleToScore
+from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until
 

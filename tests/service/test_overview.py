@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.domain.judging import JudgeReport, Spending
-from app.domain.programs import Isolation, Protection
-from app.judges.panels import ConfiguredPanels
-from app.service.judge_listing import JudgeEntry
-from app.service.overview import EnvironmentEntry, ServiceState, list_environments, list_warnings
+from app.domain.tasks import Isolation, Protection
+from app.judges.panel import ConfiguredPanels
+from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, list_environments, list_warnings
 from tests.service.test_catalogue import Bare, Broken, Toy, opened
 
 REPORT = JudgeReport(

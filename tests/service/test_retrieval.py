@@ -18,8 +18,7 @@ from app.service.retrieval import (
     RetrievalService,
     withhold_future,
 )
-from app.telemetry.metrics import PrometheusObserver
-from app.telemetry.null_observer import NullObserver
+from app.telemetry.metrics import NullObserver, PrometheusObserver
 
 QUERY = ContextQuery(text="What news?", character="hob", world="valley")
 LATE = "the retriever gave no answer within 0.05 seconds"

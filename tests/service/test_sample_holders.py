@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.domain.parts import GroupSlot
-from app.service.sample_holders import DISCONNECT_TURNS, SampleHolders
+from app.service.scoring import DISCONNECT_TURNS, SampleHolders
 
 SAMPLE = ("scope", "says this")
 SLOT = GroupSlot("group", "group", (0,), open=True, holder="one")

@@ -9,30 +9,23 @@ from pathlib import Path
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.budgets import BudgetAnswer, RunLedger
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, Rollout, RunActivity
 from app.domain.keeping import KeepRule
-from app.domain.run_costs import BudgetAnswer, RunLedger
 from app.domain.run_health import HealthOptions
 from app.domain.runs import LagLimitChange, Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
-from app.ports.sandbox import NoWorkers
+from app.main.store import Store
+from app.ports.environment import NoWorkers
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, RunStore
 from app.service import group_scoring
 from app.service.group_scoring import GroupScoring, build_reply
-from app.service.request_models import (
-    GroupProblem,
-    GroupReply,
-    GroupToScore,
-    NextBatch,
-    ScoreRequest,
-    ScoreResponse,
-)
+from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest, ScoreResponse
 from app.service.scoring import ScoringService
-from app.store.store import Store
-from app.telemetry.null_observer import NullObserver
+from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until
 

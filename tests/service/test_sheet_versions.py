@@ -9,18 +9,16 @@ import pytest
 from pydantic import BaseModel
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import digest
 from app.domain.runs import Stream
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import NoParams, Split
+from app.domain.values import NoParams, Split, digest
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, Tools
 from app.ports.store import SheetStore
-from app.service import store_memory
-from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
-from app.service.sheet_versions import SheetVersions
-from app.toolkit.package_data import find_packaged_folder
+from app.service import catalogue as store_memory
+from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment, SheetVersions
+from app.toolkit.templates import find_packaged_folder
 
 
 class Toy(Environment):

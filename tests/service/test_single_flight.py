@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.service.identity import SingleFlight
+from app.service.requests import SingleFlight
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.service.store_memory import StoreMemory
+from app.service.catalogue import StoreMemory
 
 
 def test_a_value_is_trusted_for_a_while_and_then_stored_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,12 @@ from app.domain.runs import Lease, Slot
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
 from app.domain.values import Split
+from app.main.store import Store
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
-from app.service.dealt_batch import DealtBatch
-from app.service.request_models import TaskBatch
-from app.service.task_cache import ROOM, MadeTask, TaskCache, TaskPlace, build_record
+from app.service.requests import TaskBatch
+from app.service.task_cache import ROOM, DealtBatch, MadeTask, TaskCache, TaskPlace, build_record
 from app.store.database import open_writer
-from app.store.store import Store
 from app.store.tables import prompts, tasks
 from tests.support.store_cases import cycle, group, record, stream, using
 

@@ -13,7 +13,7 @@ from app.domain.tasks import Completion, Context, Message, Passage, Task, TaskKe
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
-from app.service.task_matching import TaskMatcher
+from app.service.rescoring import TaskMatcher
 
 
 class TavernParams(Frozen):

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from app.domain.runs import Slot
 from app.ports.store import SlotLocator
-from app.service.task_order import ENDLESS_OFFSETS, derive_seed, order_by_weight, order_tasks
-from app.service.weighted_schedule import BLOCK_SIZE
+from app.service.task_order import BLOCK_SIZE, ENDLESS_OFFSETS, derive_seed, order_by_weight, order_tasks
 
 SEEDS = st.integers(0, 2**53 - 1)
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from app.service.text_indexer import BUSY_PAUSES, PAUSES, compute_rest
+from app.service.retention import BUSY_PAUSES, INDEXER_PAUSES, compute_rest
 
 
 @pytest.mark.parametrize(
-    ("share", "rest"), [(0.0, 0.0), (0.4, 0.0), (0.6, BUSY_PAUSES - PAUSES), (1.5, BUSY_PAUSES - PAUSES)]
+    ("share", "rest"),
+    [(0.0, 0.0), (0.4, 0.0), (0.6, BUSY_PAUSES - INDEXER_PAUSES), (1.5, BUSY_PAUSES - INDEXER_PAUSES)],
 )
 def test_a_busy_process_is_left_alone_for_longer(share: float, rest: float) -> None:
-    batch, passed = 0.02, 0.02 * PAUSES
+    batch, passed = 0.02, 0.02 * INDEXER_PAUSES
     assert compute_rest(batch, share * passed, passed) == pytest.approx(rest * batch)
 
 

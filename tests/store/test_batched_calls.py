@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.store.batched_calls import BatchedCalls, split_by_size
+from app.store.database import BatchedCalls, split_by_size
 
 PAUSE = 600.0
 """Seconds, which nobody waits: the loop's clock is set on."""

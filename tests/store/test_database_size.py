@@ -9,15 +9,14 @@ from string import ascii_letters
 import pytest
 from sqlalchemy import text
 
-from app.domain.database_size import DatabaseSize
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group
 from app.domain.tasks import Completion
-from app.ports.store import GroupToStore
-from app.store import database_size
+from app.ports.store import DatabaseSize, GroupToStore
+from app.store import copy
+from app.store.copy import measure_database
 from app.store.database import open_writer
-from app.store.database_size import measure_database
-from app.store.rows import to_micros
+from app.store.statements import to_micros
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, group, opened, record
 
@@ -80,9 +79,9 @@ def test_without_counted_pages_rows_are_looked_at(
     path.write_bytes(migrated_file.read_bytes())
     fill(f"sqlite:///{path}")
     if why == "a large file":
-        monkeypatch.setattr(database_size, "PAGES_COUNTED_UP_TO", 0)
+        monkeypatch.setattr(copy, "PAGES_COUNTED_UP_TO", 0)
     else:
-        monkeypatch.setattr(database_size, "_PAGES", "SELECT * FROM not_built_in")
+        monkeypatch.setattr(copy, "_PAGES", "SELECT * FROM not_built_in")
     found = measure(f"sqlite:///{path}")
     assert (found.measured_by, judge_by_texts(found)) == ("estimate", EXPECTED)
 
@@ -93,7 +92,7 @@ def test_room_that_nothing_fills_is_advised_about(
     path = tmp_path / "store.db"
     path.write_bytes(migrated_file.read_bytes())
     fill(f"sqlite:///{path}")
-    monkeypatch.setattr(database_size, "LEAST_FREE_BYTES", 100_000)
+    monkeypatch.setattr(copy, "LEAST_FREE_BYTES", 100_000)
     engine = open_writer(f"sqlite:///{path}")
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM scores"))

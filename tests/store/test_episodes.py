@@ -1,7 +1,7 @@
 """Episodes of clients that send no history: one change at a time, on any replica, and for a day."""
 
 from app.domain.tasks import KeptEpisode, Message
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.store_cases import MovableClock, opened, using
 
 SAID = Message(role="assistant", content="NUL \x00 and \U0001f9d9")

@@ -12,8 +12,8 @@ from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.main.store import Store
 from app.ports.store import GroupToStore, IdempotencyKey
-from app.store.store import Store
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
 
 T = TypeVar("T")

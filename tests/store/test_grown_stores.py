@@ -7,10 +7,9 @@ from sqlalchemy import select
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Score
+from app.main.store import Store
 from app.store.database import open_for_inspection
-from app.store.rollup_tables import rollups, task_rollups
-from app.store.store import Store
-from app.store.tables import groups, rollouts
+from app.store.tables import groups, rollouts, rollups, task_rollups
 from benchmarks.grown_stores import grow
 from benchmarks.seeded_stores import ARENA, ARENA_RUN
 from tests.support.store_cases import group, record, using

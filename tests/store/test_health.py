@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Connection
 
 from app.domain.errors import StoreUnavailable
-from app.store.store import PROBE_BYTES, Store
-from app.toolkit.package_data import find_packaged_folder
+from app.main.store import PROBE_BYTES, Store
+from app.toolkit.templates import find_packaged_folder
 from tests.support.databases import Postgres
 
 

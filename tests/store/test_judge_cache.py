@@ -7,12 +7,12 @@ from threading import Barrier
 import pytest
 
 from app.domain.budgets import Admission, AdmissionAnswer, Amount, BudgetConfig, BudgetState, Reservation
-from app.domain.calibration import ReferenceKind, References
 from app.domain.judging import Judgement, Spending, Verdict
+from app.domain.scores import ReferenceKind, References
+from app.main.store import Store
 from app.ports.judges import CachedJudgement
 from app.ports.store import GroupToStore
 from app.store.judge_cache import CacheRetention
-from app.store.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import MovableClock, group, opened, record, using
 

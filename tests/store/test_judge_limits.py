@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from app.domain.judge_limits import NOTICE_SECONDS, CallLimits, LimitsExchange
-from app.store.judge_limits import ProcessIdentity, identify_process, is_gone
-from app.store.store import Store
+from app.main.store import Store
+from app.store.budgets import ProcessIdentity, identify_process, is_gone
 from tests.support.store_cases import MovableClock, using
 
 PRINT_IDENTITY = (
-    "from app.store.judge_limits import identify_process; print(identify_process().name_holder('x'), flush=True)"
+    "from app.store.budgets import identify_process; print(identify_process().name_holder('x'), flush=True)"
 )
 
 
@@ -77,7 +77,7 @@ def test_slots_are_free_once_their_process_is_gone(
 
     async def scenario(store: Store) -> list[int]:
         with monkeypatch.context() as patched:
-            patched.setattr("app.store.judge_limits.identify_process", lambda: build(own))
+            patched.setattr("app.store.budgets.identify_process", lambda: build(own))
             await store.judge_cache.exchange_limits(asked)
         given = [(await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots]
         clock.forward(NOTICE_SECONDS)

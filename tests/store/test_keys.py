@@ -7,9 +7,9 @@ import pytest
 from app.domain.access import KeyBounds, KeyOptions, SignIn
 from app.domain.errors import Conflict
 from app.domain.groups import GroupFilter
-from app.service.key_admin import KeyAdmin
-from app.store import bounded_runs
-from app.store.store import Store
+from app.main.store import Store
+from app.service.access import KeyAdmin
+from app.store import search
 from tests.support.store_cases import group, record, using
 
 NOW = datetime.now(UTC)
@@ -86,7 +86,7 @@ def test_a_listing_is_within_the_names(store_url: str, patterns: tuple[str, ...]
 @pytest.mark.parametrize("most_read", [32, 1])
 def test_a_listing_within_names_has_pages(store_url: str, monkeypatch: pytest.MonkeyPatch, most_read: int) -> None:
     """Whether runs are few, and each is read, or many."""
-    monkeypatch.setattr(bounded_runs, "MOST_READ", most_read)
+    monkeypatch.setattr(search, "MOST_READ", most_read)
     within = GroupFilter(runs=("a*", "c"), limit=2)
     narrowed = {"environments": ("gsm8k",), "min_mean": 0.5, "limit": 9}
 

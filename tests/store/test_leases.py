@@ -8,11 +8,11 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from app.domain.runs import HeldLease, Run, Slot, Stream
+from app.main.store import Store
 from app.ports.store import LeaseResult, StreamState
 from app.store.database import open_reader
-from app.store.lease_allocation import MAX_COUNTED, MAX_DEFERRED
-from app.store.lease_tables import leases
-from app.store.store import Store
+from app.store.leases import MAX_COUNTED, MAX_DEFERRED
+from app.store.tables import leases
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 

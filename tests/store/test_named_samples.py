@@ -8,8 +8,8 @@ from app.domain.errors import NotFound
 from app.domain.groups import Group
 from app.domain.parts import GroupSlot, SampleName
 from app.domain.scores import Score
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.store.store import Store
 from tests.store.test_groups import refused
 from tests.store.test_parts import WINDOWS, pending, said, shown, with_task
 from tests.support.store_cases import opened, using

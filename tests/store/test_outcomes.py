@@ -2,9 +2,9 @@
 
 import asyncio
 
-from app.domain.pass_rates import TaskOutcome
+from app.domain.rollups import TaskOutcome
 from app.domain.scores import Score
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.store_cases import group, opened, record, stream, using
 
 RIGHT, WRONG = Score.exact(True), Score.exact(False)

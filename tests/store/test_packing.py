@@ -14,20 +14,22 @@ from app.domain.exports import ExportFilter
 from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
+from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.store.database import open_writer
-from app.store.judge_tables import judgements
-from app.store.packing import (
+from app.store.statements import (
     NUMBERS_FROM,
     PACKED_FROM,
+    decode,
+    encode,
+    encode_completion,
+    encode_json,
     pack_completion,
     pack_text,
     unpack_completion,
     unpack_text,
 )
-from app.store.rows import decode, encode, encode_completion, encode_json
-from app.store.store import Store
-from app.store.tables import prompts, rollouts
+from app.store.tables import judgements, prompts, rollouts
 from tests.store.test_retention import asked
 from tests.support.store_cases import group, opened, record, using
 

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Mapping
 from sqlalchemy import Connection, insert, text
 
 from app.domain.parts import Member
+from app.main.store import Store
 from app.store.database import is_postgres, open_writer
-from app.store.part_tables import part_members, parts
-from app.store.pending_group_store import CLEAR_BATCH_SIZE
-from app.store.store import Store
+from app.store.pending_groups import CLEAR_BATCH_SIZE
+from app.store.tables import part_members, parts
 from tests.store.test_parts import WINDOWS, answered, arrive, pending, said, take, with_task
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import MovableClock, record, using

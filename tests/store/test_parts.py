@@ -14,8 +14,8 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import utc_now
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.store.store import Store
 from tests.store.test_groups import refused
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
 

@@ -28,8 +28,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
-from app.store.inserts import insert_new_rows, insert_rows, upsert_rows
-from app.store.rows import (
+from app.store.statements import (
     decode,
     decode_json,
     encode,
@@ -37,9 +36,12 @@ from app.store.rows import (
     encode_json,
     filter_storable,
     from_micros,
+    insert_new_rows,
+    insert_rows,
     to_micros,
+    upsert_rows,
 )
-from app.store.task_store import TITLE_LENGTH, build_title
+from app.store.tasks import TITLE_LENGTH, build_title
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=()), max_size=40)
 JSON = some.recursive(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.databases import MIGRATIONS, Postgres, find_pgbouncer, running_pgbouncer
 from tests.support.store_cases import cycle, group, record, stream
 

@@ -8,22 +8,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, insert, select, text
 
-from app.domain.digests import digest
 from app.domain.exports import ExportFilter
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
 from app.domain.labels import QueueStratum
 from app.domain.scores import Score
 from app.domain.tasks import Context
+from app.domain.values import digest
+from app.features.labels.store import SORTED_UP_TO
+from app.main.store import Store
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
-from app.store.inserts import insert_tuples
-from app.store.judge_tables import judgements
-from app.store.label_rows import SORTED_UP_TO
-from app.store.lease_tables import leases, streams
-from app.store.store import Store
-from app.store.tables import groups, rescores, rollouts, scorings
+from app.store.statements import insert_tuples
+from app.store.tables import groups, judgements, leases, rescores, rollouts, scorings, streams
 from tests.support.store_cases import START, cycle, group, record, stream, using
 
 Statement = tuple[str, Any]

@@ -3,12 +3,11 @@
 import asyncio
 
 from app.domain.access import Caller, work_for
-from app.domain.budgets import Amount
+from app.domain.budgets import Amount, KeyQuotas, KeyUsage, QuotaName
 from app.domain.judging import Judgement
-from app.domain.quotas import KeyQuotas, KeyUsage, QuotaName
 from app.domain.scores import Score
-from app.ports.keys import HandOut, HandOutPart
-from app.store.store import Store
+from app.main.store import Store
+from app.ports.store import HandOut, HandOutPart
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
 
 BOUND = Amount(1000, 1.0)

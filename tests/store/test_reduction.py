@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from app.domain.digests import canonical_json
 from app.domain.groups import Group, GroupDetail
 from app.domain.keeping import KeepRule, PartDigest, ReducedCompletion, ReducedReading, digest_text, is_sampled
 from app.domain.labels import LabelLease, QueueDraw
@@ -20,14 +19,15 @@ from app.domain.rollups import RollupFilter, Series
 from app.domain.runs import Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
+from app.domain.values import canonical_json
+from app.features.health.store import run_anchors
+from app.features.labels.store import label_leases, labels
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.service.pruner import Pruner, ReduceSchedule
+from app.service.retention import Pruner, ReduceSchedule
+from app.store.copy import measure_database
 from app.store.database import open_writer
-from app.store.database_size import measure_database
-from app.store.health_tables import run_anchors
-from app.store.label_tables import label_leases, labels
-from app.store.rows import to_micros
-from app.store.store import Store
+from app.store.statements import to_micros
 from tests.store.test_retention import asked, rebuild, scoring
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, MovableClock, group, opened, record, using

@@ -16,14 +16,13 @@ from app.domain.retention import KeptGroups, Pruned, PruneRule
 from app.domain.rollups import RollupFilter, Series
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Criterion, Score
+from app.features.health.store import run_anchors
+from app.features.labels.store import label_leases, labels
+from app.main.store import Store
 from app.ports.store import GroupToStore, IdempotencyKey
-from app.service.pruner import Pruner
-from app.store.database import open_writer
-from app.store.database_errors import is_transient
-from app.store.health_tables import run_anchors
-from app.store.label_tables import label_leases, labels
-from app.store.pruning import prepare_batch, remove_batch
-from app.store.store import Store
+from app.service.retention import Pruner
+from app.store.database import is_transient, open_writer
+from app.store.retention import prepare_batch, remove_batch
 from app.store.tables import groups, metadata, tasks
 from tests.support.databases import Postgres
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.domain.retention import PruneRule
+from app.main.store import Store
 from app.store.database import open_writer
-from app.store.store import Store
 from tests.store.test_plans import GROUPS, Statement, fill, indexes_of, statements_made
 from tests.support.store_cases import cycle, group, record, stream, using
 

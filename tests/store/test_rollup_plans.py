@@ -6,11 +6,10 @@ from sqlalchemy import Connection, insert, text, update
 
 from app.domain.rollups import RollupFilter, RollupKey
 from app.domain.scores import Score
+from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row
-from app.store.rollup_tables import rollups, task_rollups
-from app.store.store import Store
-from app.store.tables import groups
+from app.store.tables import groups, rollups, task_rollups
 from tests.store.test_plans import Statement, filler, indexes_of, statements_made
 from tests.support.store_cases import group, record, using
 

@@ -15,13 +15,11 @@ from sqlalchemy import Connection, Engine, event, func, select, update
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
+from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.store.database import open_for_inspection, open_writer
-from app.store.judge_tables import judgements
-from app.store.rollup_tables import rollups, task_rollups
-from app.store.rows import decode_json
-from app.store.store import Store
-from app.store.tables import groups, rollouts, scores, tasks
+from app.store.statements import decode_json
+from app.store.tables import groups, judgements, rollouts, rollups, scores, task_rollups, tasks
 from tests.support.databases import Postgres, read_migrated_store
 from tests.support.store_cases import group, opened, record, using
 from tests.support.tiers import examples

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from app.domain.budgets import RunCost, RunSpending, build_run_cost
 from app.domain.groups import Scoring
 from app.domain.judging import Judgement
-from app.domain.run_costs import RunCost, RunSpending, build_run_cost
 from app.domain.runs import Run, ScoringOptions
 from app.domain.scores import Score
-from app.store.judge_limits import identify_process
-from app.store.store import Store
+from app.main.store import Store
+from app.store.budgets import identify_process
 from tests.support.store_cases import START, MovableClock, group, record, using
 from tests.support.tiers import examples
 
@@ -194,7 +194,7 @@ def test_what_a_dead_process_put_aside_is_free_at_once_but_not_what_a_judged_gro
 
         await store.runs.create(run(2.5))
         with monkeypatch.context() as patched:
-            patched.setattr("app.store.judge_limits.identify_process", lambda: replace(own, **changed))
+            patched.setattr("app.store.budgets.identify_process", lambda: replace(own, **changed))
             await ask("judged")
             await ask("open")
         await store.runs.settle_cost("judged", 1.0)

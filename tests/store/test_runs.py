@@ -8,7 +8,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import RunActivity
 from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
 from app.domain.scores import Score
-from app.store.store import Store
+from app.main.store import Store
 from tests.store.test_groups import refused
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 

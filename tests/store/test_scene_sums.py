@@ -4,18 +4,18 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.access import KeyBounds
-from app.domain.exact_sums import compute_mean
 from app.domain.exports import ExportFilter
 from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
-from app.domain.rollups import Rollup
+from app.domain.rollups import Rollup, compute_mean
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
-from app.http.viewer.run_series import find_scenes, load_series, read_choice
+from app.http.viewer.run_pages import find_scenes, load_series, read_choice
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.service.text_indexer import TextIndexer
-from app.store import group_search, scene_sums
+from app.service.retention import TextIndexer
+from app.store import search
+from app.store import views as scene_sums
 from app.store.database import open_writer
-from app.store.store import Store
 from tests.support.store_cases import group, record, using
 
 EVIL = "</title><script>alert(1)</script>"
@@ -133,7 +133,7 @@ def test_sums_of_tasks_are_told_by_scene(store_url: str) -> None:
 def test_groups_are_found_and_exported_by_their_scene(
     store_url: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_search, "FEW_TASKS", few)
+    monkeypatch.setattr(search, "FEW_TASKS", few)
     wanted = ({"scene": EVIL}, {"scene": "ford", "run": "a", "label": "hob"}, {"scene": "ford", "min_step": 1})
 
     async def scenario(store: Store) -> list[list[str]]:

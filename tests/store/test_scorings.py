@@ -11,7 +11,7 @@ from app.domain.groups import GroupDetail, GroupFilter, Scoring
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.store_cases import START, group, opened, record, using
 
 T = TypeVar("T")

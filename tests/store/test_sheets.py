@@ -4,9 +4,9 @@ import asyncio
 
 from sqlalchemy import func, select
 
+from app.main.store import Store
 from app.store.database import open_reader
-from app.store.sheet_tables import sheets
-from app.store.store import Store
+from app.store.tables import sheets
 from tests.support.store_cases import stream, using
 
 ODD = '{"name":"\\u0000 \\ud800"}'

@@ -9,12 +9,12 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, inse
 
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import GroupFilter
-from app.store import store_copy
+from app.main.store import Store
+from app.store import copy
+from app.store.copy import copy_store, count_rows
 from app.store.database import open_reader, open_writer
-from app.store.store import Store
-from app.store.store_copy import copy_store, count_rows
 from app.store.tables import metadata, prompts, runs
-from tests.store.test_events import about, event, ids, searched
+from tests.features.worlds.test_store import about, event, ids, searched
 from tests.support.commands import ended
 from tests.support.databases import MIGRATIONS, Postgres
 from tests.support.store_cases import group, record, using
@@ -132,12 +132,12 @@ def test_events_are_found_in_the_copy(source: str, postgres: Postgres) -> None:
 def test_a_copy_that_differs_is_not_kept(source: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     _fill(source)
     target = postgres.empty()
-    write = store_copy._write_rows
+    write = copy._write_rows
 
     def lose_one(connection: object, table: Table, rows: object) -> None:
         write(connection, table, [row for row in rows if table.name != "runs" or row[1] != 5])  # type: ignore[arg-type,attr-defined]
 
-    monkeypatch.setattr(store_copy, "_write_rows", lose_one)
+    monkeypatch.setattr(copy, "_write_rows", lose_one)
     with pytest.raises(StoreUnavailable, match="the copy of runs differs from it: 7 and 6 rows"):
         copy_store(source, target, MIGRATIONS, _nothing)
     assert _count(target) == 0

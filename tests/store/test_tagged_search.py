@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from app.domain.groups import Group, GroupFilter
+from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.domain.text_search import parse_text_query
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.service.text_indexer import TextIndexer
-from app.store import group_search, text_search
-from app.store.store import Store
+from app.service.retention import TextIndexer
+from app.store import search, text_index
 from tests.support.store_cases import group, record, using
 
 FLAGS = ("late", "latest", "well-met", "d\u00e9j\u00e0 \ue001", "truncated")
@@ -89,8 +88,8 @@ async def find_all(store: Store, where: Mapping[str, object], rising: bool, limi
 def test_what_is_found_does_not_depend_on_how_far_the_index_is(
     store_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int
 ) -> None:
-    monkeypatch.setattr(group_search, "LOOKED_AT", looked_at)
-    monkeypatch.setattr(text_search, "SPAN", 8)
+    monkeypatch.setattr(search, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(text_index, "SPAN", 8)
 
     async def check(store: Store) -> list[tuple[bool, Mapping[str, object], list[str]]]:
         """What differs from looking at every group."""

@@ -4,7 +4,7 @@ import asyncio
 
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.tasks import Context, FunctionSpec, Message, Passage, TaskKey, ToolSpec, Withheld
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.store_cases import START, opened, record, stream, using
 
 CONTEXT = Context(

@@ -7,21 +7,19 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from app.domain.groups import GroupFilter
+from app.domain.groups import GroupFilter, parse_text_query
 from app.domain.keeping import KeepRule
 from app.domain.retention import PruneRule, ReduceRule
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
-from app.domain.text_search import parse_text_query
+from app.main.store import Store
 from app.ports.store import GroupToStore
-from app.service.pruner import Pruner
-from app.service.text_indexer import TextIndexer
-from app.store import group_search, text_index_store, text_search
+from app.service.retention import Pruner, TextIndexer
+from app.store import search as group_search
+from app.store import text_index
 from app.store.database import open_writer
-from app.store.packing import PACKED_FROM
-from app.store.pruning import prepare_batch, remove_batch
-from app.store.reduction import prepare_reduction, reduce_batch
-from app.store.store import Store
+from app.store.retention import prepare_batch, prepare_reduction, reduce_batch, remove_batch
+from app.store.statements import PACKED_FROM
 from app.store.tables import groups
 from tests.support.databases import Postgres
 from tests.support.store_cases import START, MovableClock, group, record, using
@@ -233,7 +231,7 @@ def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pyte
     async def scenario(store: Store) -> list[object]:
         await fill(store)
         seen: list[object] = [await index(store), await search(store, "ferry")]
-        monkeypatch.setattr(text_index_store, "FORM", text_index_store.FORM + 1)
+        monkeypatch.setattr(text_index, "FORM", text_index.FORM + 1)
         return [*seen, await search(store, "ferry"), await index(store), await search(store, "ferry")]
 
     assert using(store_url, scenario) == [4, ["toll"], [], 4, ["toll"]]
@@ -241,7 +239,7 @@ def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pyte
 
 def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SPAN", 2), ("AT_ONCE", 2)):
-        monkeypatch.setattr(text_search, name, value)
+        monkeypatch.setattr(text_index, name, value)
     monkeypatch.setattr(group_search, "LOOKED_AT", 3)
 
     async def page(store: Store, before: int | None) -> tuple[list[str], int | None, int, int]:

@@ -8,9 +8,9 @@ from app.domain.groups import CriterionMean, GroupFilter, GroupSummary, Statisti
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
-from app.ports.views import GroupOutline
-from app.store import group_search
-from app.store.store import Store
+from app.main.store import Store
+from app.ports.store import GroupOutline
+from app.store import search
 from tests.support.store_cases import START, group, record, using
 
 UNSCORED = Score.unscored("judge_failed")
@@ -194,8 +194,8 @@ def test_groups_are_found_by_what_has_no_index(store_url: str, where: GroupFilte
 
 
 def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_search, "LOOKED_AT", 3)
-    monkeypatch.setattr(group_search, "FEW_TASKS", 0)
+    monkeypatch.setattr(search, "LOOKED_AT", 3)
+    monkeypatch.setattr(search, "FEW_TASKS", 0)
 
     async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
         await fill_for_finding(store)
@@ -213,10 +213,10 @@ def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AT_ONCE", "MOST_AT_ONCE"):
-        monkeypatch.setattr(group_search, name, 2)
+        monkeypatch.setattr(search, name, 2)
 
     async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
-        monkeypatch.setattr(group_search, "SECONDS", seconds)
+        monkeypatch.setattr(search, "SECONDS", seconds)
         found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
         return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
 
@@ -231,7 +231,7 @@ def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
 
 
 def test_a_search_that_does_not_count_ends_with_the_page(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_search, "AT_ONCE", 4)
+    monkeypatch.setattr(search, "AT_ONCE", 4)
 
     async def scenario(store: Store) -> object:
         await fill_for_finding(store)

@@ -5,15 +5,13 @@ import json
 from collections.abc import Iterator
 from functools import cache
 
-from app.cli.judge_questions import load_packaged_specimens
+from app.cli.judges import load_packaged_specimens
 from app.domain.judging import Case, Judgement, JudgeRequest
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.aggregation import CandidateGroup
-from app.judges.gold_cases import GoldCase
+from app.judges.gold_cases import GoldCase, build_pairs, load_packaged_templates
 from app.judges.offline import OfflineJudge
-from app.judges.perturbations import load_packaged_templates
-from app.judges.perturbed_pairs import build_pairs
-from app.judges.presentation_order import build_mirrored_orders, name_places
+from app.judges.verdicts import build_mirrored_orders, name_places
 
 GROUP = 8
 NOTE = "The right voice and the right facts, but it misses the moment."

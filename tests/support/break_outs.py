@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from app.sandbox.syscalls import CHECKED, FOREIGN, look_up_numbers
+from app.sandbox.confinement import CHECKED, FOREIGN, look_up_numbers
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import Jails
 

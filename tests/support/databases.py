@@ -17,7 +17,7 @@ from typing import Protocol
 
 import psycopg
 
-from app.store import store
+from app.main import store
 from app.store.database import find_file
 from app.store.migration import migrate
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from app.cli.evaluate.ledger import EVALUATION_EVENT, AttemptAnswered
+from app.cli.evaluate.attempts import EVALUATION_EVENT, AttemptAnswered
 from app.cli.main import cli
-from app.evaluation.attempts import Attempt
-from app.evaluation.report import EvaluationReport
+from app.evaluation.report import Attempt, EvaluationReport
 from tests.support.chat_server import Received, Reply
 from tests.support.policy_server import MODEL, Speech, script
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 from app.domain.judging import GateFacts
-from app.judges.gates.gate_registry import find_failed_gates, find_hints
-from app.judges.text_normalisation import Reply
+from app.judges.gate_wordings import Reply
+from app.judges.gates import find_failed_gates, find_hints
 
 FOLDER = Path(__file__).parents[1] / "judges" / "gate_sentences"
 """A file per language: flag, kind of list, a sentence a line. A character that is a machine says those of `machine`."""

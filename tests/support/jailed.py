@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from app.domain.errors import WorkerFailed
-from app.domain.programs import Execution, Program, ProgramLimits
+from app.domain.tasks import Execution, Program, ProgramLimits
 from app.domain.values import FiniteJson
 from app.sandbox.programs import LOCKS, JailedPrograms
 

@@ -6,7 +6,7 @@ import json
 from pydantic import SecretStr
 
 from app.domain.judging import Candidate, DefectRule, Judgement, JudgeRequest, Probes, Rubric, RubricCriterion
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from tests.support.chat_server import Reply, Script
 

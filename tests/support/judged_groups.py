@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.domain.digests import digest
 from app.domain.groups import Group, GroupDetail, Rollout, TaskPrompt, TaskRecord
 from app.domain.judging import (
     REWARD_CRITERION,
@@ -23,9 +22,10 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
     Verdict,
+    combine_outcomes,
 )
-from app.domain.rewards import combine_outcomes
 from app.domain.tasks import Completion, Message, TaskKey
+from app.domain.values import digest
 from app.judges.offline import rank_candidates
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 
 from app.domain.judging import JudgeRequest
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from tests.support.playground import World, gateway
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]

@@ -12,9 +12,8 @@ from starlette.testclient import TestClient
 from websockets.sync.client import ClientConnection, connect
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.programs import Isolation
-from app.domain.tasks import Message
-from app.main.discovery import discover
+from app.domain.tasks import Isolation, Message
+from app.main.components import discover
 from app.service.catalogue import Catalogue
 
 PREFIX = "/compat/openenv"

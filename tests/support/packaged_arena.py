@@ -5,9 +5,9 @@ from functools import cache
 from app.characters.casting import Cast
 from app.domain.tasks import Task
 from app.domain.values import Split
-from app.envs.npc_arena.cast_roster import Turns
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.toolkit.package_data import find_packaged_folder
+from app.envs.npc_arena.roster import Turns
+from app.toolkit.templates import find_packaged_folder
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 

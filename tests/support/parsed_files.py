@@ -9,11 +9,11 @@ from typing import Final
 from app.characters import loading
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.envs.npc_arena.composed_scenes import SceneComposer
-from app.toolkit import package_data
+from app.envs.npc_arena.scenes import SceneComposer
+from app.toolkit import templates
 
 _MOST: Final = 512
-_read_yaml = package_data.read_yaml
+_read_yaml = templates.read_yaml
 _compose = SceneComposer.compose
 _COMPOSED: dict[tuple[int, ...], tuple[object, tuple[SceneSet, ...]]] = {}
 """By the identities of what they are composed of, which is kept beside them, so that no other object gets its place."""
@@ -24,7 +24,7 @@ def keep_parsed_files() -> None:
     """In this process and what is forked from it. To be called before what reads files is imported. What is refused
     is parsed again."""
     loading.parse_model = lru_cache(_MOST)(loading.parse_model)
-    package_data.read_yaml = _read_yaml_once
+    templates.read_yaml = _read_yaml_once
     SceneComposer.compose = _compose_once  # type: ignore[method-assign,assignment]
 
 

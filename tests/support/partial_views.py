@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.exact_sums import Sums
 from app.domain.groups import FoundGroups, GroupFilter, GroupSummary
-from app.ports.views import FoundOutlines, GroupOutline, SceneSums
+from app.domain.rollups import Sums
+from app.ports.store import FoundOutlines, GroupOutline, SceneSums
 
 
 class PartialViews:

@@ -14,14 +14,13 @@ import httpx
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, VerifierFailed
 from app.domain.judging import Case, JudgeRequest, Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn
-from app.domain.values import Frozen, Split
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.domain.values import Frozen, Split, digest
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
 from app.ports.environment import Datasets, Drafted, Environment, Tools
 from app.ports.retrieval import Retriever

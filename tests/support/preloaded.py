@@ -11,7 +11,7 @@ import app.cli.evaluate.command  # noqa: E402
 import app.cli.process.command  # noqa: E402
 import app.cli.serve  # noqa: E402, F401
 from app.datasets.configured_datasets import ConfiguredDatasets  # noqa: E402
-from app.main.discovery import discover  # noqa: E402
+from app.main.components import discover  # noqa: E402
 from app.service.catalogue import Catalogue  # noqa: E402
 
 Catalogue(discover()).open(ConfiguredDatasets({}))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.inference.token_sequences import TurnTokens
+from app.inference.policies import TurnTokens
 from tests.support.policy_server import MODEL
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from app.evaluation.scoring_flips import FlipFigures, FlipReport, GroupFlips, RescoredGroup
+from app.evaluation.comparison import FlipFigures, FlipReport, GroupFlips, RescoredGroup
 
 OTHER_JUDGE: Mapping[str, float] = {
     "0.9": 0.9,

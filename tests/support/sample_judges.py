@@ -1,7 +1,7 @@
 """Judges to look at."""
 
 from app.domain.judging import JudgeReport, Spending
-from app.service.judge_listing import JudgeEntry
+from app.service.gateway import JudgeEntry
 
 JUDGES = (
     JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),

@@ -22,8 +22,7 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, Verdict
-from app.domain.rewards import compute_statistics
+from app.domain.judging import Claim, Defect, Judgement, Verdict, compute_statistics
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
@@ -31,8 +30,8 @@ from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, Ta
 from app.http.viewer.group_pages import FindRubric, find_no_rubric
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
-from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.openapi import install_docs
 from tests.support.partial_views import PartialViews
 from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES

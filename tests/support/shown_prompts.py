@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from app.domain.calibration import LEVELS
+from app.domain.scores import LEVELS
 from tests.support.chat_server import Received
 
 _PARTS = re.compile(r"RUBRIC\n(.*)\n\nCONTEXT(.*)\n\nREFERENCES(.*)\n\nCANDIDATES\n(.*)", re.DOTALL)

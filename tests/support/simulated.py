@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.simulated_service import SimulatedService, carry_out
+from app.envs.tool_agent.episodes import SimulatedService, carry_out
 from app.toolkit.tool_calls.calls import ParsedCall
 
 Case = tuple[tuple[ParsedCall, ...], JsonValue, JsonValue]

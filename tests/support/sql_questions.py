@@ -4,12 +4,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from sqlite3 import Connection
 
-from app.envs.text_to_sql.tasks.database_domains import read_domains
-from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level, SchemaColumn, SchemaLink, SchemaTable
-from app.envs.text_to_sql.tasks.query_execution import open_database
-from app.envs.text_to_sql.tasks.row_generation import Rows
-from app.envs.text_to_sql.tasks.soundness import is_sound
-from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise, draw_exercise
+from app.envs.text_to_sql.databases import (
+    DatabaseSchema,
+    Level,
+    Rows,
+    SchemaColumn,
+    SchemaLink,
+    SchemaTable,
+    read_domains,
+)
+from app.envs.text_to_sql.exercises import SqlExercise, draw_exercise, is_sound, open_database
 
 _AUTHOR, _BOOK = read_domains()["library"].things[:2]
 LIBRARY = DatabaseSchema(

@@ -12,9 +12,9 @@ from app.domain.run_health import Alarm
 from app.domain.runs import Policy, Purpose, Slot, Stream
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey
-from app.ports.runtime import Clock
+from app.main.store import Store
+from app.ports.environment import Clock
 from app.ports.store import GroupToStore, SlotLocator
-from app.store.store import Store
 from tests.support.databases import MIGRATIONS
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from app.judges.panels import ConfiguredPanels
-from app.store.store import Store
+from app.judges.panel import ConfiguredPanels
+from app.main.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.outline import Outline
 from tests.support.playground import World, gateway, panels

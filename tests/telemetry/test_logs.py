@@ -10,10 +10,8 @@ import pytest
 import structlog
 
 from app.ports.tracing import bind_request, note_work, open_request_span
-from app.telemetry.log_handler import NonBlockingHandler
-from app.telemetry.logs import Form, configure_logging
+from app.telemetry.logs import Form, NonBlockingHandler, configure_logging, redact_text
 from app.telemetry.open_telemetry import OpenTelemetryTracer
-from app.telemetry.redaction import redact_text
 from tests.support.collector import collecting
 
 SECRETS = {

@@ -6,9 +6,8 @@ import pytest
 
 from app.domain.judging import Judgement
 from app.domain.scores import Criterion, Score
-from app.ports.runtime import Observer
-from app.telemetry.metrics import PrometheusObserver
-from app.telemetry.null_observer import NullObserver
+from app.ports.environment import Observer
+from app.telemetry.metrics import NullObserver, PrometheusObserver
 
 SCORED = Score(
     outcome="scored",

@@ -5,16 +5,15 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from app.domain.programs import Program
-from app.domain.tasks import ContextQuery
+from app.domain.tasks import ContextQuery, Program
 from app.judges import judge_client
-from app.judges.chat import ChatJudge
+from app.judges.chat_judge import ChatJudge
 from app.ports.tracing import find_origin, name_operation, open_linked_span, open_request_span, open_span
-from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
+from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
 from app.sandbox.programs import JailedPrograms
 from app.service.retrieval import RetrievalService
 from app.settings import Settings
-from app.telemetry.null_observer import NullObserver
+from app.telemetry.metrics import NullObserver
 from app.telemetry.open_telemetry import LONGEST_VALUE, OpenTelemetryTracer
 from tests.support.chat_server import Reply, serving
 from tests.support.collector import Collector, collecting

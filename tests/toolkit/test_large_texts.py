@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.toolkit.large_texts import WINDOW, iterate_lines, iterate_matches, iterate_pieces, iterate_words
+from app.toolkit.texts import WINDOW, iterate_lines, iterate_matches, iterate_pieces, iterate_words
 
 TAG = re.compile(r"\b<(/?)answer>")
 

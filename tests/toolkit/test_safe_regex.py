@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.toolkit.safe_regex import MOST_CHARACTERS, compile_pattern
+from app.toolkit.texts import MOST_CHARACTERS, compile_pattern
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from jinja2 import UndefinedError
 from jinja2.exceptions import SecurityError
 from pydantic import JsonValue
 
-from app.domain.digests import canonical_json, digest, digest_of_model, digest_of_text
 from app.domain.tasks import Message
+from app.domain.values import canonical_json, digest, digest_of_model, digest_of_text
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, Template
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.main.discovery import discover
+from app.main.components import discover
 from app.ports.environment import Environment
 from tests.support.serving import Served, serving
 from tests.trainers.installed import TUNERS, TUNING, running

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.check_report import CheckReport
+from app.judges.meta_evaluation import CheckReport
 from tests.support.chat_server import Received
 from tests.support.chat_server import serving as chat_serving
 from tests.support.evaluating import evaluate

@@ -2,26 +2,344 @@
 
 import asyncio
 import json
+import keyword
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
-from app.cli.envs.conformance_report import print_report
-from app.cli.envs.conformance_run import CheckObserver, run_all_checks
-from app.cli.envs.listing import build_table, list_lines
-from app.cli.envs.lookup import FoundEnvironment, discover_environments, find_environment
-from app.cli.envs.scaffolding import ScaffoldRequest, write_environment
+import app.envs.community
+from app.cli.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
+from app.cli.envs.check import CheckObserver, FoundEnvironment, discover_environments, find_environment, run_all_checks
 from app.cli.envs.subprocess_digests import compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
-from app.domain.values import Split
+from app.domain.values import Frozen, Split
+from app.ports.environment import Datasets, Environment
+from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
+from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.checks import CHECKS, Check
-from app.toolkit.conformance.findings import ConformanceReport
-from app.toolkit.conformance.subject import CheckDepth
+from app.toolkit.conformance.subject import (
+    CheckDepth,
+    CheckResult,
+    ConformanceFigures,
+    ConformanceFinding,
+    ConformanceReport,
+    Spread,
+    StrategyFigure,
+)
+from app.toolkit.templates import Template
+
+# Terminal report of conformance checks.
+
+SHOWN = 3
+"""Findings shown per check."""
+MOST_SHOWN = 40
+"""Characters shown of how a strategy went about it."""
+
+
+def print_report(report: ConformanceReport, console: Console) -> None:
+    title = Text.assemble((report.environment, "bold"), f" {report.version}  ", (report.source, "dim"))
+    console.print(title, soft_wrap=True)
+    table = Table("check", "result", show_edge=False, pad_edge=False, box=None)
+    for one in report.checks:
+        table.add_row(one.asks, _format_result(one))
+        for finding in one.findings[:SHOWN]:
+            table.add_row(_format_finding(finding), "")
+        if len(one.findings) > SHOWN:
+            table.add_row(Text(f"    and {len(one.findings) - SHOWN} more", style="dim"), "")
+    console.print(table)
+    if report.figures is not None:
+        console.print()
+        console.print(_build_figures_table(report.figures))
+        if report.figures.strategies:
+            console.print()
+            console.print(_build_strategies_table(report.figures.strategies))
+            console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
+    console.print()
+    console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
+
+
+def _word_outcome(report: ConformanceReport) -> str:
+    if report.passed:
+        return "passed: all checks"
+    failed = sum(not one.passed for one in report.checks)
+    if report.figures is None and not failed:
+        return (
+            "failed: it raised an error during measurement, on tasks beyond those checked (use --tasks to check more)"
+        )
+    return f"failed: {failed} of {len(report.checks)}"
+
+
+def _format_result(one: CheckResult) -> Text:
+    if not one.applied:
+        return Text("not applicable", style="dim")
+    return Text("passed", style="green") if one.passed else Text("failed", style="bold red")
+
+
+def _format_finding(finding: ConformanceFinding) -> Text:
+    lines = [("expected", finding.expected), ("got", finding.came), ("fix", finding.mend)]
+    told = Text()
+    for name, words in [*([("task", finding.task)] if finding.task else []), *lines]:
+        told.append(f"    {name}: ", style="cyan").append(f"{words}\n")
+    return told
+
+
+def _build_figures_table(figures: ConformanceFigures) -> Table:
+    table = Table("metric", "value", show_edge=False, pad_edge=False, box=None)
+    for name, value in _iter_rows(figures):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _iter_rows(figures: ConformanceFigures) -> Iterator[tuple[str, str]]:
+    sizes = ["endless" if size is None else f"{size:,}" for size in (figures.train_size, figures.test_size)]
+    yield "training tasks, test tasks", ", ".join(sizes)
+    yield "distinct prompts", f"{figures.distinct_prompts:,} of {figures.looked_at:,}"
+    yield "prompt length in characters", _format_spread(figures.prompt_characters)
+    yield "prompt length in tokens (estimate)", _format_spread(figures.prompt_tokens)
+    yield "share of the most frequent right answer", format_figure(figures.commonest_gold, ".1%")
+    yield (
+        "share paid for another task's right answer",
+        f"{format_figure(figures.strangers_paid, '.1%')} (at most {figures.chance:.1%})",
+    )
+    yield "tasks generated per second and core", f"{figures.tasks_per_second:,.0f}"
+    yield "right answers scored per second", format_figure(figures.gold_scores_per_second, ",.0f")
+    yield "junk replies scored per second", f"{figures.junk_scores_per_second:,.0f}"
+    clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms wall time"
+    yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms CPU time, {clock}"
+
+
+def _build_strategies_table(strategies: Sequence[StrategyFigure]) -> Table:
+    """Each strategy over all tasks, and the levels and labels where it was paid anything."""
+    table = Table("without doing the task", "tasks", "paid", "99 %", "stated", "how", show_edge=False, box=None)
+    for one in strategies:
+        if one.group == ALL_TASKS or one.paid > 0:
+            name = one.strategy if one.group == ALL_TASKS else f"  {one.group}"
+            style = "bold red" if one.allowed < min(one.low, one.paid) else "dim" if one.paid == 0 else ""
+            paid, stated = Text(f"{one.paid:.1%}", style=style), f"{one.allowed:.1%}"
+            interval = f"{one.low:.1%} to {one.high:.1%}"
+            table.add_row(name, f"{one.tasks:,}", paid, interval, stated, Text(_shorten(one.variant), style="dim"))
+    return table
+
+
+def _describe_worst(strategies: Sequence[StrategyFigure]) -> str:
+    worst = max(strategies, key=lambda one: (one.low, one.paid))
+    if worst.paid == 0:
+        return "most is paid to: none of them"
+    return f"most is paid to: {worst.strategy} ({worst.group}), {worst.paid:.1%} of {worst.tasks:,} tasks"
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN - 1]}…"
+
+
+def _format_spread(spread: Spread) -> str:
+    return f"{spread.least:,} to {spread.most:,}, median {spread.median:,}"
+
+
+# `atropos-envs envs list`: all environments of this installation.
+
+Turns = Literal["one", "several"]
+
+
+class EnvironmentLine(Frozen):
+    name: str
+    version: str
+    turns: Turns
+    scored_by: str
+    """`verifier`, `verifier, running programs`, or `judges` with the rubric's name."""
+    source: str
+    """`core`, `community`, or the package that provides it."""
+    available: bool
+    reason: str | None
+    """Why it is not available."""
+
+
+def list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
+    """Blocking: opens every environment. ValueError when the code of one fails."""
+    classes = discover_environments()
+    catalogue = Catalogue(classes)
+    catalogue.open(datasets)
+    brought = _map_entry_points()
+    return tuple(
+        _build_line(kind, catalogue.explain_unavailability(name), brought) for name, kind in sorted(classes.items())
+    )
+
+
+def build_table(listed: tuple[EnvironmentLine, ...]) -> Table:
+    table = Table("environment", "version", "turns", "scored by", "from", "available")
+    for line in listed:
+        reason = Text(line.reason or "no", style="red") if not line.available else Text("yes")
+        table.add_row(line.name, line.version, line.turns, line.scored_by, line.source, reason)
+    return table
+
+
+def _build_line(kind: type[Environment], reason: str | None, brought: dict[str, str]) -> EnvironmentLine:
+    return EnvironmentLine(
+        name=kind.name,
+        version=kind.version,
+        turns="several" if kind.multi_turn else "one",
+        scored_by=_describe_scoring(kind),
+        source=_find_source(kind, brought),
+        available=reason is None,
+        reason=reason,
+    )
+
+
+def _describe_scoring(kind: type[Environment]) -> str:
+    if kind.rubric is not None:
+        return f"judges ({kind.rubric.name})"
+    return "verifier, running programs" if kind.runs_programs else "verifier"
+
+
+def _find_source(kind: type[Environment], brought: dict[str, str]) -> str:
+    if kind.__module__.startswith("app.envs."):
+        return "community" if kind.__module__.startswith("app.envs.community.") else "core"
+    return brought.get(f"{kind.__module__}:{kind.__qualname__}", kind.__module__)
+
+
+def _map_entry_points() -> dict[str, str]:
+    """Package name by entry point value."""
+    points = entry_points(group="atropos_environments.envs")
+    return {point.value: point.dist.name for point in points if point.dist is not None}
+
+
+# `atropos-envs envs new`: a working environment to start from.
+
+_TEMPLATES: Final = Path(__file__).with_name("templates")
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+LONGEST_NAME: Final = 40
+_FILES_OF_ONE: Final[Mapping[bool, Mapping[str, str]]] = {
+    False: {
+        "__init__.py": "__init__.py.j2",
+        "environment.py": "verified.py.j2",
+        "prompts.yaml": "prompts.yaml.j2",
+    },
+    True: {
+        "__init__.py": "__init__.py.j2",
+        "environment.py": "judged.py.j2",
+        "prompts.yaml": "judged_prompts.yaml.j2",
+        "rubric.yaml": "rubric.yaml.j2",
+    },
+}
+"""Files of an environment's folder and their templates, by whether it is judged."""
+_FILES_OF_A_PACKAGE: Final[Mapping[str, str]] = {
+    "pyproject.toml": "pyproject.toml.j2",
+    "README.md": "README.md.j2",
+    "tests/test_{name}.py": "test_package.py.j2",
+}
+
+
+@dataclass(frozen=True)
+class ScaffoldRequest:
+    name: str
+    folder: Path | None = None
+    """None for the default folder."""
+    package: bool = False
+    judged: bool = False
+
+
+@dataclass(frozen=True)
+class ScaffoldResult:
+    files: tuple[Path, ...]
+    next_steps: str
+
+
+def write_environment(wanted: ScaffoldRequest, taken: Collection[str]) -> ScaffoldResult:
+    """Writes all files or none. ValueError for an invalid or `taken` name, for existing files, and where no default
+    folder exists."""
+    _check_name(wanted.name, taken)
+    folder = _choose_folder(wanted)
+    texts = {folder / place: text for place, text in _render_texts(wanted).items()}
+    there = [str(path) for path in texts if path.exists()]
+    if there:
+        raise ValueError(f"already exists: {', '.join(there)}; nothing was written")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return ScaffoldResult(tuple(map(_shorten_path, texts)), _describe_next_steps(wanted, folder))
+
+
+def build_module_name(name: str) -> str:
+    """Module name of a package, prefixed to avoid clashes with other modules."""
+    return f"atropos_envs_{name}"
+
+
+def _check_name(name: str, taken: Collection[str]) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"invalid environment name {name!r}: use at most {LONGEST_NAME} lower-case letters, digits and _, starting "
+            "with a letter, and no Python keyword; for example tide_tables"
+        )
+    if name in taken:
+        raise ValueError(f"the environment {name!r} already exists; names must be unique")
+
+
+def _choose_folder(wanted: ScaffoldRequest) -> Path:
+    if wanted.package:
+        return (wanted.folder or Path()) / build_module_name(wanted.name).replace("_", "-")
+    if wanted.folder is not None:
+        return wanted.folder
+    community = Path(app.envs.community.__path__[0])
+    if not (community.parents[2] / "pyproject.toml").is_file():
+        raise ValueError("this is an installed package, not a checkout: use --path FOLDER or --package")
+    return community
+
+
+def _render_texts(wanted: ScaffoldRequest) -> dict[str, str]:
+    """Texts by path within the folder."""
+    values = {
+        "name": wanted.name,
+        "title": wanted.name.replace("_", " ").capitalize(),
+        "class_name": "".join(part.capitalize() for part in wanted.name.split("_")),
+        "module": build_module_name(wanted.name),
+        "distribution": build_module_name(wanted.name).replace("_", "-"),
+        "service_version": version("atropos-environments"),
+    }
+    inside = "src/{module}" if wanted.package else "{name}"
+    sources = {f"{inside}/{file}": source for file, source in _FILES_OF_ONE[wanted.judged].items()}
+    if wanted.package:
+        sources |= _FILES_OF_A_PACKAGE
+    return {
+        place.format(**values): Template.read(_TEMPLATES / source).render(**values) + "\n"
+        for place, source in sources.items()
+    }
+
+
+def _shorten_path(path: Path) -> Path:
+    """Relative to the current directory where possible."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _describe_next_steps(wanted: ScaffoldRequest, folder: Path) -> str:
+    shown = _shorten_path(folder)
+    if wanted.package:
+        steps: tuple[str, ...] = (
+            f"python -m pip install -e {shown}    # beside atropos-environments, which then serves it",
+            f"atropos-envs envs check {wanted.name}",
+            "atropos-envs serve",
+        )
+    elif wanted.folder is None:
+        steps = (f"atropos-envs envs check {wanted.name}", "atropos-envs serve")
+    else:
+        steps = (f"atropos-envs envs check {shown / wanted.name}",)
+    told = "\n".join(f"    {step}" for step in steps)
+    return (
+        f"It passes all checks. Change it step by step, and check it after each change:\n{told}\nSee CONTRIBUTING.md."
+    )
+
 
 envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 console = output_console()

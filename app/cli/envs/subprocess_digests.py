@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import typer
 from pydantic import TypeAdapter
 
-from app.cli.envs.lookup import find_environment
+from app.cli.envs.check import find_environment
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.sources import DatasetSources
+from app.domain.tasks import DatasetSources
 from app.domain.values import Frozen, Split
 from app.toolkit.conformance.subject import SPLITS, compute_sample_digest
 

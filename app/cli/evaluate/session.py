@@ -1,52 +1,449 @@
 """One start of `evaluate`: inspects the gateway, prints the estimate, runs the loop and writes the report."""
 
 import asyncio
+import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
-from app.cli.address import describe_url
+from app.cli.client import AnsweredTask as Sent
+from app.cli.client import GatewayClient, Retrier, describe_url, stop_on_signals
 from app.cli.consoles import GoOn
-from app.cli.endpoints import Endpoints
-from app.cli.episode_tokens import probe_server
-from app.cli.evaluate.attempt_assembly import build_attempts, build_evaluation_setup
-from app.cli.evaluate.estimate import (
-    CostEstimate,
-    describe_estimate,
-    estimate_cost,
-    estimate_judging,
-    estimate_prompt_tokens,
-)
-from app.cli.evaluate.eval_spec import EvaluationContext, EvaluationSpec, ensure_run, fetch_tasks, require_same_tasks
-from app.cli.evaluate.files import JOURNAL, find_finish_time, write_evaluation
-from app.cli.evaluate.ledger import (
+from app.cli.evaluate.attempts import (
     EVALUATION_EVENT,
+    JOURNAL,
+    AttemptAnswered,
+    AttemptsFailed,
+    AttemptsGrouped,
+    AttemptsScored,
+    AttemptTokens,
     EvaluationBegan,
+    EvaluationContext,
+    EvaluationEvent,
     EvaluationJournalSetup,
     EvaluationLedger,
+    EvaluationSpec,
+    EvaluationTally,
+    TaskProgress,
     TasksDealt,
+    append_tokens,
+    build_attempts,
+    build_evaluation_setup,
+    ensure_run,
+    fetch_tasks,
+    find_finish_time,
+    follow_progress,
+    require_same_tasks,
+    show_progress,
     sum_judging_usd,
+    write_evaluation,
 )
-from app.cli.evaluate.progress import EvaluationTally, follow_progress, show_progress
-from app.cli.evaluate.runner import EvaluationRunner, EvaluationWork, Journal, TokenRecorder, derive_seed
-from app.cli.gateway_client import GatewayClient
+from app.cli.journal import Journal as AnyJournal
 from app.cli.journal import open_journal, read_ledger
-from app.cli.prices import PolicyPrices
-from app.cli.retry import Retrier
-from app.cli.rollout import require_model
-from app.cli.signals import stop_on_signals
-from app.domain.errors import GatewayError, InvalidRequest
+from app.cli.policies import (
+    GATEWAY,
+    Endpoints,
+    PolicyPrices,
+    RolloutPlayer,
+    TaskSkipped,
+    add_token_ids,
+    build_exchanges,
+    check_episode,
+    gather_or_cancel,
+    probe_server,
+    require_model,
+)
+from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
+from app.domain.judging import Judgement, Mode
 from app.domain.runs import Run
-from app.domain.tasks import Message
-from app.evaluation.attempts import Evaluation
-from app.evaluation.report import EvaluationReport
-from app.evaluation.report_builder import build_report
-from app.inference.server import InferenceServer
-from app.inference.token_check import TokenCheckTally
-from app.inference.tokenizer import LocalTokenizer
-from app.service.request_models import HandedOutTask
+from app.domain.tasks import Completion, Message
+from app.domain.values import estimate_tokens
+from app.evaluation.report import Evaluation, EvaluationReport, build_report
+from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.inference.policies import ChatEpisode, InferenceServer, build_turns
+from app.inference.tokens import LocalTokenizer, TokenCheckTally
+from app.inference.wire import Usage
+from app.judges.aggregation import list_pairings
+from app.judges.modes import count_parts, count_readings
+from app.ports.judges import DEFAULT_PACE
+from app.service.requests import GroupReply, HandedOutTask
+
+# The main loop: sample missing attempts, score them, and journal each step.
+
+ATTEMPTS: Final = 3
+"""Scoring attempts per unscored group."""
+MOST_IN_A_ROW: Final = 32
+"""Consecutive tasks without a reward after which the evaluation is aborted."""
+
+Journal = AnyJournal[EvaluationEvent, EvaluationLedger]
+
+
+@dataclass(frozen=True)
+class TokenRecorder:
+    """What is done with the ids that the policy server tells."""
+
+    out: Path | None = None
+    """The folder that keeps them."""
+    stores: bool = False
+    """Whether the gateway gets those of single messages."""
+    tokenizer: LocalTokenizer | None = None
+    tally: TokenCheckTally | None = None
+    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+
+    async def record(self, task: HandedOutTask, place: int, sample: int, episode: ChatEpisode) -> Completion:
+        """The completion to be scored. TaskSkipped when ids are to be kept and the server told none."""
+        if self.tally is not None and self.tokenizer is not None:
+            for turn in await asyncio.to_thread(check_episode, task, episode, self.tokenizer):
+                self.tally.add_turn(task.task_id, turn)
+        if self.out is not None:
+            if not all(said.has_tokens for said in episode.said):
+                raise TaskSkipped("no_tokens", "the policy's server returned no token ids")
+            turns = build_turns(build_exchanges(task, episode, None))
+            tokens = AttemptTokens(task_id=task.task_id, place=place, sample=sample, turns=turns)
+            await asyncio.to_thread(append_tokens, self.out, tokens)
+        return add_token_ids(episode) if self.stores else episode.completion
+
+
+@dataclass(frozen=True)
+class EvaluationWork:
+    setup: EvaluationJournalSetup
+    tasks: Sequence[HandedOutTask]
+    """In order of their index."""
+    concurrency: int
+    """Concurrent attempts."""
+    seeded: bool
+    """Whether the policy server accepts seeds."""
+    judges_cost: bool
+    """Whether judging costs are fetched after scoring."""
+    retry_seconds: float = 1.0
+    tokens: TokenRecorder = TokenRecorder()
+
+
+class EvaluationRunner:
+    def __init__(
+        self,
+        work: EvaluationWork,
+        gateway: GatewayClient,
+        server: InferenceServer,
+        journal: Journal,
+        patience: Retrier,
+        tally: EvaluationTally,
+    ) -> None:
+        self._work = work
+        self._setup = work.setup
+        self._gateway = gateway
+        self._server = server
+        self._journal = journal
+        self._patience = patience
+        self._tally = tally
+        self._places = iter(journal.ledger.list_open())
+        self._line = asyncio.Semaphore(work.concurrency)
+        self._stopped = False
+        self._in_a_row = 0
+        self.in_hand = 0
+
+    def stop(self) -> None:
+        """Starts no more tasks, and ends when the running ones are finished."""
+        self._stopped = True
+
+    async def run(self) -> None:
+        """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
+        gateway stays unreachable."""
+        hands = 2 * -(-self._work.concurrency // self._setup.samples)
+        await gather_or_cancel([self._run_worker() for _ in range(hands)])
+
+    async def _run_worker(self) -> None:
+        for place in self._places:
+            if self._stopped:
+                return
+            self.in_hand += 1
+            await self._evaluate_task(place)
+            self.in_hand -= 1
+
+    async def _evaluate_task(self, place: int) -> None:
+        item, task = self._journal.ledger.get_item(place), self._work.tasks[place]
+        missing = [sample for sample in item.list_owed(self._setup.samples) if sample not in item.answered]
+        await gather_or_cancel([self._make_attempt(task, place, sample) for sample in missing])
+        if fresh := item.list_ungrouped():
+            await self._journal.add(AttemptsGrouped(place=place, samples=fresh))
+        for samples in item.groups:
+            if any(item.find_reward(sample) is None for sample in samples):
+                await self._score(task, item, samples)
+        self._tally.add_item(item)
+        self._require_rewards(item)
+
+    async def _make_attempt(self, task: HandedOutTask, place: int, sample: int) -> None:
+        usage, took, counted = Usage(), 0.0, True
+
+        def note(more: Usage, seconds: float) -> None:
+            nonlocal usage, took, counted
+            usage, took, counted = usage + more, took + seconds, counted and more.prompt_tokens > 0
+            self._tally.add_usage(more)
+
+        def choose_seed(turn: int) -> int | None:
+            return derive_seed(self._setup.seed, place, sample, turn) if self._work.seeded else None
+
+        player = RolloutPlayer(self._server, self._gateway, self._patience, note)
+        try:
+            async with self._line:
+                episode = await player.play_episode(task, choose_seed)
+            completion = await self._work.tokens.record(task, place, sample, episode)
+        except TaskSkipped as left_out:
+            await self._record_failure(place, (sample,), left_out.reason, left_out.detail)
+            return
+        await self._journal.add(
+            AttemptAnswered(
+                place=place,
+                sample=sample,
+                completion=completion,
+                turns=len(episode.said),
+                input_tokens=usage.prompt_tokens if counted else None,
+                output_tokens=usage.completion_tokens if counted else None,
+                seconds=took,
+            )
+        )
+
+    async def _score(self, task: HandedOutTask, item: TaskProgress, samples: tuple[int, ...]) -> None:
+        """Retries unscored groups a few times. Resending a group is safe: it gets the same scores."""
+        sent = Sent(task.task_id, None, [item.answered[sample].completion for sample in samples])
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(self._work.retry_seconds * 2**attempt)
+            try:
+                reply = await self._request_scores(sent)
+            except TaskSkipped as left_out:
+                await self._record_failure(item.place, samples, left_out.reason, left_out.detail)
+                return
+            if None not in reply.rewards:
+                break
+        cost = await self._fetch_judging_usd(reply.group_id) if self._work.judges_cost else None
+        await self._journal.add(
+            AttemptsScored(
+                place=item.place, samples=samples, group_id=reply.group_id, scores=reply.scores, judging_usd=cost
+            )
+        )
+
+    async def _request_scores(self, sent: Sent) -> GroupReply:
+        setup = self._setup
+        policy = {"model": setup.model, "step": setup.step}
+        try:
+            replies = await self._patience.retry_until_answered(
+                GATEWAY, lambda: self._gateway.score([sent], setup.run, policy, "eval")
+            )
+        except InvalidRequest as error:
+            raise TaskSkipped("gateway_refused", error.detail) from error
+        if not isinstance(replies[0], GroupReply):
+            raise TaskSkipped(replies[0].code, replies[0].detail)
+        return replies[0]
+
+    async def _fetch_judging_usd(self, group_id: str) -> float | None:
+        try:
+            return sum_judgement_usd((await self._gateway.fetch_group(group_id)).judgements)
+        except (Unavailable, RequestRefused):
+            return None
+
+    async def _record_failure(self, place: int, samples: tuple[int, ...], reason: str, detail: str) -> None:
+        await self._journal.add(AttemptsFailed(place=place, samples=samples, reason=reason, detail=detail[:500]))
+
+    def _require_rewards(self, item: TaskProgress) -> None:
+        if any(item.find_reward(sample) is not None for sample in range(self._setup.samples)):
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise InvalidRequest(
+                f"{MOST_IN_A_ROW} tasks in a row got no score; last reason: {_explain_missing_reward(item)}"
+            )
+
+
+def _explain_missing_reward(item: TaskProgress) -> str:
+    for failed in item.failed.values():
+        return f"{failed.reason}: {failed.detail}"
+    reasons = {score.reason for one in item.scored.values() for score in one.scores if score.reason is not None}
+    return ", ".join(sorted(reasons)) or "unknown"
+
+
+def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:
+    """Cost of these judgements; None where a judge that was called has no price."""
+    paid = [one for one in judgements if one.calls and not one.cached]
+    if any(one.cost_usd is None for one in paid):
+        return None
+    return sum((one.cost_usd or 0.0) + one.unanswered_usd for one in paid)
+
+
+def derive_seed(seed: int, place: int, sample: int, turn: int) -> int:
+    """Seed of one answer, the same in every start. 31 bits, since some servers accept no more."""
+    return random.Random(f"{seed}:{place}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
+
+
+# Cost and time estimate of an evaluation. Pure.
+
+MEASURED: Final = 200
+"""Prompts that are counted, evenly spaced; the total is extrapolated from them."""
+SPEED: Final = 50.0
+"""Assumed tokens per second of one request; 20 to 200 are common."""
+
+Count = Callable[[HandedOutTask], int]
+"""Counts the tokens of a task's prompt."""
+
+
+@dataclass(frozen=True)
+class JudgingEstimate:
+    """Calls and cost of one judge for all groups."""
+
+    name: str
+    least: int
+    most: int
+    """Readings if all answers differ and none is gated; each may need one corrective retry."""
+    usd_each: float | None
+    """Average cost per reading so far; None without readings or prices."""
+
+    @property
+    def usd(self) -> float | None:
+        return None if self.usd_each is None else self.most * self.usd_each
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    tasks: int
+    attempts: int
+    calls: int
+    """Maximum policy requests: episodes may end early."""
+    usage: Usage
+    """Maximum tokens, without observations between turns."""
+    usd: float | None
+    counted: str
+    """How prompt tokens were counted."""
+    judging: tuple[JudgingEstimate, ...]
+    seconds: float
+    """Maximum, at SPEED and without judging time."""
+
+    @property
+    def known_usd(self) -> float:
+        return (self.usd or 0.0) + sum(judging.usd or 0.0 for judging in self.judging)
+
+
+def estimate_prompt_tokens(task: HandedOutTask) -> int:
+    """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
+    said = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
+    return said + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
+
+
+def estimate_cost(
+    owed: Sequence[tuple[HandedOutTask, int]],
+    max_tokens: int,
+    concurrency: int,
+    prices: PolicyPrices,
+    judging: Sequence[JudgingEstimate],
+    count: Count = estimate_prompt_tokens,
+    counted: str = "at about four characters per token",
+) -> CostEstimate:
+    """`owed`: tasks with the number of attempts still to make."""
+    spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
+    measured = [_estimate_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
+    whole = len(owed) / max(1, len(spaced))
+    usage = Usage(
+        prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
+        completion_tokens=max_tokens * sum(task.max_turns * attempts for task, attempts in owed),
+    )
+    calls = sum(task.max_turns * attempts for task, attempts in owed)
+    return CostEstimate(
+        tasks=len(owed),
+        attempts=sum(attempts for _, attempts in owed),
+        calls=calls,
+        usage=usage,
+        usd=prices.compute_cost(usage),
+        counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
+        judging=tuple(judging),
+        seconds=calls * max_tokens / SPEED / max(1, min(concurrency, sum(attempts for _, attempts in owed))),
+    )
+
+
+def _estimate_usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
+    """Every turn's prompt includes the conversation so far."""
+    each = turns * prompt + max_tokens * turns * (turns - 1) // 2
+    return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
+
+
+def estimate_judging(
+    environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]
+) -> tuple[JudgingEstimate, ...]:
+    """Judging of groups of these sizes, by judge; empty where no model judges."""
+    if environment.mode is None:
+        return ()
+    count = len(environment.judges)
+    found = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
+    least, most = sum(low for low, _ in found), sum(high for _, high in found)
+    asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
+    return tuple(JudgingEstimate(judge.name, least, most, average_reading_usd(judge)) for judge in asked)
+
+
+def average_reading_usd(judge: JudgeInfo) -> float | None:
+    """None without readings or prices."""
+    spent = None if judge.report is None else judge.report.spent
+    return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
+
+
+def estimate_readings(mode: Mode, size: int, votes: int, judges: int) -> tuple[int, int]:
+    """Minimum and maximum readings of a group of `size` distinct answers by one of `judges`."""
+    if size <= 1:
+        alone = size * (votes if mode == "pointwise" else 1)
+        return alone, alone
+    if mode == "pointwise":
+        return size * votes, size * votes
+    if mode == "pairwise":
+        pairs = 2 * votes * len(list_pairings(size))
+        return pairs, pairs
+    largest = DEFAULT_PACE.largest_group
+    chunks = 1 if size <= largest else len(list_pairings(count_parts(size, largest)))
+    least, most = count_readings(max(1, judges))
+    return chunks * (least // max(1, judges)), chunks * -(-most // max(1, judges))
+
+
+def describe_estimate(estimate: CostEstimate) -> list[str]:
+    """The estimate as text lines."""
+    turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
+    usage = estimate.usage
+    lines = [
+        f"{_format_count(estimate.tasks, 'task')}, {_format_count(estimate.attempts, 'answer')}{turns}",
+        f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
+        f"and {usage.completion_tokens:,} completion tokens",
+        "policy cost: "
+        + ("unknown without prices" if estimate.usd is None else f"at most {_format_usd(estimate.usd)}"),
+        *map(_describe_judging, estimate.judging),
+        f"at most about {_format_duration(estimate.seconds)}, at {SPEED:.0f} tokens per second and request",
+    ]
+    return lines
+
+
+def _describe_judging(judging: JudgingEstimate) -> str:
+    readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
+    cost = (
+        "unknown cost"
+        if judging.usd is None
+        else f"at most about {_format_usd(judging.usd)}, based on its average cost so far"
+    )
+    return f"judge {judging.name}: {readings} readings, {cost}"
+
+
+def _format_count(number: int, of: str) -> str:
+    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
+
+
+def _format_usd(amount: float) -> str:
+    return f"{amount:.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.4f} USD"
+
+
+def _format_duration(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.cli.address import build_gateway_headers, find_gateway_url, read_policy_key
+from app.cli.client import build_gateway_headers, find_gateway_url, read_policy_key
 from app.cli.consoles import errors, stop_on_errors, stop_to_resume
-from app.cli.policy_options import (
+from app.cli.policies import (
     CONNECTIONS,
     SAMPLING,
     TASKS,
@@ -22,6 +22,7 @@ from app.cli.policy_options import (
     OutputPrice,
     PolicyKeyVariable,
     PolicyModel,
+    PolicyPrices,
     PolicyStep,
     PolicyUrl,
     StoreTokens,
@@ -29,13 +30,11 @@ from app.cli.policy_options import (
     TopP,
     require_tokenizer,
 )
-from app.cli.prices import PolicyPrices
-from app.cli.process.journal import open_process_journal
-from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, parse_mix
+from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, open_process_journal, parse_mix
 from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
-from app.inference.server import SamplingParameters
-from app.inference.tokenizer import LocalTokenizer
+from app.inference.policies import SamplingParameters
+from app.inference.tokens import LocalTokenizer
 
 
 def process(

@@ -1,13 +1,25 @@
 """The plan of `process`, and the setup that a resumed run must share."""
 
+import asyncio
 import json
-from dataclasses import dataclass
-from typing import Literal
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, BinaryIO, Final, Literal, Protocol
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from app.cli.journal import SHORTEN_AFTER, open_journal
+from app.cli.journal import Journal as AnyJournal
+from app.cli.policies import PolicyPrices
+from app.cli.process.atropos import GroupLine, SampledCompletion
 from app.domain.values import Frozen, Name, Split
-from app.service.request_models import MixMember
+from app.inference.wire import Usage
+from app.service.requests import HandedOutTask, MixMember
 
 To = Literal["jsonl", "atropos"]
 
@@ -95,3 +107,269 @@ def parse_object(option: str, text: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise ValueError(f"{option} is not a JSON object")
     return value
+
+
+# Output of groups to a file or an Atropos trainer.
+
+
+class GroupOutput(Protocol):
+    """Idempotent: a group that is put twice is stored once."""
+
+    async def wait_until_ready(self) -> None:
+        """Returns when the output accepts more groups."""
+
+    async def put(self, line: GroupLine) -> str | None:
+        """Durable on return. Returns the reason if the group is left out instead."""
+
+
+@dataclass
+class JsonlOutput:
+    file: BinaryIO
+    group_ids: set[str]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def wait_until_ready(self) -> None:
+        return None
+
+    async def put(self, line: GroupLine) -> str | None:
+        async with self.turn:
+            if line.group_id not in self.group_ids:
+                self.group_ids.add(line.group_id)
+                await asyncio.to_thread(self._append, line)
+        return None
+
+    def _append(self, line: GroupLine) -> None:
+        self.file.write(line.as_json() + b"\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+class _WrittenGroup(Frozen, extra="ignore"):
+    group_id: str
+
+
+@contextmanager
+def open_jsonl_output(path: Path, *, began: bool) -> Iterator[JsonlOutput]:
+    """Resumes the file if `began`, without an incomplete last line. ValueError for a file that existed before, or that
+    holds something else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not began and path.exists() and path.stat().st_size:
+        raise ValueError(f"{path} already exists without a journal: use another --out")
+    with path.open("a+b") as file:
+        group_ids, end = _scan_written(path, file)
+        file.truncate(end)
+        yield JsonlOutput(file, group_ids)
+
+
+def _scan_written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
+    group_ids: set[str] = set()
+    end = 0
+    file.seek(0)
+    for number, line in enumerate(file, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            group_ids.add(_WrittenGroup.model_validate(json.loads(line)).group_id)
+        except (ValidationError, ValueError) as error:
+            raise ValueError(f"{path}:{number}: not a group") from error
+        end += len(line)
+    return group_ids, end
+
+
+# Running statistics for the progress bar: rewards, rates, tokens, cost.
+
+
+@dataclass
+class ProcessMeter:
+    """Statistics since the start of the command."""
+
+    prices: PolicyPrices = field(default_factory=PolicyPrices)
+    began: float = field(default_factory=time.monotonic)
+    usage: Usage = field(default_factory=Usage)
+    groups: int = 0
+    rewards: int = 0
+    reward_sum: float = 0.0
+
+    def add_usage(self, usage: Usage, seconds: float = 0.0) -> None:
+        self.usage += usage
+
+    def add_group(self, rewards: Sequence[float]) -> None:
+        self.groups += 1
+        self.rewards += len(rewards)
+        self.reward_sum += sum(rewards)
+
+    @property
+    def mean(self) -> float | None:
+        return self.reward_sum / self.rewards if self.rewards else None
+
+    @property
+    def words(self) -> str:
+        minutes = max(time.monotonic() - self.began, 1e-9) / 60
+        mean, cost = self.mean, self.prices.compute_cost(self.usage)
+        parts = [] if mean is None else [f"mean reward {mean:.3f}"]
+        parts += [f"{self.groups / minutes:.0f} groups/min"]
+        parts += [f"{self.usage.prompt_tokens:,} + {self.usage.completion_tokens:,} tokens"]
+        return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
+
+
+# State of every task that was taken, folded from journal events.
+
+WRITTEN: Final = "written"
+
+
+class ProcessBegan(Frozen):
+    kind: Literal["began"] = "began"
+    setup: ProcessSetup
+
+
+class AtroposRegistered(Frozen):
+    """The environment id at the Atropos API."""
+
+    kind: Literal["registered"] = "registered"
+    env_id: int
+
+
+class TakenTask(Frozen):
+    key: str
+    task: HandedOutTask
+
+
+class TasksTaken(Frozen):
+    kind: Literal["taken"] = "taken"
+    tasks: tuple[TakenTask, ...]
+    next_cursor: int | None = None
+
+
+class GroupSampled(Frozen):
+    kind: Literal["sampled"] = "sampled"
+    key: str
+    samples: tuple[SampledCompletion, ...]
+
+
+class TaskSettled(Frozen):
+    """The task is finished: written, or left out for a reason."""
+
+    kind: Literal["settled"] = "settled"
+    key: str
+    outcome: str
+    never_again: bool = False
+    """The task is never leased again."""
+
+
+class ProcessTotals(Frozen):
+    """The result of earlier events, which it replaces."""
+
+    kind: Literal["totals"] = "totals"
+    outcomes: dict[str, int]
+    never_again: tuple[str, ...]
+    next_cursor: int | None
+
+
+ProcessEvent = ProcessBegan | AtroposRegistered | TasksTaken | GroupSampled | TaskSettled | ProcessTotals
+PROCESS_EVENT: Final[TypeAdapter[ProcessEvent]] = TypeAdapter(Annotated[ProcessEvent, Field(discriminator="kind")])
+
+
+@dataclass
+class TaskInHand:
+    """A task in progress. `task` holds its newest lease."""
+
+    key: str
+    task: HandedOutTask
+    samples: tuple[SampledCompletion, ...] | None = None
+
+
+@dataclass
+class ProcessLedger:
+    setup: ProcessSetup | None = None
+    env_id: int | None = None
+    open: dict[str, TaskInHand] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    never_again: set[str] = field(default_factory=set)
+    """Ids of tasks that the policy server refuses."""
+    next_cursor: int | None = None
+
+    @property
+    def written_count(self) -> int:
+        return self.outcomes[WRITTEN]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        return {reason: count for reason, count in sorted(self.outcomes.items()) if reason != WRITTEN}
+
+    @property
+    def holds_results(self) -> bool:
+        return bool(self.open or self.outcomes)
+
+    def apply(self, happened: ProcessEvent) -> None:
+        match happened:
+            case ProcessBegan(setup=setup):
+                self.setup = setup
+            case AtroposRegistered(env_id=env_id):
+                self.env_id = env_id
+            case TasksTaken():
+                self._take_tasks(happened.tasks)
+                self.next_cursor = happened.next_cursor
+            case GroupSampled(key=key, samples=samples):
+                self.open[key].samples = samples
+            case TaskSettled(key=key, outcome=outcome):
+                item = self.open.pop(key)
+                self.outcomes[outcome] += 1
+                if happened.never_again:
+                    self.never_again.add(item.task.task_id)
+            case ProcessTotals():
+                self.outcomes.update(happened.outcomes)
+                self.never_again.update(happened.never_again)
+                self.next_cursor = happened.next_cursor
+
+    def _take_tasks(self, tasks: Sequence[TakenTask]) -> None:
+        """A task that is leased again while in progress keeps its item and gets the new lease."""
+        for one in tasks:
+            known = self.open.get(one.key)
+            if known is None:
+                self.open[one.key] = TaskInHand(one.key, one.task)
+            else:
+                known.task = one.task
+
+    def iter_compacted(self) -> Iterator[ProcessEvent]:
+        """The shortest list of events with the same state."""
+        if self.setup is not None:
+            yield ProcessBegan(setup=self.setup)
+        if self.env_id is not None:
+            yield AtroposRegistered(env_id=self.env_id)
+        yield ProcessTotals(
+            outcomes=dict(self.outcomes), never_again=tuple(sorted(self.never_again)), next_cursor=self.next_cursor
+        )
+        items = list(self.open.values())
+        if items:
+            tasks = tuple(TakenTask(key=item.key, task=item.task) for item in items)
+            yield TasksTaken(tasks=tasks, next_cursor=self.next_cursor)
+        for item in items:
+            if item.samples is not None:
+                yield GroupSampled(key=item.key, samples=item.samples)
+
+
+def assign_keys(ledger: ProcessLedger, tasks: Sequence[HandedOutTask], cursor: int | None) -> tuple[TakenTask, ...]:
+    """Keys of tasks: the position in the stream, or the first lease of a task in progress."""
+    if cursor is not None:
+        return tuple(TakenTask(key=f"{cursor}+{place}", task=task) for place, task in enumerate(tasks))
+    in_hand = {item.task.task_id: key for key, item in ledger.open.items()}
+    return tuple(
+        TakenTask(key=in_hand.get(task.task_id) or str(task.lease_id), task=task)
+        for task in tasks
+        if task.task_id not in ledger.never_again
+    )
+
+
+# The journal of `process`.
+
+Journal = AnyJournal[ProcessEvent, ProcessLedger]
+
+
+@contextmanager
+def open_process_journal(path: Path, setup: ProcessSetup, shorten_after: int = SHORTEN_AFTER) -> Iterator[Journal]:
+    """Resumes or starts the journal of this setup. ValueError when the file has another setup, is not a journal, or is
+    in use."""
+    with open_journal(
+        path, "process", PROCESS_EVENT, ProcessLedger, setup, ProcessBegan(setup=setup), shorten_after
+    ) as journal:
+        yield journal

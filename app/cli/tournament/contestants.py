@@ -1,19 +1,141 @@
 """Who takes part in a tournament: folders of evaluations, or runs with their steps, and the replies that each has."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from app.cli.evaluate.files import REPORT, read_evaluation
-from app.cli.gateway_client import GatewayClient
-from app.cli.run_selector import RunSelector
-from app.cli.tournament.duel_ledger import DuelsPlanned, PlannedDuel, StoredReply
-from app.domain.errors import InvalidRequest
-from app.domain.rubrics import OwnRubric
-from app.evaluation.tournament import Contestant
+from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
+
+from app.cli.client import GatewayClient
+from app.cli.evaluate.attempts import REPORT, read_evaluation
+from app.cli.evaluate.session import EvaluationSession, EvaluationSurvey, average_reading_usd
+from app.cli.process.plan import check_run_name
+from app.cli.runs import RunSelector
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unavailable
+from app.domain.judging import OwnRubric
+from app.domain.values import Frozen, Split, is_same_model, suggest
+from app.evaluation.tournament import Contestant, Duel
+from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.service.rescoring import RescoreEstimate, RescoreRequest
+
+# What a tournament has done, folded from journal events.
+
+
+class StoredReply(Frozen):
+    """A completion by its place in a stored group."""
+
+    group_id: str
+    place: int
+
+
+class PlannedDuel(Frozen):
+    """`one` and `other` are places among the contestants."""
+
+    environment: str
+    task_id: str
+    label: str | None
+    one: int
+    other: int
+    replies: tuple[StoredReply, StoredReply]
+
+    def build_duel(self, **outcome: object) -> Duel:
+        known = {"task_id": self.task_id, "label": self.label, "one": self.one, "other": self.other}
+        return Duel.model_validate({**known, "groups": [reply.group_id for reply in self.replies], **outcome})
+
+
+class FreshSetup(Frozen):
+    """How replies are asked for that are not stored yet."""
+
+    policies: tuple[str, ...]
+    """Names and models of the contestants."""
+    split: Split
+    params: dict[str, JsonValue]
+    sampling: dict[str, JsonValue]
+
+
+class TournamentJournalSetup(Frozen):
+    """Options that must stay the same when a tournament is resumed under one --out."""
+
+    contestants: tuple[str, ...]
+    judge: str
+    environment: str | None
+    tasks: int
+    seed: int
+    run: str
+    fresh: FreshSetup | None = None
+
+
+class TournamentBegan(Frozen):
+    kind: Literal["began"] = "began"
+    setup: TournamentJournalSetup
+    at: AwareDatetime
+
+
+class DuelsPlanned(Frozen):
+    """Who meets whom, with which replies: what is stored later changes nothing of it."""
+
+    kind: Literal["planned"] = "planned"
+    contestants: tuple[Contestant, ...]
+    duels: tuple[PlannedDuel, ...]
+
+
+class DuelJudged(Frozen):
+    """The outcome of the duel at this place of the plan, or why there is none."""
+
+    kind: Literal["judged"] = "judged"
+    place: int
+    duel: Duel
+
+
+TournamentEvent = TournamentBegan | DuelsPlanned | DuelJudged
+TOURNAMENT_EVENT: Final[TypeAdapter[TournamentEvent]] = TypeAdapter(
+    Annotated[TournamentEvent, Field(discriminator="kind")]
+)
+
+
+@dataclass
+class TournamentLedger:
+    setup: TournamentJournalSetup | None = None
+    began_at: datetime | None = None
+    plan: DuelsPlanned | None = None
+    judged: dict[int, Duel] = field(default_factory=dict)
+    """By place in the plan."""
+
+    @property
+    def holds_results(self) -> bool:
+        return bool(self.judged)
+
+    def apply(self, happened: TournamentEvent) -> None:
+        match happened:
+            case TournamentBegan(setup=setup, at=at):
+                self.setup, self.began_at = setup, at
+            case DuelsPlanned():
+                self.plan = happened
+            case DuelJudged(place=place, duel=duel):
+                self.judged[place] = duel
+
+    def list_open(self) -> list[int]:
+        """Places of duels without an outcome, those included that had none before."""
+        planned = 0 if self.plan is None else len(self.plan.duels)
+        return [place for place in range(planned) if place not in self.judged or not self.judged[place].readings]
+
+    def list_duels(self) -> list[Duel]:
+        planned = () if self.plan is None else self.plan.duels
+        return [self.judged.get(place) or one.build_duel() for place, one in enumerate(planned)]
+
+    def iter_compacted(self) -> Iterator[TournamentEvent]:
+        if self.setup is not None and self.began_at is not None:
+            yield TournamentBegan(setup=self.setup, at=self.began_at)
+        if self.plan is not None:
+            yield self.plan
+        for place, duel in self.judged.items():
+            yield DuelJudged(place=place, duel=duel)
+
 
 PAGE: Final = 500
 MOST_GROUPS: Final = 10_000
@@ -201,3 +323,253 @@ def _draw_reply(entrant: Entrant, task: str, seed: int) -> StoredReply:
 
 def _draw(seed: int, what: str) -> str:
     return hashlib.sha256(f"{seed} {what}".encode("utf-8", "backslashreplace")).hexdigest()
+
+
+# What the duels of a tournament take, and what they have taken.
+
+ESTIMATED: Final = 12
+"""Groups whose re-scoring by the judge is estimated, spread over the duels."""
+ORDERS: Final = 2
+
+
+@dataclass(frozen=True)
+class TournamentCost:
+    """Of the duels without an outcome, by some of them. Corrections and retries come on top."""
+
+    duels: int
+    calls: int
+    input_tokens: int | None
+    usd: float | None
+    """None where it is not known."""
+
+    def describe(self) -> str:
+        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} prompt tokens"
+        price = "an unknown price" if self.usd is None else f"about {self.usd:,.2f} US dollars"
+        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price}; retries come on top"
+
+
+async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], judge: JudgeInfo) -> TournamentCost:
+    """By what it would take this judge to read some of the stored groups in pairs."""
+    if not judge.for_training:
+        return TournamentCost(len(duels), ORDERS * len(duels), None, 0.0)
+    count = min(len(duels), ESTIMATED)
+    sampled = {duels[place * len(duels) // count].replies[0].group_id for place in range(count)}
+    asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
+    some: list[RescoreEstimate] = []
+    for group_id in sorted(sampled):
+        try:
+            some.append(await gateway.estimate_rescore(group_id, asked))
+        except (NotFound, InvalidRequest):  # it is gone, or its text is not kept: others say enough
+            continue
+    calls, known = sum(one.calls for one in some), ORDERS * len(duels)
+    if not calls:
+        return TournamentCost(len(duels), known, None, None)
+    prices = [one.cost_usd for one in some]
+    usd = None if None in prices else sum(price for price in prices if price is not None) / calls * known
+    return TournamentCost(len(duels), known, round(sum(one.input_tokens for one in some) / calls * known), usd)
+
+
+def describe_spending(duels: Collection[Duel]) -> str:
+    prices = [duel.usd for duel in duels if duel.calls]
+    price = "price unknown" if None in prices else f"${sum(price for price in prices if price is not None):.4f}"
+    return f"{sum(duel.calls for duel in duels):,} calls, {price}"
+
+
+def estimate_unplayed(judge: JudgeInfo, duels: int) -> TournamentCost:
+    """While there are no replies: by what a reading of this judge has cost so far."""
+    each = average_reading_usd(judge) if judge.for_training else 0.0
+    return TournamentCost(duels, ORDERS * duels, None, None if each is None else ORDERS * duels * each)
+
+
+# Whether a judge is a stranger to the contestants: of another model than those that scored or wrote their replies.
+
+
+def find_judge(judges: Mapping[str, JudgeInfo], name: str) -> JudgeInfo:
+    if name not in judges:
+        near = suggest(name, judges) or f"; there are: {', '.join(sorted(judges))}"
+        raise NotFound(f"the gateway has no judge {name!r}{near}")
+    return judges[name]
+
+
+def find_kin(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> list[str]:
+    """In which ways the judge is no stranger to the contestants. `models` are those of judges by name."""
+    found = []
+    before = sorted({name for contestant in contestants for name in contestant.judges})
+    same = [name for name in before if name == judge.name or is_same_model(models.get(name, name), judge.model)]
+    if same:
+        found.append(f"which scored these runs as {', '.join(same)}")
+    played = sorted({model for contestant in contestants for model in contestant.models})
+    own = [model for model in played if is_same_model(model, judge.model)]
+    if own:
+        found.append(f"which wrote the replies of {', '.join(own)}")
+    return found
+
+
+def require_stranger(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> None:
+    if known := find_kin(judge, contestants, models):
+        raise InvalidRequest(
+            f"judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: name another with --judge, "
+            "or allow it with --same-model"
+        )
+
+
+def find_notice(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> str:
+    """The first line of the report."""
+    told = []
+    if not judge.for_training:
+        told.append(f"Judge {judge.name} has no model and is only for trying the system: this says nothing of quality.")
+    if known := find_kin(judge, contestants, models):
+        told.append(
+            f"Judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: a model may only have learnt "
+            "what this judge likes."
+        )
+    if unknown := [contestant.name for contestant in contestants if not contestant.judges]:
+        told.append(
+            f"Who scored {', '.join(unknown)} is not known, as no reply that was read names a judge: "
+            f"{judge.name} may be no stranger."
+        )
+    return " ".join(told)
+
+
+# Contestants that are policy servers: they are asked for replies first, by an evaluation of each on the same tasks.
+
+POLICY_FAILED = "policy_failed"
+"""The reason of attempts to which the policy's server gave no answer."""
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """A policy server under a contestant's name, which is also the name of its run."""
+
+    name: str
+    url: str
+    model: str
+
+    @classmethod
+    def parse(cls, text: str) -> "PolicySource":
+        """`NAME=URL` or `NAME=URL,MODEL`; the model has the contestant's name unless it is given."""
+        name, _, rest = text.partition("=")
+        url, _, model = rest.partition(",")
+        if not name or not url:
+            raise ValueError(f"--policy {text}: use NAME=URL or NAME=URL,MODEL")
+        return cls(check_run_name(name, f"--policy {name}"), url, model or name)
+
+    def build_contestant(self, asking: EvaluationSession) -> "FreshContestant":
+        """`asking` says how; its folder gets one for the contestant."""
+        wanted = replace(asking.wanted, run=self.name, model=self.model)
+        ends = replace(asking.ends, policy=self.url, out=asking.ends.out / self.name)
+        return FreshContestant(self.name, replace(asking, wanted=wanted, ends=ends))
+
+    def __str__(self) -> str:
+        return f"{self.name},{self.model}"
+
+
+def parse_policies(given: Sequence[str], environment: str | None) -> tuple[PolicySource, ...]:
+    policies = tuple(map(PolicySource.parse, given))
+    if policies and environment is None:
+        raise ValueError("--policy needs --env: the environment whose tasks are asked")
+    names = [policy.name for policy in policies]
+    if len(set(names)) < len(names):
+        raise ValueError("--policy: each contestant needs a name of its own")
+    return policies
+
+
+@dataclass(frozen=True)
+class FreshContestant:
+    """The session's folder is the contestant's source."""
+
+    name: str
+    session: EvaluationSession
+
+    @property
+    def source(self) -> str:
+        return str(self.session.ends.out)
+
+    def describe(self, judges: Sequence[str]) -> Contestant:
+        return Contestant(
+            name=self.name, source=self.source, models=(self.session.wanted.model,), judges=tuple(sorted(judges))
+        )
+
+    async def survey(self) -> EvaluationSurvey:
+        with _naming(self.name):
+            return await self.session.survey()
+
+    async def collect(self) -> bool:
+        """Returns whether nobody stopped it. Unavailable where replies are missing that a later start may get."""
+        with _naming(self.name):
+            outcome = await self.session.run()
+            if outcome.stopped or outcome.report is None:
+                return False
+            failed = [row for row in outcome.report.unscored if row.reason == POLICY_FAILED]
+            if failed:
+                missing = sum(row.attempts for row in failed)
+                raise Unavailable(
+                    f"{missing:,} of {outcome.report.counts.asked:,} replies are missing ({failed[0].detail}): repeat "
+                    "the command to ask for them"
+                )
+        return True
+
+
+@dataclass(frozen=True)
+class FreshSurvey:
+    stored: tuple[Entrant, ...]
+    found: tuple[tuple[FreshContestant, EvaluationSurvey], ...]
+    duels: TournamentCost
+
+    @property
+    def missing(self) -> list[FreshContestant]:
+        return [one for one, survey in self.found if survey.missing is not None]
+
+    @property
+    def usd(self) -> float | None:
+        """Of replies, as far as it is known, and duels. None where that of duels is not known."""
+        replies = sum(survey.missing.known_usd for _, survey in self.found if survey.missing is not None)
+        return None if self.duels.usd is None else replies + self.duels.usd
+
+
+async def fetch_judged(gateway: GatewayClient, name: str) -> EnvironmentInfo:
+    environment = await gateway.fetch_environment(name)
+    if environment.mode is None:
+        raise InvalidRequest(f"{name} is scored by a verifier: use `atropos-envs compare` or `runs compare`")
+    return environment
+
+
+def require_own_runs(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
+    """InvalidRequest for a policy whose replies would be stored among those of another contestant."""
+    runs = {entrant.run: entrant.contestant.source for entrant in stored}
+    for one in fresh:
+        if one.name in runs:
+            raise InvalidRequest(
+                f"contestant {one.name}: its replies would be stored under the run of {runs[one.name]}; give the "
+                "policy another name"
+            )
+
+
+async def require_same_tasks(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
+    """Begins the runs. InvalidRequest where their tasks differ, or where a stored contestant has none of them."""
+    dealt = []
+    for one in fresh:
+        with _naming(one.name):
+            dealt.append([task.task_id for task in await one.session.begin()])
+    for one, tasks in zip(fresh, dealt, strict=True):
+        if tasks != dealt[0]:
+            raise InvalidRequest(
+                f"{fresh[0].name} and {one.name} would not be asked the same tasks: the run of one of them began "
+                "earlier, with another seed, other characters or other passages. Give it another name"
+            )
+    for entrant in stored:
+        if not entrant.replies.keys() & set(dealt[0]):
+            raise InvalidRequest(
+                f"{entrant.contestant.source} has no reply to the tasks that {fresh[0].name} would be asked: "
+                "--seed, --split, --params and --tasks must be those that it had"
+            )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Says of an error whose it is."""
+    try:
+        yield
+    except GatewayError as error:
+        error.detail, error.field = f"contestant {name}: {error.detail}", None
+        raise

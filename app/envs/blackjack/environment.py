@@ -22,7 +22,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import extract_committed, map_completions
+from app.toolkit.answers import extract_committed, map_completions
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings

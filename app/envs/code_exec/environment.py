@@ -16,50 +16,125 @@ compared by the published rules, outside of the program too. `level` then has no
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
-from app.domain.digests import canonical_json, digest_of_text
 from app.domain.errors import ScoringFailed, VerifierFailed
-from app.domain.programs import Program, ProgramLimits
-from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Split
-from app.envs.code_exec.grading import CodeTests, build_criteria, run_tests
-from app.envs.code_exec.tasks.assert_tests import UNREAD, read_recorded
-from app.envs.code_exec.tasks.code_exercises import (
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Dataset, Ending, Message, Program, ProgramLimits, Task
+from app.domain.values import Frozen, Split, canonical_json, digest_of_text
+from app.envs.code_exec.exercises import (
     CodeExercise,
     ReferenceCase,
     Test,
+    check_results,
     choose_examples,
     choose_hidden_tests,
+    digest_families,
+    group_by_level,
 )
-from app.envs.code_exec.tasks.competition_rows import CompetitionRow
-from app.envs.code_exec.tasks.family_registry import digest_families, group_by_level
-from app.envs.code_exec.tasks.humaneval_rows import HumanEvalRow
-from app.envs.code_exec.tasks.livecodebench_rows import LiveCodeBenchRow
-from app.envs.code_exec.tasks.mbpp_rows import MbppRow
-from app.envs.code_exec.tasks.row_cases import RowCase, RowTests
-from app.envs.code_exec.tasks.row_programs import choose_cases, write_programs, write_recording
+from app.envs.code_exec.row_programs import (
+    UNREAD,
+    RowCase,
+    RowTests,
+    choose_cases,
+    read_recorded,
+    write_programs,
+    write_recording,
+)
+from app.envs.code_exec.rows import CompetitionRow, HumanEvalRow, LiveCodeBenchRow, MbppRow
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.code import extract_committed_code
-from app.toolkit.answers.committed import Committed, map_completions, score_without_answer
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.package_data import read_packaged_data
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.answers import Committed, extract_committed_code, map_completions, score_without_answer
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
+
+# What an answer earns: its programs are run, and their results compared with what is expected.
+
+ItemT = TypeVar("ItemT")
+
+_ENDING_TEXTS: Final[Mapping[Ending, str]] = {
+    "no_function": "it defines no such function, or cannot be read",
+    "seconds": "it takes longer than {0.seconds:g} seconds",
+    "idle_seconds": "it sleeps or waits for longer than {0.idle_seconds:g} s",
+    "cpu_seconds": "it takes more than {0.cpu_seconds:g} seconds of processor time",
+    "memory_mb": "it takes more than {0.memory_mb} MB of memory",
+    "output_bytes": "it returns more than {1} kB",
+    "died": "its process ended before the tests did",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTests:
+    """What is run for a task. `defines` is what the reply is to define."""
+
+    defines: str
+    limits: ProgramLimits
+    count: int
+    is_large: bool
+    """Whether the tests may be so large that they would hold up others."""
+    write: Callable[[str], Iterable[tuple[Program, Sequence[Test]]]]
+    """Makes programs of the reply, each with the tests that its calls are."""
+
+
+async def run_tests(source: str, tests: CodeTests, tools: Tools) -> Score:
+    """Stops at the first program that meets a limit."""
+    right, raised = list[bool](), 0
+    ending: Ending = "finished"
+    for program, cases in await _in_thread(tests, lambda: list(tests.write(source))):
+        try:
+            execution = await tools.programs.run(program)
+        except ScoringFailed as error:
+            return Score.from_error(error)
+        right += await _in_thread(tests, partial(check_results, cases, execution.returned))
+        raised += sum(one.fault == "raised" for one in execution.returned)
+        ending = execution.ending
+        if ending != "finished":
+            break
+    return _grade_results(ending, right, raised, tests)
+
+
+async def _in_thread(tests: CodeTests, work: Callable[[], ItemT]) -> ItemT:
+    return await asyncio.to_thread(work) if tests.is_large else work()
+
+
+def _grade_results(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> Score:
+    correct = float(ending == "finished" and len(right) == tests.count and all(right))
+    return Score(
+        outcome="scored",
+        reward=correct,
+        gate=1.0,
+        absolute=correct,
+        criteria=build_criteria(correct, sum(right) / tests.count),
+        rationale=_explain_score(ending, right, raised, tests),
+    )
+
+
+def _explain_score(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> str:
+    if ending != "finished":
+        return _ENDING_TEXTS[ending].format(tests.limits, tests.limits.output_bytes // 1024)
+    if all(right):
+        return "correct"
+    without = f"; in {raised} of them it raises an exception" if raised else ""
+    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
+
+
+def build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
+    """The same for every completion, as trainers want them."""
+    return (
+        Criterion(name="correct", value=correct, weight=1.0),
+        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+    )
+
 
 LIMITS: Final = ProgramLimits()
-_ROW_PROMPTS: Final = read_packaged_data(
-    Path(__file__).parent / "tasks" / "row_prompts.yaml", TypeAdapter(dict[str, str])
-)
+_ROW_PROMPTS: Final = read_packaged_data(Path(__file__).with_name("row_prompts.yaml"), TypeAdapter(dict[str, str]))
 
 CodeRow = MbppRow | HumanEvalRow | CompetitionRow | LiveCodeBenchRow
 

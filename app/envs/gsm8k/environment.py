@@ -1,4 +1,4 @@
-"""Grade-school mathematics: solve a word problem and commit to one number.
+r"""Grade-school mathematics: solve a word problem and commit to one number.
 
     prompt   system: Solve the problem. … finish with a line of the form `#### <answer>` …
              user:   Luca bakes 12 trays of buns, with 16 on every tray. By noon 10 of them have been sold. …
@@ -6,8 +6,8 @@
              #### 26
     reward   1.0     "read 26 from the #### line; correct"
 
-Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\\boxed{26} \\boxed{27}`, a
-reply that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.number_extraction`
+Also paid: `\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\boxed{26} \boxed{27}`, a
+reply that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers`
 has the whole rule; values are compared exactly, without `eval`.
 
 With data sets configured, their rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
@@ -16,23 +16,301 @@ and sentences with numbers that do not matter; of 5,000 some 4,000 differ when n
 shows its answer as a number.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from string import Formatter
+from threading import Lock
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from app.domain.digests import digest_of_model
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Split
-from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
+from app.domain.tasks import Completion, Dataset, Message, Task
+from app.domain.values import Frozen, Name, Split, digest_of_model
 from app.ports import Datasets, Tools
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.answers.number_extraction import grade_number, read_number
-from app.toolkit.dataset_tasks import DatasetEnvironment
+from app.toolkit.answers import grade_number, map_completions, read_number
+from app.toolkit.procedural import DatasetEnvironment
+from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.templates import read_yaml
+
+# Stories of arithmetic word problems: a text with slots, the numbers in them, and the steps that solve it.
+
+Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
+"""Evaluated from left to right; sums and products are never mixed, so there is only one reading."""
+
+Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
+"""Lowest, highest, and the step between."""
+
+
+class SolutionStep(Frozen):
+    """One line of the worked solution: what is found, and the formula that finds it."""
+
+    says: str
+    does: Formula
+
+
+class Story(Frozen):
+    name: Name
+    numbers: dict[str, Range]
+    words: dict[str, tuple[str, ...]] = {}
+    given: tuple[Formula, ...] = ()
+    text: str
+    steps: Annotated[tuple[SolutionStep, ...], Field(min_length=2)]
+
+    @cached_property
+    def slots(self) -> frozenset[str]:
+        """Names of what stands in the text."""
+        return frozenset(name for _, name, _, _ in Formatter().parse(self.text) if name)
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        shown = [*"ABC", *self.words, *self.numbers, *(formula.split()[0] for formula in self.given)]
+        found = [step.does.split()[0] for step in self.steps]
+        if len({*shown, *found}) < len(shown) + len(found):
+            raise ValueError(f"{self.name} uses a name twice")
+        if not self.slots <= {*shown}:
+            raise ValueError(f"the text of {self.name} uses a number that only the solution computes")
+        if found[-1] != "answer":
+            raise ValueError(f"the last step of {self.name} must compute `answer`")
+        return self
+
+
+# Stories composed of parts: a beginning, changes, asides that do not matter, and a question.
+
+MOST_CHANGES: Final = 4
+MOST_ASIDES: Final = 2
+_WORD: Final = re.compile(r"[a-z]\w*")
+_SLOT: Final = re.compile(r"\{([a-z]\w*)\}")
+
+
+class Theme(Frozen):
+    """What a story is about. `gains` and `loses` are verbs before a number, `spoils` ends a sentence about some of the
+    things."""
+
+    name: Name
+    things: str
+    packs: str
+    others: str
+    """Other things, which no question is about."""
+    gains: tuple[str, ...]
+    loses: tuple[str, ...]
+    spoils: str
+
+
+class StoryPart(Frozen):
+    """One or two sentences and the steps that work them out. Names of its numbers and steps are its own, but for `now`,
+    `before`, `start` and `other`."""
+
+    numbers: dict[str, Range] = {}
+    texts: Annotated[tuple[str, ...], Field(min_length=1)]
+    steps: tuple[SolutionStep, ...] = ()
+
+    @property
+    def needs_other(self) -> bool:
+        """Whether it reckons with {B}'s number."""
+        return any("other" in step.does.split() for step in self.steps) and "other" not in self.numbers
+
+
+class StoryChains(Frozen):
+    themes: Annotated[tuple[Theme, ...], Field(min_length=1)]
+    beginnings: Annotated[tuple[StoryPart, ...], Field(min_length=1)]
+    changes: Annotated[tuple[StoryPart, ...], Field(min_length=1)]
+    questions: Annotated[tuple[StoryPart, ...], Field(min_length=1)]
+    asides: tuple[StoryPart, ...] = ()
+
+    def compose(self, draws: SeededRandom) -> Story:
+        """Pure. The story's name says of which parts it is composed, not how they are worded."""
+        theme, beginning = draws.one(self.themes), draws.one(self.beginnings)
+        askable = [each for each in self.questions if "other" in beginning.numbers or not each.needs_other]
+        question = draws.one(askable)
+        fewest = 1 if beginning.steps or question.steps else 2
+        changes = draws.some(self.changes, fewest + draws.below(MOST_CHANGES - fewest + 1))
+        parts = [beginning, *changes, question]
+        numbers, texts, steps = _join_parts(parts, draws)
+        for place, aside in enumerate(draws.some(self.asides, draws.below(MOST_ASIDES + 1))):
+            names = {name: f"aside_{name}{place}" for name in aside.numbers}
+            texts.insert(1 + draws.below(len(texts) - 1), _rename_slots(draws.one(aside.texts), names))
+            numbers |= {names[name]: span for name, span in aside.numbers.items()}
+        ways = [self.beginnings.index(beginning), *map(self.changes.index, changes), self.questions.index(question)]
+        return Story(
+            name=f"{theme.name}-{'-'.join(map(str, ways))}",
+            numbers=numbers,
+            words={
+                **{name: (getattr(theme, name),) for name in ("things", "packs", "others", "spoils")},
+                "gains": theme.gains,
+                "loses": theme.loses,
+            },
+            text=" ".join(texts),
+            steps=tuple(steps),
+        )
+
+
+def _join_parts(
+    parts: Sequence[StoryPart], draws: SeededRandom
+) -> tuple[dict[str, Range], list[str], list[SolutionStep]]:
+    """Numbers, sentences and steps of parts, every name with the place of its part."""
+    numbers: dict[str, Range] = {}
+    texts, steps = [], []
+    for place, part in enumerate(parts):
+        own = (*part.numbers, *(step.does.split()[0] for step in part.steps))
+        names = {name: f"{name}{place}" for name in own} | {"answer": "answer"}
+        names |= {"before": f"now{place - 1}", "start": "now0"} | ({} if "other" in own else {"other": "other0"})
+        numbers |= {names[name]: span for name, span in part.numbers.items()}
+        texts.append(_rename_slots(draws.one(part.texts), names))
+        steps += [SolutionStep(says=step.says, does=_rename_words(step.does, names)) for step in part.steps]
+    if not parts[-1].steps:
+        steps[-1] = SolutionStep(says=steps[-1].says, does=f"answer = {steps[-1].does.partition(' = ')[2]}")
+    return numbers, texts, steps
+
+
+def _rename_slots(text: str, names: Mapping[str, str]) -> str:
+    return _SLOT.sub(lambda slot: "{" + names.get(slot[1], slot[1]) + "}", text)
+
+
+def _rename_words(formula: str, names: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda word: names.get(word[0], word[0]), formula)
+
+
+# Arithmetic word problems of stories, written or composed: endless for training, a fixed set apart for testing.
+
+TEST_SIZE = 1_000
+TEST_SHARE = 10
+"""One in so many number sets of a story is held out for testing."""
+
+MOST_DRAWS = 20_000
+"""Far more attempts than a usable story needs."""
+
+DRAWS_OF_ONE_STORY = 1_000
+COMPOSED_SHARE = 80
+"""Percent of the problems whose stories are composed of parts."""
+
+_OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
+
+
+class StoryBook(Frozen):
+    names: Annotated[tuple[str, ...], Field(min_length=3)]
+    stories: Annotated[tuple[Story, ...], Field(min_length=1)]
+    chains: StoryChains | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WordProblem:
+    question: str
+    solution: str
+    """Worked out step by step; the last line is `#### <answer>`."""
+    answer: int
+
+
+class WordProblems:
+    """Problem `index` of a split is a pure function of the story book and the index."""
+
+    def __init__(self, book: StoryBook) -> None:
+        self.book = book
+        self._drawing = Lock()
+        self._drawn = 0
+        self._test_problems: dict[str, WordProblem] = {}
+        """By question, as far as any was asked for: making all of them takes a tenth of a second."""
+
+    @classmethod
+    def read(cls, stories: Path, chains: Path) -> Self:
+        """pydantic.ValidationError when a file is not what it should be."""
+        composed = StoryChains.model_validate(read_yaml(chains))
+        return cls(StoryBook.model_validate(read_yaml(stories)).model_copy(update={"chains": composed}))
+
+    def problem(self, split: Split, index: int) -> WordProblem:
+        """`index` is any non-negative integer for train and below TEST_SIZE for test. ValueError if the stories yield
+        too few problems."""
+        return self._find_test_problem(index) if split == "test" else self._draw_problem("train", index)
+
+    def _find_test_problem(self, index: int) -> WordProblem:
+        if index >= TEST_SIZE:
+            raise IndexError(index)
+        with self._drawing:
+            while len(self._test_problems) <= index:
+                if self._drawn == MOST_DRAWS:
+                    raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
+                problem = self._draw_problem("test", self._drawn)
+                self._test_problems.setdefault(problem.question, problem)
+                self._drawn += 1
+            return next(islice(self._test_problems.values(), index, None))
+
+    def _draw_problem(self, split: Split, index: int) -> WordProblem:
+        for attempt in range(MOST_DRAWS):
+            if attempt % DRAWS_OF_ONE_STORY == 0:
+                story = self._choose_story(f"{split} {index}", attempt // DRAWS_OF_ONE_STORY)
+                spans = {name: range(span[0], span[1] + 1, *span[2:]) for name, span in story.numbers.items()}
+            draws = SeededRandom(f"{split} {index} {attempt}")
+            numbers = {name: draws.one(span) for name, span in spans.items()}
+            if (
+                _choose_split(story, numbers) == split
+                and _solve_story(story, numbers)
+                and not _gives_away(story, numbers)
+            ):
+                return _write_problem(story, numbers, self._draw_words(story, draws))
+        raise ValueError(f"no numbers of story {story.name} give positive whole results")
+
+    def _choose_story(self, seed: str, again: int) -> Story:
+        """A written story stays the same; a composed one, for which no numbers fit, makes way for another."""
+        draws = SeededRandom(seed)
+        if self.book.chains is not None and draws.chance(COMPOSED_SHARE):
+            return self.book.chains.compose(SeededRandom(f"{seed} chain {again}"))
+        return draws.one(self.book.stories)
+
+    def _draw_words(self, story: Story, draws: SeededRandom) -> dict[str, str]:
+        names = list(self.book.names)
+        people = {letter: names.pop(draws.below(len(names))) for letter in "ABC"}
+        return people | {word: choices[draws.below(len(choices))] for word, choices in story.words.items()}
+
+
+def _choose_split(story: Story, numbers: Mapping[str, int]) -> Split:
+    """Decided by story and numbers, so that no story has the same numbers in both splits."""
+    seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
+    return "test" if is_held_out(seed, TEST_SHARE) else "train"
+
+
+def _solve_story(story: Story, numbers: dict[str, int]) -> bool:
+    """Adds what is computed to `numbers`; False when a result is not a positive integer."""
+    for formula in (*story.given, *(step.does for step in story.steps)):
+        name, _, first, *rest = formula.split()
+        value = _parse_operand(first, numbers)
+        for operator, word in zip(rest[::2], rest[1::2], strict=True):
+            operand = _parse_operand(word, numbers)
+            if operator == "/" and value % operand:
+                return False
+            value = _OPERATIONS[operator](value, operand)
+        if value <= 0:
+            return False
+        numbers[name] = value
+    return True
+
+
+def _gives_away(story: Story, numbers: Mapping[str, int]) -> bool:
+    """Whether the answer is one of the numbers in the text."""
+    return numbers["answer"] in [numbers[name] for name in story.slots if name in numbers]
+
+
+def _parse_operand(word: str, numbers: Mapping[str, int]) -> int:
+    return int(word) if word.isdecimal() else numbers[word]
+
+
+def _write_problem(story: Story, numbers: Mapping[str, int], words: Mapping[str, str]) -> WordProblem:
+    figures = {name: f"{value:,}" for name, value in numbers.items()}
+    lines = []
+    for step in story.steps:
+        name, _, expression = step.does.partition(" = ")
+        worked = " ".join(figures.get(part, part) for part in expression.split())
+        lines.append(f"{step.says.format_map(words)}: {worked} = {figures[name]}")
+    return WordProblem(
+        question=story.text.format_map({**words, **figures}),
+        solution="\n".join([*lines, f"#### {numbers['answer']}"]),
+        answer=numbers["answer"],
+    )
+
 
 STORIES = Path(__file__).with_name("stories.yaml")
 CHAINS = Path(__file__).with_name("chains.yaml")

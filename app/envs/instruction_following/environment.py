@@ -19,32 +19,26 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler, TypeAdapter, model_serializer
 
-from app.domain.digests import digest, digest_of_model, digest_of_text
 from app.domain.scores import Criterion, Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Split, WholeNumber
-from app.envs.instruction_following.constraints.assignments import Assignment, add_gold, draw_assignment, find_faults
-from app.envs.instruction_following.constraints.instruction import WORDINGS
-from app.envs.instruction_following.constraints.prose_checks import (
-    CLASHES,
-    ENGLISH_WORDS,
-    FUNCTION_WORDS,
-    find_prose_fault,
+from app.domain.tasks import Completion, Dataset, Message, Task
+from app.domain.values import Split, WholeNumber, digest, digest_of_model, digest_of_text
+from app.envs.instruction_following.assignments import Assignment, add_gold, draw_assignment, find_faults
+from app.envs.instruction_following.ifeval_rows import (
+    IfevalRow,
+    IfevalTask,
+    IfevalTrainingRow,
+    Strictness,
+    find_ifeval_faults,
+    write_ifeval_gold,
 )
-from app.envs.instruction_following.constraints.text_plan import PROSE
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import PARTS
-from app.envs.instruction_following.ifeval_rows import IfevalRow, IfevalTrainingRow
-from app.envs.instruction_following.ifeval_tasks import IfevalTask, Strictness, find_ifeval_faults, write_ifeval_gold
+from app.envs.instruction_following.instructions import PARTS, PROSE, WORDINGS, parse_text
+from app.envs.instruction_following.texts import CLASHES, ENGLISH_WORDS, FUNCTION_WORDS, find_prose_fault
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import map_completions, strip_thinking
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.package_data import read_packaged_data
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.answers import map_completions, strip_thinking
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FORMS: Final = read_packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
 _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {

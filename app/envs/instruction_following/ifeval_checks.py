@@ -10,16 +10,254 @@ leaves to chance or to downloads: languages, sentences, tokens, and letters that
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import islice
+from pathlib import Path
+from re import IGNORECASE, escape
+from re import compile as compile_literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from app.envs.instruction_following.ifeval_arguments import (
-    IfevalArguments,
-    IfevalInstruction,
-    compile_keyword,
-    holds,
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+
+from app.domain.values import Frozen, suggest
+from app.envs.instruction_following.counted_kinds import (
+    LowerCase,
+    NoCommas,
+    Placeholders,
+    UpperCase,
+    count_capital_words,
 )
-from app.envs.instruction_following.ifeval_languages import detect_text_language
+from app.envs.instruction_following.instructions import ParsedText, format_count, parse_text, split_words
+from app.envs.instruction_following.layout_kinds import ParagraphStart, StarredParagraphs, TwoAnswers
+from app.envs.instruction_following.texts import (
+    COUNTED_FOR_DIFFERENCE,
+    LEAST_SHARE_OF_DIFFERENT_WORDS,
+    count_copied_words,
+    is_english,
+    parse_prompt,
+)
+from app.toolkit.templates import read_packaged_data
+from app.toolkit.texts import MOST_STEPS, compile_pattern
+
+# The 25 kinds of instructions of IFEval, and their arguments, by their published names.
+
+ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "keywords:existence": ("keywords",),
+    "keywords:frequency": ("relation", "keyword", "frequency"),
+    "keywords:forbidden_words": ("forbidden_words",),
+    "keywords:letter_frequency": ("let_relation", "letter", "let_frequency"),
+    "language:response_language": ("language",),
+    "length_constraints:number_sentences": ("relation", "num_sentences"),
+    "length_constraints:number_paragraphs": ("num_paragraphs",),
+    "length_constraints:number_words": ("relation", "num_words"),
+    "length_constraints:nth_paragraph_first_word": ("num_paragraphs", "nth_paragraph", "first_word"),
+    "detectable_content:number_placeholders": ("num_placeholders",),
+    "detectable_content:postscript": ("postscript_marker",),
+    "detectable_format:number_bullet_lists": ("num_bullets",),
+    "detectable_format:constrained_response": (),
+    "detectable_format:number_highlighted_sections": ("num_highlights",),
+    "detectable_format:multiple_sections": ("section_spliter", "num_sections"),
+    "detectable_format:json_format": (),
+    "detectable_format:title": (),
+    "combination:two_responses": (),
+    "combination:repeat_prompt": ("prompt_to_repeat",),
+    "startend:end_checker": ("end_phrase",),
+    "startend:quotation": (),
+    "change_case:capital_word_frequency": ("capital_relation", "capital_frequency"),
+    "change_case:english_capital": (),
+    "change_case:english_lowercase": (),
+    "punctuation:no_comma": (),
+}
+"""Required arguments of each kind."""
+
+_MOST: Final = 20_000
+_LONGEST_REPLY: Final = "\U0001f600" * _MOST
+_MOST_MATCHES: Final = 1_000
+"""Of a regular expression, which may look through the whole rest of a reply for each."""
+_SPECIAL: Final = frozenset(".^$*+?{}[]\\|()")
+"""Signs that mean something in a regular expression."""
+
+Relation = Literal["at least", "less than"]
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Text = Annotated[str, Field(min_length=1, max_length=_MOST)]
+
+
+def _check_keyword(keyword: object) -> object:
+    if isinstance(keyword, str):
+        compile_keyword(keyword)
+        compile_keyword(keyword, whole=True)
+    return keyword
+
+
+Keyword = Annotated[Text, BeforeValidator(_check_keyword)]
+
+
+class IfevalArguments(BaseModel):
+    """All 24 arguments. `section_spliter` is spelled so in the published rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keywords: tuple[Keyword, ...] = ()
+    keyword: Keyword = "x"
+    frequency: Count = 0
+    relation: Relation = "at least"
+    forbidden_words: tuple[Keyword, ...] = ()
+    letter: Annotated[str, Field(min_length=1, max_length=1)] = "x"
+    let_frequency: Count = 0
+    let_relation: Relation = "at least"
+    language: Text = "en"
+    num_sentences: Count = 0
+    num_paragraphs: Count = 0
+    num_words: Count = 0
+    nth_paragraph: Annotated[int, Field(ge=1, le=_MOST)] = 1
+    first_word: Text = "x"
+    num_placeholders: Count = 0
+    postscript_marker: Text = "P.S."
+    num_bullets: Count = 0
+    num_highlights: Count = 0
+    section_spliter: Text = "Section"
+    num_sections: Count = 0
+    prompt_to_repeat: Text = "x"
+    end_phrase: Text = "x"
+    capital_frequency: Count = 0
+    capital_relation: Relation = "at least"
+
+
+class IfevalInstruction(Frozen):
+    id: str
+    arguments: IfevalArguments = IfevalArguments()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_arguments(cls, value: Any) -> Any:
+        """Arguments without a value are left out, as in copies of the rows where every row has all of them."""
+        if not isinstance(value, Mapping):
+            return value
+        kind, given = value["id"], {name: one for name, one in value["arguments"].items() if one is not None}
+        if kind not in ARGUMENTS:
+            raise ValueError(f"unknown instruction {kind!r}{suggest(str(kind), list(ARGUMENTS))}")
+        missing = [name for name in ARGUMENTS[kind] if name not in given]
+        if missing:
+            raise ValueError(f"{kind} lacks the argument {', '.join(missing)}")
+        unknown = sorted(set(given).difference(IfevalArguments.model_fields))
+        if unknown:
+            raise ValueError(f"{kind} has the unknown argument {', '.join(unknown)}")
+        return {"id": kind, "arguments": given}
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        given = self.arguments
+        if self.id.endswith("nth_paragraph_first_word") and given.nth_paragraph > given.num_paragraphs:
+            raise ValueError(f"there is no paragraph {given.nth_paragraph} among {given.num_paragraphs}")
+        if _SPECIAL.intersection(given.keyword) and given.frequency > _MOST_MATCHES:
+            raise ValueError(f"a regular expression is counted up to {_MOST_MATCHES:,} times")
+        return self
+
+
+def holds(relation: Relation, found: int, number: int) -> bool:
+    return found >= number if relation == "at least" else found < number
+
+
+@lru_cache(maxsize=4_096)
+def compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int], int]:
+    """How often a text has it, counted up to a most, in any case; `whole`: as a word of its own. A keyword is a regular
+    expression by the published meaning: one with special signs is left to RE2, which takes linear time. ValueError for
+    one that RE2 cannot use."""
+    if not _SPECIAL.intersection(keyword):
+        edge = r"\b" if whole else ""
+        literal = compile_literal(f"{edge}{escape(keyword)}{edge}", IGNORECASE)
+        return lambda text, most: sum(1 for _ in islice(literal.finditer(text), most))
+    edge = r"\b" if whole else ""
+    pattern = compile_pattern(f"(?i){edge}(?:{keyword}){edge}")
+    if pattern.steps(_LONGEST_REPLY) > MOST_STEPS:
+        raise ValueError("the regular expression of a keyword is too large")
+    return lambda text, most: pattern.count(text.encode("utf-8", "replace").decode("utf-8"), most)
+
+
+# The language of a text, by its script and by frequent words.
+
+_SCRIPTS: Final[Mapping[str, str]] = {
+    "latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff",
+    "cyrillic": "\u0400-\u04ff",
+    "devanagari": "\u0900-\u097f",
+    "arabic": "\u0600-\u06ff\ufb50-\ufdff\ufe70-\ufeff",
+    "he": "\u0590-\u05ff",
+    "bn": "\u0980-\u09ff",
+    "pa": "\u0a00-\u0a7f",
+    "gu": "\u0a80-\u0aff",
+    "ta": "\u0b80-\u0bff",
+    "te": "\u0c00-\u0c7f",
+    "kn": "\u0c80-\u0cff",
+    "ml": "\u0d00-\u0d7f",
+    "th": "\u0e00-\u0e7f",
+    "el": "\u0370-\u03ff",
+    "ko": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af",
+    "ja": "\u3040-\u30ff",
+    "zh": "\u3400-\u4dbf\u4e00-\u9fff",
+}
+"""Letters of each script; one that a single language has here is called by its code."""
+_LETTERS: Final = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
+_WORDS: Final = re.compile(r"[^\W\d_]+(?:[\u0900-\u097f]+[^\W\d_]*)*")
+_KANA_SHARE: Final = 0.05
+"""Japanese has kana beside the signs that it shares with Chinese."""
+_READ: Final = 20_000
+
+
+class _Marks(Frozen):
+    words: str
+    letters: str
+
+
+def _read_marks() -> dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]]:
+    path = Path(__file__).with_name("ifeval_languages.yaml")
+    scripts = read_packaged_data(path, TypeAdapter(dict[str, dict[str, _Marks]]))
+    return {
+        script: {code: (frozenset(marks.words.split()), frozenset(marks.letters)) for code, marks in languages.items()}
+        for script, languages in scripts.items()
+    }
+
+
+_MARKS: Final = cache(_read_marks)
+
+
+@cache
+def list_languages() -> frozenset[str]:
+    """Codes of the languages that can be told."""
+    shared = _MARKS()
+    return frozenset(_SCRIPTS).difference(shared).union(*shared.values())
+
+
+def list_words(code: str) -> list[str]:
+    """Frequent words of a language; of one that has its script alone, letters of it in threes, which tell it too."""
+    for languages in _MARKS().values():
+        if code in languages:
+            return sorted(languages[code][0])
+    letters = [letter for letter in map(chr, range(0x370, 0xB000)) if _LETTERS[code].match(letter) and letter.isalpha()]
+    return ["".join(letters[place : place + 3]) for place in range(0, min(len(letters), 60), 2)]
+
+
+def detect_text_language(text: str) -> str | None:
+    """Its code; empty if nothing tells. None for a text without letters."""
+    text = text[:_READ].lower()
+    found = {name: len(letters.findall(text)) for name, letters in _LETTERS.items()}
+    script = max(found, key=lambda name: found[name])
+    if not any(map(str.isalpha, text)):
+        return None
+    if script == "zh" and found["ja"] > _KANA_SHARE * found["zh"]:
+        return "ja"
+    if script not in _MARKS():
+        return script
+    words = _WORDS.findall(text)
+    counts = {
+        code: sum(map(known.__contains__, words)) + sum(map(letters.__contains__, text))
+        for code, (known, letters) in _MARKS()[script].items()
+    }
+    best = max(counts, key=lambda code: counts[code])
+    if counts[best]:
+        return best
+    return "en" if words and 2 * sum(map(is_english, words)) > len(words) else ""
+
 
 _Check = Callable[[str, IfevalArguments], bool]
 
@@ -246,4 +484,211 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "change_case:english_capital": lambda text, given: text.isupper() and is_in_language(text, "en"),
     "change_case:english_lowercase": lambda text, given: text.islower() and is_in_language(text, "en"),
     "punctuation:no_comma": lambda text, given: "," not in text,
+}
+
+
+# IFEval's kinds as this environment means them: its own units of text, and nothing that pays for nothing.
+
+_FaultFinder = Callable[[ParsedText, IfevalArguments], str]
+
+LEAST_OWN_WORDS: Final = 10
+LEAST_OWN_LETTERS: Final = 30
+"""Of languages that are written without spaces."""
+_UNSPACED: Final = frozenset({"zh", "ja", "th"})
+_AROUND: Final = "*#_\"' "
+"""Marks that may stand around a heading or a marker."""
+_JSON_PARENTS: Final = (dict, list)
+
+
+def find_own_fault(reading: ParsedText, instruction: IfevalInstruction) -> str:
+    """How the reply breaks the instruction; empty if it follows it."""
+    return _FAULTS[instruction.id](reading, instruction.arguments)
+
+
+def find_emptiness(reading: ParsedText, prompt: str, instructions: Sequence[IfevalInstruction]) -> str:
+    """Why the reply counts as none: it has hardly any words that the prompt does not have, or the same ones over and
+    over. Without this "ok" would follow "no commas", and so would the prompt itself."""
+    bare = reading.bare
+    if len(set(bare)) < LEAST_SHARE_OF_DIFFERENT_WORDS * min(len(bare), COUNTED_FOR_DIFFERENCE):
+        return "it says the same words over and over"
+    own = len(bare) - count_copied_words(bare, parse_prompt(prompt))
+    if detect_text_language(reading.raw) in _UNSPACED:
+        letters = sum(map(len, bare))
+        return "" if own and letters >= LEAST_OWN_LETTERS else "it is too short to be a reply"
+    least = _count_least_words(instructions)
+    return "" if own >= least else f"{format_count(max(own, 0), 'word')} of its own where at least {least} are needed"
+
+
+def _count_least_words(instructions: Sequence[IfevalInstruction]) -> int:
+    """Where the answer itself was asked to be short, less will do."""
+    least = LEAST_OWN_WORDS
+    for instruction in instructions:
+        given = instruction.arguments
+        if instruction.id == "detectable_format:constrained_response":
+            return 0
+        if instruction.id == "length_constraints:number_words" and given.relation == "less than":
+            least = min(least, given.num_words // 2)
+    return least
+
+
+def _compare(relation: Relation, found: int, number: int, noun: str) -> str:
+    return "" if holds(relation, found, number) else f"{format_count(found, noun)} where {relation} {number} were asked"
+
+
+def _count_phrase(reading: ParsedText, phrase: str) -> int:
+    """As words of their own; signs that are no words are found anywhere."""
+    words, bare = parse_text(phrase).bare, reading.bare
+    if len(words) < 2:
+        return bare.count(words[0]) if words else reading.text.count(phrase.strip())
+    return sum(bare[place : place + len(words)] == words for place in range(len(bare) - len(words) + 1))
+
+
+def _find_missing_keywords(reading: ParsedText, given: IfevalArguments) -> str:
+    missing = sum(not _count_phrase(reading, keyword) for keyword in given.keywords)
+    return f"{missing} of {len(given.keywords)} words that must occur do not" if missing else ""
+
+
+def _find_wrong_frequency(reading: ParsedText, given: IfevalArguments) -> str:
+    return _compare(given.relation, _count_phrase(reading, given.keyword), given.frequency, f'"{given.keyword}"')
+
+
+def _find_forbidden_words(reading: ParsedText, given: IfevalArguments) -> str:
+    found = [word for word in given.forbidden_words if _count_phrase(reading, word)]
+    return f"words that must not occur do: {', '.join(found)}" if found else ""
+
+
+def _find_wrong_letters(reading: ParsedText, given: IfevalArguments) -> str:
+    letter = parse_text(given.letter).folded or given.letter
+    return _compare(given.let_relation, reading.folded.count(letter), given.let_frequency, f'"{given.letter}"')
+
+
+def _find_wrong_language(reading: ParsedText, given: IfevalArguments) -> str:
+    right = detect_text_language(reading.raw) == given.language.casefold().split("-")[0]
+    return "" if right else "it is not in the language that was asked for"
+
+
+def _find_wrong_start(reading: ParsedText, given: IfevalArguments) -> str:
+    word = next(iter(parse_text(given.first_word).bare), "")
+    return ParagraphStart(count=given.num_paragraphs, place=given.nth_paragraph, word=word).find_fault(reading)
+
+
+def _find_missing_postscript(reading: ParsedText, given: IfevalArguments) -> str:
+    """A line that begins so; the last point of the marker may be missing."""
+    mark = given.postscript_marker.casefold().rstrip(".")
+    begun = [line.lstrip(_AROUND) for line in reading.text.casefold().split("\n")]
+    said = any(line.startswith(mark) and split_words(line[len(mark) :]) for line in begun)
+    return "" if said else f"no line is a postscript after {given.postscript_marker}"
+
+
+def _find_wrong_bullets(reading: ParsedText, given: IfevalArguments) -> str:
+    points = [line for line in reading.lines if line.startswith(("* ", "- ")) and split_words(line)]
+    wrong = f"{format_count(len(points), 'bullet point')} where exactly {given.num_bullets} were asked"
+    return "" if len(points) == given.num_bullets else wrong
+
+
+def _find_wrong_response(reading: ParsedText, given: IfevalArguments) -> str:
+    said = sum(response in reading.text for response in RESPONSES)
+    return "" if said == 1 else f"{said} of the three answers where one was asked"
+
+
+def _find_missing_title(reading: ParsedText, given: IfevalArguments) -> str:
+    titles = list_titles(reading.text)
+    if not any(map(split_words, titles)):
+        return "it has no title in << and >>"
+    beside = len(reading.words) - sum(len(split_words(title)) for title in titles)
+    return "" if beside > 0 else "it is a title without a text"
+
+
+def _find_missing_highlights(reading: ParsedText, given: IfevalArguments) -> str:
+    different = {parse_text(part).folded for part in list_highlights(reading.text) if split_words(part)}
+    return _compare("at least", len(different), given.num_highlights, "different highlighted part")
+
+
+def _find_missing_sections(reading: ParsedText, given: IfevalArguments) -> str:
+    """Each heading begins a line, with numbers in their order, and has text up to the next."""
+    heading = re.compile(rf"{re.escape(given.section_spliter.strip().casefold())}\s?(\d+)(?!\w)(.*)")
+    numbers, with_text = list[str](), list[bool]()
+    for line in reading.lines:
+        begun = heading.match(line.strip(_AROUND).casefold())
+        if begun:
+            numbers.append(begun[1])
+            with_text.append(bool(split_words(begun[2])))
+        elif with_text:
+            with_text[-1] = True
+    if numbers != [str(number) for number in range(1, len(numbers) + 1)]:
+        return "its sections are not numbered 1, 2, 3 and so on"
+    if not all(with_text):
+        return "a section has no text"
+    return _compare("at least", len(numbers), given.num_sections, "section")
+
+
+def _find_wrong_json(reading: ParsedText, given: IfevalArguments) -> str:
+    try:
+        value = parse_json(reading.raw)
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    return "" if isinstance(value, _JSON_PARENTS) and value else "it is no JSON object or list with something in it"
+
+
+def _find_unrepeated_prompt(reading: ParsedText, given: IfevalArguments) -> str:
+    repeated = parse_text(given.prompt_to_repeat).folded
+    if not reading.folded.startswith(repeated):
+        return "it does not begin with the request that was to be repeated"
+    return "" if split_words(reading.folded[len(repeated) :]) else "nothing follows the repeated request"
+
+
+def _find_wrong_capitals(reading: ParsedText, given: IfevalArguments) -> str:
+    found = count_capital_words(reading)
+    return _compare(given.capital_relation, found, given.capital_frequency, "word in capital letters")
+
+
+def _find_other_language(reading: ParsedText) -> str:
+    return "" if detect_text_language(reading.raw) == "en" else "it is not in English"
+
+
+def _find_unless_published(fault: str, kind: str) -> _FaultFinder:
+    """For kinds that mean the same here."""
+    return lambda reading, given: (
+        "" if is_followed(reading.text, IfevalInstruction.model_construct(id=kind, arguments=given)) else fault
+    )
+
+
+_FAULTS: Final[Mapping[str, _FaultFinder]] = {
+    "keywords:existence": _find_missing_keywords,
+    "keywords:frequency": _find_wrong_frequency,
+    "keywords:forbidden_words": _find_forbidden_words,
+    "keywords:letter_frequency": _find_wrong_letters,
+    "language:response_language": _find_wrong_language,
+    "length_constraints:number_sentences": lambda reading, given: _compare(
+        given.relation, len(reading.sentences), given.num_sentences, "sentence"
+    ),
+    "length_constraints:number_paragraphs": lambda reading, given: StarredParagraphs(
+        count=given.num_paragraphs
+    ).find_fault(reading),
+    "length_constraints:number_words": lambda reading, given: _compare(
+        given.relation, len(reading.words), given.num_words, "word"
+    ),
+    "length_constraints:nth_paragraph_first_word": _find_wrong_start,
+    "detectable_content:number_placeholders": lambda reading, given: Placeholders(
+        count=given.num_placeholders
+    ).find_fault(reading),
+    "detectable_content:postscript": _find_missing_postscript,
+    "detectable_format:number_bullet_lists": _find_wrong_bullets,
+    "detectable_format:constrained_response": _find_wrong_response,
+    "detectable_format:number_highlighted_sections": _find_missing_highlights,
+    "detectable_format:multiple_sections": _find_missing_sections,
+    "detectable_format:json_format": _find_wrong_json,
+    "detectable_format:title": _find_missing_title,
+    "combination:two_responses": lambda reading, given: TwoAnswers(least=1).find_fault(reading),
+    "combination:repeat_prompt": _find_unrepeated_prompt,
+    "startend:end_checker": _find_unless_published("it does not end as was asked", "startend:end_checker"),
+    "startend:quotation": _find_unless_published("it does not stand in double quotation marks", "startend:quotation"),
+    "change_case:capital_word_frequency": _find_wrong_capitals,
+    "change_case:english_capital": lambda reading, given: (
+        UpperCase().find_fault(reading) or _find_other_language(reading)
+    ),
+    "change_case:english_lowercase": lambda reading, given: (
+        LowerCase().find_fault(reading) or _find_other_language(reading)
+    ),
+    "punctuation:no_comma": lambda reading, given: NoCommas().find_fault(reading),
 }

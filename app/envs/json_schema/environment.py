@@ -18,14 +18,12 @@ from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
-from app.domain.digests import canonical_json
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import Frozen
-from app.envs.json_schema.tasks.broken_records import break_record
-from app.envs.json_schema.tasks.generated_records import DIGESTS, draw_record
+from app.domain.values import Frozen, canonical_json
+from app.envs.json_schema.records import DIGESTS, break_record, draw_record
 from app.ports import Tools
-from app.toolkit.answers.committed import grade_committed, map_completions
+from app.toolkit.answers import grade_committed, map_completions
 from app.toolkit.json_answers import ANOTHER, find_fault
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom

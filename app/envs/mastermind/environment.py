@@ -23,7 +23,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import extract_committed, map_completions
+from app.toolkit.answers import extract_committed, map_completions
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom

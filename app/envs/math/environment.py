@@ -20,21 +20,15 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
-from app.domain.digests import digest
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen
-from app.envs.math.problems.problem_families import FAMILIES, Topic
+from app.domain.tasks import Completion, Dataset, Message, Task
+from app.domain.values import Frozen, digest
+from app.envs.math.problems import FAMILIES, Topic
 from app.ports import Tools
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.math_answers.boxed_scoring import grade_boxed
-from app.toolkit.math_answers.grading import GoldAnswer, check_answer
-from app.toolkit.math_answers.math_rows import MathRow
-from app.toolkit.package_data import read_packaged_data
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.math_answers.grading import GoldAnswer, MathRow, check_answer, grade_boxed
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _QUESTIONS = read_packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tuple[str, ...]]))

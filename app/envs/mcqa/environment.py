@@ -10,30 +10,264 @@ of its lists, the rank of an option among the others and how often it is mention
 So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, not a
 word that begins with it, two letters, or the text of the option.
 
-With data sets configured (MMLU, MMLU-Pro, ARC, GPQA and their like; `app.envs.mcqa.choice_rows`), their rows are the
+With data sets configured (MMLU, MMLU-Pro, ARC, GPQA and their like; `app.envs.mcqa.environment`), their rows are the
 tasks, with up to 26 options. There the place of the right option may be uneven, as the data set has it: a policy that
 always says C may earn more than its share. `shuffle_options` puts an end to that.
 """
 
 import operator
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
-from app.domain.digests import digest_of_model
-from app.domain.sources import Dataset
-from app.domain.tasks import Message, Task
-from app.domain.values import Frozen, Split, WholeNumber
-from app.envs.mcqa.choice_rows import ChoiceRow, UnorderedChoiceRow, shuffle_options
-from app.envs.mcqa.generated_questions import MATERIAL, MOST_OPTIONS, draw_question
+from app.domain.tasks import Dataset, Message, Task, leave_out
+from app.domain.values import Frozen, Split, WholeNumber, digest_of_model
 from app.ports.environment import FreeReward
-from app.toolkit.answers.choices import LETTERS, find_choice_fault, list_options
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.answers import (
+    LETTERS,
+    ChoiceOptions,
+    ListedOptions,
+    OptionText,
+    build_options,
+    find_choice_fault,
+    list_options,
+)
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
+
+# Questions that are generated around their answers: units, dates, sets, orders and tables.
+
+MOST_OPTIONS: Final = 6
+
+
+class QuestionMaterial(Frozen):
+    names: tuple[str, ...]
+    things: tuple[str, ...]
+    places: tuple[str, ...]
+    months: tuple[str, ...]
+    comparisons: tuple[tuple[str, str], ...]
+    """Pairs: said of one and the other, and of the other and the one."""
+    ordinals: tuple[str, ...]
+    units: tuple[tuple[str, str, int], ...]
+    """Small unit, large unit, and how many small ones make a large one."""
+
+
+MATERIAL: Final = read_packaged_data(Path(__file__).with_name("material.yaml"), TypeAdapter(QuestionMaterial))
+
+
+class QuestionSize(Frozen):
+    most: int
+    """Rough upper bound of the numbers in a question."""
+    things: int
+    """Fewest in a list; it has up to `MORE_THINGS` more."""
+    besides: int
+    """People and places that are no option."""
+
+
+MORE_THINGS: Final = 4
+
+_SIZES: Final[Mapping[Level, QuestionSize]] = {
+    "easy": QuestionSize(most=80, things=MOST_OPTIONS - 1, besides=0),
+    "medium": QuestionSize(most=400, things=9, besides=2),
+    "hard": QuestionSize(most=9_000, things=13, besides=4),
+}
+
+
+@dataclass(frozen=True)
+class UnshuffledQuestion:
+    """A question before its options are shuffled: they are all different, the right one first."""
+
+    topic: str
+    text: str
+    options: tuple[str, ...]
+
+
+def draw_question(draws: SeededRandom, options: int, level: Level) -> UnshuffledQuestion:
+    """Of a random topic."""
+    return draws.one(_TOPICS)(draws, options, _SIZES[level])
+
+
+def _ask_about_units(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
+    small, large, factor = draws.one(MATERIAL.units)
+    count = options + size.most // 40 + draws.below(size.most)
+    return UnshuffledQuestion(
+        topic="units",
+        text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
+        options=tuple(f"{(count + slip) * factor:,}" for slip in _draw_slips(draws, options)),
+    )
+
+
+def _ask_about_dates(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
+    first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
+    days = options + size.most // 40 + draws.below(size.most // 2)
+    return UnshuffledQuestion(
+        topic="dates",
+        text=f"Which date is {days} days after {_write_date(first)}?",
+        options=tuple(_write_date(first + timedelta(days=days + slip)) for slip in _draw_slips(draws, options)),
+    )
+
+
+def _write_date(day: date) -> str:
+    return f"{day.day} {MATERIAL.months[day.month - 1]} {day.year}"
+
+
+def _ask_about_sets(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
+    """The options are what the answer would be with each of several numbers of shared things, all of which are equally
+    likely, whatever is asked and however long the lists are."""
+    one, other = (size.things + draws.below(MORE_THINGS + 1) for _ in range(2))
+    fewest = draws.below(min(one, other) - options + 2)
+    possible = draws.shuffled(range(fewest, fewest + options))
+    first, second = draws.some(MATERIAL.names, 2)
+    counts: Mapping[str, Callable[[int], int]] = {
+        f"do {first} and {second} both have": lambda shared: shared,
+        f"does {first} have and {second} not": lambda shared: one - shared,
+        f"does exactly one of {first} and {second} have": lambda shared: one + other - 2 * shared,
+        f"does at least one of {first} and {second} have": lambda shared: one + other - shared,
+    }
+    asked = draws.one(tuple(counts))
+    things = draws.some(MATERIAL.things, one + other - possible[0])
+    lists = [
+        f"{name} has: {', '.join(sorted(own))}." for name, own in ((first, things[:one]), (second, things[-other:]))
+    ]
+    return UnshuffledQuestion(
+        topic="sets",
+        text=f"{' '.join(lists)} How many different things {asked}?",
+        options=tuple(str(counts[asked](shared)) for shared in possible),
+    )
+
+
+def _ask_about_order(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
+    """The first and the last are no options: they are the only ones that are mentioned once."""
+    people = draws.some(MATERIAL.names, options + 2 + size.besides)
+    comparison = draws.one(MATERIAL.comparisons)
+    places = draws.some(range(1, len(people) - 1), options)
+    possible = tuple(people[place] for place in places)
+    return UnshuffledQuestion(
+        topic="orders",
+        text=f"{_compare_neighbours(draws, people, comparison, possible)} When all stand in a row so that everybody "
+        f"{comparison[0]} all those behind, who comes {MATERIAL.ordinals[places[0]]}?",
+        options=possible,
+    )
+
+
+def _compare_neighbours(
+    draws: SeededRandom, people: Sequence[str], comparison: tuple[str, str], options: Sequence[str]
+) -> str:
+    """The right option is, among the options, the first to the last with equal chance to be mentioned, and to be
+    mentioned for the last time. In any order, those near the ends of the row would come a little more often first."""
+    rank, right = draws.below(len(options)), options[0]
+    while True:
+        turned = [(pair, draws.below(2)) for pair in pairwise(people)]
+        said = [f"{pair[turn]} {comparison[turn]} {pair[1 - turn]}." for pair, turn in turned]
+        text = " ".join(draws.shuffled(said))
+        ranks = [sum(find(option) < find(right) for option in options) for find in (text.find, text.rfind)]
+        if ranks == [rank, rank]:
+            return text
+
+
+def _ask_about_table(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
+    """The more a place has of one thing, the less it has of the other. The place with most of both is drawn, so its
+    rank in either column, and whether it has the largest number of all, say nothing."""
+    count = options + size.besides
+    places, chosen = draws.some(MATERIAL.places, count), draws.some(range(count), options)
+    first, second = draws.some(MATERIAL.things, 2)
+    step = max(16, size.most // 20)
+    rising = list(accumulate(step + draws.below(step) for _ in range(count)))
+    total = rising[0] + rising[-1] + draws.below(2 * step)
+    short = [0 if place == chosen[0] else 1 + draws.below(step // 4) for place in range(count)]
+    stock = [(one, total - one - less) for one, less in zip(rising, short, strict=True)]
+    rows = [f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in zip(places, stock, strict=True)]
+    return UnshuffledQuestion(
+        topic="tables",
+        text="A shop in each town counts its stock.\n"
+        + "\n".join(draws.shuffled(rows))
+        + f"\nWhere are there most {first}s and {second}s together?",
+        options=tuple(places[place] for place in chosen),
+    )
+
+
+_TOPICS: Final[Sequence[Callable[[SeededRandom, int, QuestionSize], UnshuffledQuestion]]] = (
+    _ask_about_units,
+    _ask_about_dates,
+    _ask_about_sets,
+    _ask_about_order,
+    _ask_about_table,
+)
+
+
+def _draw_slips(draws: SeededRandom, options: int) -> tuple[int, ...]:
+    """Offsets of the options from the right one, which comes first. They are consecutive and the right one may have any
+    rank, so choosing the middle one does not help."""
+    lowest = draws.below(options) - options + 1
+    return (0, *(slip for slip in range(lowest, lowest + options) if slip))
+
+
+# Rows of data sets of multiple choice: options in order with the place of the right one, or the right one apart.
+
+_BLANKS: Final = re.compile(r"[ \t]{2,}")
+
+
+class ChoiceRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    question: Annotated[str, Field(min_length=1)]
+    listed: Annotated[ListedOptions, Field(validation_alias=AliasChoices("choices", "options"))]
+    answer: Annotated[str | int, Field(validation_alias=AliasChoices("answer", "answerKey"))] = ""
+    answer_index: int | None = None
+    """Where there is one beside a letter, both must name the same option."""
+    topic: Annotated[str, Field(validation_alias=AliasChoices("topic", "subject", "category"))] = ""
+
+    @model_validator(mode="after")
+    def _require_right_option(self) -> Self:
+        right = self.options
+        if self.answer_index is not None and self.listed.choose(self.answer_index) != right:
+            raise leave_out("`answer` and `answer_index` name different options")
+        return self
+
+    @property
+    def options(self) -> ChoiceOptions:
+        return self.listed.choose(self.answer)
+
+
+class UnorderedChoiceRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    question: Annotated[str, Field(min_length=1, validation_alias="Question")]
+    right: Annotated[OptionText, Field(validation_alias="Correct Answer")]
+    wrong_1: Annotated[OptionText, Field(validation_alias="Incorrect Answer 1")]
+    wrong_2: Annotated[OptionText, Field(validation_alias="Incorrect Answer 2")] = None
+    wrong_3: Annotated[OptionText, Field(validation_alias="Incorrect Answer 3")] = None
+    topic: Annotated[str, Field(validation_alias="High-level domain")] = ""
+
+    @model_validator(mode="after")
+    def _require_right_option(self) -> Self:
+        if self.right is None:
+            raise leave_out("there is no answer")
+        build_options(self._texts, 0)
+        return self
+
+    @property
+    def options(self) -> ChoiceOptions:
+        return shuffle_options(self.question, build_options(self._texts, 0))
+
+    @property
+    def _texts(self) -> list[str]:
+        """The right one first, with single blanks."""
+        texts = (self.right, self.wrong_1, self.wrong_2, self.wrong_3)
+        return [_BLANKS.sub(" ", text) for text in texts if text is not None]
+
+
+def shuffle_options(question: str, options: ChoiceOptions) -> ChoiceOptions:
+    """In an order that depends on nothing but what the row says."""
+    return options.shuffle(SeededRandom("\n".join(("options", question, *options.texts))))
+
 
 _FOLDER = Path(__file__).parent
 

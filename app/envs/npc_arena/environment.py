@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from app.characters.archives import list_world_files, read_world
 from app.characters.casting import (
     Cast,
     Staging,
@@ -29,38 +30,38 @@ from app.characters.loading import (
     read_scenes,
     read_sheets,
 )
-from app.characters.lorebooks.prepared_books import prepare_books
+from app.characters.lorebooks import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.characters.world_files import list_world_files, read_world
-from app.domain.calibration import ReferencePlan
-from app.domain.digests import digest, digest_of_model
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.domain.judging import Case, Rubric
-from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
-from app.domain.token_estimate import estimate_tokens
-from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.cast_roster import (
+from app.domain.scores import ReferencePlan, Score
+from app.domain.tasks import Completion, Context, ContextQuery, Dataset, Message, Passage, Task, Turn, Withheld
+from app.domain.values import Frozen, Name, Split, digest, digest_of_model, estimate_tokens
+from app.envs.npc_arena.roster import (
+    CandidateEntry,
     CastRoster,
+    SheetDraft,
     Turns,
     Written,
+    add_flags,
+    build_entry,
+    build_single_scene_set,
+    cast_draft,
     compose_brief,
     derive_seed,
+    extract_spoken,
+    find_next_turn,
     list_utterances,
+    read_edition,
     recall_passages,
+    write_edition,
 )
-from app.envs.npc_arena.composed_scenes import SceneComposer
-from app.envs.npc_arena.scene_rows import SceneRow, SceneRows, build_row_form
-from app.envs.npc_arena.scripted_episodes import CandidateEntry, add_flags, build_entry, extract_spoken, find_next_turn
-from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
-from app.envs.npc_arena.sheet_editions import read_edition, write_edition
+from app.envs.npc_arena.scenes import SceneComposer, SceneRow, SceneRows, build_row_form
 from app.ports import Datasets, Drafted, Tools
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.package_data import find_packaged_folder
-from app.toolkit.templates import Template
+from app.toolkit.answers import map_completions
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams
+from app.toolkit.templates import Template, find_packaged_folder
 
 _FOLDER = Path(__file__).parent
 PACKAGED_SCENES = _FOLDER / "scenes"

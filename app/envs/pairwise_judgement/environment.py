@@ -21,14 +21,21 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.domain.sources import Dataset
-from app.domain.tasks import Message, Task
+from app.domain.tasks import Dataset, Message, Task
 from app.domain.values import Frozen, Split, WholeNumber
-from app.envs.pairwise_judgement.pairs.pair_questions import DIGESTS, KINDS, PairQuestion, draw_question
-from app.envs.pairwise_judgement.pairs.pair_rows import PairRow, PreferenceRow, RatedRow, RowPairs, StrengthRow
+from app.envs.pairwise_judgement.pairs import (
+    DIGESTS,
+    KINDS,
+    PairQuestion,
+    PairRow,
+    PreferenceRow,
+    RatedRow,
+    RowPairs,
+    StrengthRow,
+    draw_question,
+)
 from app.ports.environment import FreeReward
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 

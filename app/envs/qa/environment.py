@@ -19,23 +19,18 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from app.domain.digests import digest
 from app.domain.errors import InvalidRequest
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
-from app.envs.qa.answer_keys import AnyAnswerKey, MathAnswerKey
-from app.envs.qa.built_in_questions import WORDS, QaExercise, draw_exercise
-from app.envs.qa.qa_rows import KINDS, Kind, QaRow
+from app.domain.tasks import Completion, Dataset, Message, Task
+from app.domain.values import digest
+from app.envs.qa.questions import KINDS, WORDS, AnyAnswerKey, Kind, MathAnswerKey, QaExercise, QaRow, draw_exercise
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.math_answers.boxed_scoring import grade_boxed
-from app.toolkit.package_data import read_packaged_data
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.answers import map_completions
+from app.toolkit.math_answers.grading import grade_boxed
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
 
 _COMMITMENTS: Final = read_packaged_data(Path(__file__).with_name("commitments.yaml"), TypeAdapter(dict[Kind, str]))
 

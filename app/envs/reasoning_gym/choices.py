@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, JsonValue, TypeAdapter, ValidationE
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.math_answers.worker_functions import LazyFunction
-from app.toolkit.package_data import read_packaged_data
+from app.toolkit.math_answers.grading import LazyFunction
+from app.toolkit.templates import read_packaged_data
 
 PACKAGE: Final = "reasoning_gym"
 _ROWS: Final = "app.envs.reasoning_gym.package_rows"

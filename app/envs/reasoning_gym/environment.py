@@ -21,12 +21,10 @@ from typing import ClassVar, Final, Self, cast
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.domain.digests import digest
 from app.domain.errors import InvalidRequest, PackageMissing, ScoringFailed
 from app.domain.scores import Score
-from app.domain.tasks import LARGE_TEXT, Completion, Message, Task
-from app.domain.values import Frozen, Split
-from app.domain.work import Limits
+from app.domain.tasks import LARGE_TEXT, Completion, Limits, Message, Task
+from app.domain.values import Frozen, Split, digest
 from app.envs.reasoning_gym.choices import (
     CATEGORIES,
     DIGEST_QUESTION,
@@ -41,9 +39,9 @@ from app.envs.reasoning_gym.choices import (
     write_config,
 )
 from app.ports.environment import Datasets, Environment, FreeReward, Tools
-from app.toolkit.answers.committed import extract_committed, score_without_answer
-from app.toolkit.large_texts import run_in_turn
+from app.toolkit.answers import extract_committed, score_without_answer
 from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.texts import run_in_turn
 
 INSTRUCTION: Final = "Put the final answer, in the form that is asked for, between <answer> and </answer>."
 LIMITS: Final = Limits(seconds=10, cpu_seconds=3, memory_mb=512)

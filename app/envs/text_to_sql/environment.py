@@ -22,23 +22,18 @@ from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.errors import ScoringFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import Completion, Dataset, Limits, Message, Task
 from app.domain.values import Frozen, Split
-from app.domain.work import Limits
-from app.envs.text_to_sql.tasks import database_domains, question_builder
-from app.envs.text_to_sql.tasks.query_execution import find_query_fault
-from app.envs.text_to_sql.tasks.query_sql import render_sql
-from app.envs.text_to_sql.tasks.row_databases import find_row_fault
-from app.envs.text_to_sql.tasks.soundness import is_sound
-from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
-from app.envs.text_to_sql.tasks.sql_rows import SqlDatabases, SqlRow, asks_for_order
-from app.envs.text_to_sql.tasks.table_samples import write_samples
+from app.envs.text_to_sql import databases as database_domains
+from app.envs.text_to_sql import questions
+from app.envs.text_to_sql.databases import write_samples
+from app.envs.text_to_sql.exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise, find_query_fault, is_sound
+from app.envs.text_to_sql.queries import render_sql
+from app.envs.text_to_sql.rows import SqlDatabases, SqlRow, asks_for_order, find_row_fault
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import grade_committed_in_worker
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.answers import grade_committed_in_worker
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
@@ -68,7 +63,7 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
     version: ClassVar[str] = "2"
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
-    data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
+    data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": questions.DIGEST}
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
             strategy="near_miss_digit",

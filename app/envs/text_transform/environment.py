@@ -14,12 +14,10 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, TypeAdapter
 
-from app.domain.digests import digest
-from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import read_packaged_data
+from app.domain.values import Frozen, WholeNumber, digest
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))

@@ -14,7 +14,7 @@ transcript forged.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel
 
@@ -22,25 +22,39 @@ from app.domain.errors import InvalidRequest
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, Split
-from app.envs.tool_agent.services.scenario_sampling import TEST_SIZE, find_scenario
-from app.envs.tool_agent.services.service_registry import SERVICES
-from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, list_tools
-from app.envs.tool_agent.services.tool_episodes import (
+from app.envs.tool_agent.calendar import CalendarService
+from app.envs.tool_agent.episodes import (
     MOST_TURNS,
+    TEST_SIZE,
+    ServiceScenario,
+    SimulatedService,
     ToolEpisode,
     find_next_turn,
+    find_scenario,
     has_answered,
     has_reached_goal,
+    list_tools,
     play_solution,
     replay_to_score,
 )
+from app.envs.tool_agent.files import FilesService
+from app.envs.tool_agent.orders import OrdersService
+from app.envs.tool_agent.travel import TravelService
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import map_completions
+from app.toolkit.answers import map_completions
 from app.toolkit.replay import score_forgery
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import find_declared_format
-from app.toolkit.tool_calls.rendering import render_tools
+from app.toolkit.tool_calls.formats import ToolFormat, find_declared_format, render_tools
+
+# All simulated services; tasks take them in turn.
+
+SERVICES: Final[tuple[SimulatedService[Any], ...]] = (
+    CalendarService(),
+    OrdersService(),
+    FilesService(),
+    TravelService(),
+)
+
 
 INSTRUCTION = (
     "You work for the user by calling tools. Do what the user asks for and nothing beyond it. Look up what you do not "

@@ -21,26 +21,27 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.digests import digest_of_model
 from app.domain.scores import Criterion, Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.domain.values import Split
-from app.envs.tool_calling.tasks.apis import ApiBook
-from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION, is_right_refusal, write_refusal
-from app.envs.tool_calling.tasks.request_generation import TEST_SIZE, GeneratedRequests, choose_category
-from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
-from app.envs.tool_calling.tasks.tool_rows import RowCategories, ToolRow
+from app.domain.tasks import Completion, Dataset, FunctionCall, Message, Task, ToolCall
+from app.domain.values import Split, digest_of_model
+from app.envs.tool_calling.requests import (
+    INSTRUCTION,
+    TEST_SIZE,
+    ApiBook,
+    Category,
+    GeneratedRequests,
+    ToolRequest,
+    choose_category,
+    is_right_refusal,
+    write_refusal,
+)
+from app.envs.tool_calling.rows import RowCategories, ToolRow
 from app.ports import Datasets, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.dataset_tasks import DatasetEnvironment, DatasetParams
-from app.toolkit.tool_calls.call_parsing import read_calls
-from app.toolkit.tool_calls.calls import CallReading, ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS, find_declared_format
-from app.toolkit.tool_calls.matching import CallMatch, match_calls
-from app.toolkit.tool_calls.rendering import render_tools
+from app.toolkit.answers import map_completions
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams
+from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, match_calls
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, read_calls, render_tools
 
 APIS = Path(__file__).with_name("apis")
 

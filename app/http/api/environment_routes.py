@@ -1,29 +1,47 @@
 """The routes of one environment: next-batch, step, score."""
 
 import asyncio
+import inspect
 import json
+import logging
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from starlette.routing import Route
 
 from app.domain.access import find_bounds
-from app.domain.digests import canonical_json, digest_of_text
 from app.domain.errors import InvalidRequest
-from app.domain.tasks import Turn
-from app.domain.values import Name, Split
+from app.domain.health_records import JudgeVersion
+from app.domain.judging import RubricLabel
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Completion, Message, Turn
+from app.domain.values import Name, Split, canonical_json, digest_of_text
+from app.http.api.models import (
+    CriterionInfo,
+    EnvironmentInfo,
+    EnvironmentList,
+    IsolationInfo,
+    JudgeInfo,
+    JudgeList,
+    SplitInfo,
+)
 from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import JsonRoute
-from app.http.web.direct_routes import DirectRoute
+from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
+from app.http.web.routes import DirectRoute
 from app.ports.environment import Environment
+from app.ports.judges import ReportingJudge
 from app.ports.store import IdempotencyKey
 from app.ports.tracing import note_work
-from app.service.dealt_batch import DealtBatch
+from app.service.access import check_hand_out, scope_idempotency
+from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
-from app.service.key_bounds import check_hand_out, scope_idempotency
-from app.service.request_models import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
+from app.service.judging import find_rubric
+from app.service.requests import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
+from app.service.task_cache import DealtBatch
 
 IdempotencyHeader = Annotated[
     str | None,
@@ -148,3 +166,236 @@ def _parse_query(query: BatchQuery) -> NextBatch:
         return NextBatch.model_validate({**given, "params": params})
     except (ValidationError, ValueError, RecursionError) as error:
         raise InvalidRequest("params must be a JSON object of finite values", field="query.params") from error
+
+
+# The catalogue: environments and judges.
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+    """`not_for_training` names judges that are only for trying the system."""
+    router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
+
+    @router.get("/envs", summary="Every environment", responses=document_problems(401))
+    async def environments() -> EnvironmentList:
+        return EnvironmentList(
+            environments=tuple(
+                _build_environment_info(gateway, name, not_for_training) for name in gateway.catalogue.classes
+            )
+        )
+
+    @router.get("/envs/{env}", summary="One environment", responses=document_problems(401, 404, 422))
+    async def environment(env: str) -> EnvironmentInfo:
+        gateway.catalogue.require_known(env)
+        return _build_environment_info(gateway, env, not_for_training)
+
+    @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
+    async def judge_list(bounds: CallerBounds) -> JudgeList:
+        versions = await gateway.run_health.list_versions(tuple(gateway.panels.judges))
+        listed = _list_judges(gateway, not_for_training, versions)
+        return JudgeList(judges=listed if bounds.is_open else tuple(map(_leave_out_spending, listed)))
+
+    return router
+
+
+def _build_environment_info(gateway: Gateway, name: str, not_for_training: Collection[str]) -> EnvironmentInfo:
+    environment = gateway.catalogue.classes[name]
+    reason = gateway.catalogue.explain_unavailability(name)
+    judged = None if environment.rubric is None else gateway.panels.resolve_options(name, ScoringOptions())
+    rubric = find_rubric(gateway.panels, environment, ScoringOptions())
+    return EnvironmentInfo(
+        name=name,
+        version=environment.version,
+        description=describe_environment(environment),
+        available=reason is None,
+        reason=reason,
+        origin=None if reason is not None else gateway.catalogue.get_environment_or_current(name).environment.origin,
+        splits=() if reason is not None else _list_splits(gateway.catalogue, name),
+        multi_turn=environment.multi_turn,
+        label=environment.stats_label,
+        criteria=tuple(
+            CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
+            for criterion in (rubric.criteria if rubric is not None else ())
+        ),
+        rubric=None if rubric is None else RubricLabel.from_rubric(rubric),
+        takes_rubric=environment.takes_rubric,
+        judges=() if judged is None else judged.judges,
+        mode=None if judged is None else judged.mode,
+        votes=None if judged is None else judged.votes,
+        readings=None if judged is None else judged.readings,
+        relative_weight=None if judged is None else judged.relative_weight,
+        offline_judge=judged is not None and any(judge in not_for_training for judge in judged.judges),
+        isolation=_build_isolation_info(gateway.catalogue, environment),
+        params_schema=environment.Params.model_json_schema(),
+    )
+
+
+def _build_isolation_info(catalogue: Catalogue, environment: type[Environment]) -> IsolationInfo | None:
+    found = catalogue.isolation if environment.runs_programs else None
+    return None if found is None else IsolationInfo.from_isolation(found)
+
+
+def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
+    hosted = catalogue.get_environment_or_current(name)
+    defaults = hosted.validate_params({})
+    return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
+
+
+def _list_judges(
+    gateway: Gateway, not_for_training: Collection[str], versions: Sequence[JudgeVersion]
+) -> tuple[JudgeInfo, ...]:
+    judged = [name for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: gateway.panels.build_panel(name, ScoringOptions()).judges for name in judged}
+    return tuple(
+        JudgeInfo(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment in judged if name in serving[environment]),
+            for_training=name not in not_for_training,
+            report=judge.report() if isinstance(judge, ReportingJudge) else None,
+            versions=tuple(version for version in versions if version.judge == name),
+        )
+        for name, judge in gateway.panels.judges.items()
+    )
+
+
+def _leave_out_spending(judge: JudgeInfo) -> JudgeInfo:
+    """What it spent is of all runs. `GET /runs/{run}` has a run's own."""
+    return judge.model_copy(update={"report": None})
+
+
+def describe_environment(environment: type[Environment]) -> str:
+    """The first paragraph of the environment's module docstring, on one line."""
+    module = inspect.getmodule(environment)
+    text = inspect.cleandoc((module.__doc__ if module is not None else None) or "")
+    return " ".join(text.split("\n\n")[0].split())
+
+
+# Working examples in the OpenAPI document: Swagger UI sends them on Execute.
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, JsonValue]
+
+RUN = "first-run"
+GREETING = Completion(text="Well met. What brings you to me today?")
+UNSURE = Completion(text="I am not sure.")
+
+
+class Examples:
+    """Example bodies by path. They name a real task of each environment, so they need its data to be loaded. Where the
+    first task is costly, it is made when the document is first asked for."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, JsonValue] = {}
+        self._members: dict[str, JsonValue] = {}
+        self._completing = asyncio.Lock()
+
+    async def prepare(self, gateway: Gateway) -> None:
+        """Anew for every environment that serves, but for those of a costly first task."""
+        for name, environment in gateway.catalogue.classes.items():
+            if not environment.costly_first_task:
+                await self.prepare_one(gateway, name)
+
+    def install(self, app: FastAPI, gateway: Gateway) -> None:
+        original: Callable[[], Document] = app.openapi
+
+        def add_examples() -> Document:
+            document = original()
+            for path, body in self._bodies.items():
+                _set_example(document, path, body)
+            return document
+
+        async def serve_document(request: Request) -> Response:
+            await self._complete(gateway)
+            reply: Response = await shown.endpoint(request)
+            return reply
+
+        # The documented way to extend the document is to replace this method.
+        app.openapi = add_examples  # type: ignore[method-assign]
+        (place, shown), *_ = [
+            (place, route)
+            for place, route in enumerate(app.router.routes)
+            if isinstance(route, Route) and route.path == app.openapi_url
+        ]
+        app.router.routes[place] = Route(shown.path, serve_document, include_in_schema=False)
+
+    async def _complete(self, gateway: Gateway) -> None:
+        """With the examples of a costly first task that are missing. The document is shown without one that cannot be
+        made."""
+        async with self._completing:
+            for name, environment in gateway.catalogue.classes.items():
+                if environment.costly_first_task and name not in self._members:
+                    try:
+                        await self.prepare_one(gateway, name)
+                    except Exception:
+                        log.exception("the example of %s could not be made", name)
+
+    async def prepare_one(self, gateway: Gateway, name: str) -> None:
+        """Anew for one environment, if it serves."""
+        if gateway.catalogue.explain_unavailability(name) is not None:
+            return
+        task_id, gold = await _fetch_first_task(gateway, name)
+        score = _build_score_body(task_id, gold)
+        self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(gateway.catalogue.classes[name])
+        self._bodies[f"/envs/{name}/step"] = _build_step_body(task_id, gold)
+        self._bodies[f"/envs/{name}/score"] = score
+        self._bodies["/score"] = score
+        self._bodies |= _build_try_body(gateway.catalogue.classes[name])
+        self._members[name] = {"env": name, "weight": 1.0}
+        mix = [self._members[one] for one in sorted(self._members)]
+        self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": mix}
+
+
+async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
+    """The id of the first training task with its gold answer, or a friendly reply where there is none."""
+    batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
+    task_id = batch.tasks[0].task_id
+    record = (await gateway.task_cache.get([task_id]))[task_id]
+    hosted = gateway.catalogue.get_environment_or_current(name)
+    environment: Environment = hosted.environment
+    return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or GREETING
+
+
+def _build_batch_body(environment: type[Environment]) -> JsonValue:
+    """Includes the example of the environment's params if it has one."""
+    body: dict[str, JsonValue] = {"batch_size": 2, "split": "train", "run": RUN}
+    examples = _read_examples(environment.Params)
+    return body | ({"params": examples[0]} if examples else {})
+
+
+def _build_step_body(task_id: str, gold: Completion) -> JsonValue:
+    """The first turn of the gold answer."""
+    first = next(iter(gold.messages or ()), Message(role="assistant", content=gold.answer))
+    return {"task_id": task_id, "messages": [first.model_dump(mode="json", exclude_defaults=True)]}
+
+
+def _build_score_body(task_id: str, gold: Completion) -> JsonValue:
+    """The gold answer and an evasive one."""
+    completions: list[JsonValue] = [_dump_completion(completion) for completion in (gold, UNSURE)]
+    return {"groups": [{"task_id": task_id, "completions": completions}]}
+
+
+def _build_try_body(environment: type[Environment]) -> dict[str, JsonValue]:
+    """The example of the environment's drafts with two replies."""
+    examples = [] if environment.Draft is None else _read_examples(environment.Draft)
+    completions: list[JsonValue] = [_dump_completion(GREETING), _dump_completion(UNSURE)]
+    return {f"/envs/{environment.name}/try": {"draft": draft, "completions": completions} for draft in examples[:1]}
+
+
+def _read_examples(model: type[BaseModel]) -> list[JsonValue]:
+    examples: list[JsonValue] = model.model_json_schema().get("examples", [])
+    return examples
+
+
+def _dump_completion(completion: Completion) -> JsonValue:
+    return completion.model_dump(mode="json", exclude_defaults=True)
+
+
+def _set_example(document: Document, path: str, body: JsonValue) -> None:
+    node: JsonValue = document
+    for key in ("paths", path, "post", "requestBody", "content", "application/json"):
+        node = node.get(key) if isinstance(node, dict) else None
+    if isinstance(node, dict):
+        node["example"] = body

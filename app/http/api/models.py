@@ -7,17 +7,15 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from app.characters.views import CharacterCard
+from app.characters.schema import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
 from app.domain.health_records import JudgeVersion
-from app.domain.judging import Judgement, JudgeReport, Mode
-from app.domain.programs import Isolation, Protection
-from app.domain.rubrics import RubricLabel
+from app.domain.judging import Judgement, JudgeReport, Mode, RubricLabel
 from app.domain.runs import Readings, Run
-from app.domain.tasks import Message, Passage, ToolSpec
+from app.domain.tasks import Isolation, Message, Passage, Protection, ToolSpec
 from app.domain.values import Frozen, Split, Unit, is_absent
 from app.service.group_scoring import build_reply
-from app.service.request_models import GroupReply
+from app.service.requests import GroupReply
 
 
 class CriterionInfo(Frozen):

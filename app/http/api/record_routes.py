@@ -1,27 +1,93 @@
 """Routes for stored tasks, groups, runs and statistics, and for mixtures of environments."""
 
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, get_args
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from fastapi.openapi.models import Example
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import StatisticsBreakdown
+from app.domain.groups import GroupFilter, GroupOrder, StatisticsBreakdown, parse_text_query
 from app.domain.health_records import RunHealth
-from app.domain.runs import Run
+from app.domain.runs import Purpose, Run
+from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
-from app.http.api.group_queries import GroupQuery, Limit
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
 from app.ports.tracing import note_work
+from app.service.access import check_mixture, list_within
 from app.service.gateway import Gateway
 from app.service.group_scoring import build_reply
-from app.service.key_bounds import check_mixture, list_within
-from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
-from app.service.run_registry import RunReport, RunSettings
+from app.service.requests import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
+from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
+from app.service.runs import RunReport, RunSettings
+
+# The query of `GET /groups`.
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+_Step = Annotated[int | None, Query(ge=-(2**53), le=2**53)]
+_Number = Annotated[float | None, Query(allow_inf_nan=False)]
+_ORDERS = "|".join(get_args(GroupOrder))
+
+
+def _require_words(text: str | None) -> str | None:
+    if text is not None and parse_text_query(text) is None:
+        raise ValueError("must have a letter or a digit")
+    return text
+
+
+@dataclass(frozen=True)
+class GroupQuery:
+    """Every field narrows what is found."""
+
+    env: Annotated[str | None, Query(max_length=100)] = None
+    run: Annotated[str | None, Query(max_length=100)] = None
+    outcome: Outcome | None = None
+    purpose: Purpose | None = None
+    task_id: TaskId | None = None
+    label: Annotated[str | None, Query(max_length=200, description="The task's label, such as the character.")] = None
+    scene: Annotated[str | None, Query(max_length=100, description="The task's scene, by its id.")] = None
+    model: Annotated[str | None, Query(max_length=200, description="The policy's model.")] = None
+    judge: Annotated[Name | None, Query(description="A judge that read the group for its own scores.")] = None
+    flag: Annotated[str | None, Query(max_length=200, description="Of the group or of a completion.")] = None
+    reason: Annotated[Reason | None, Query(description="Why a completion has no score.")] = None
+    min_step: _Step = None
+    max_step: _Step = None
+    min_mean: _Number = None
+    max_mean: _Number = None
+    min_std: _Number = None
+    max_std: _Number = None
+    since: AwareDatetime | None = None
+    until: Annotated[AwareDatetime | None, Query(description="Earlier than this.")] = None
+    text: Annotated[
+        str | None,
+        AfterValidator(_require_words),
+        Query(max_length=200, description='Words of prompts, completions or rationales; "phrases" in quotes.'),
+    ] = None
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None
+    sort: Annotated[
+        str | None,
+        Field(pattern=f"^-?({_ORDERS})$"),
+        Query(description="Sorts what was found among the groups looked at; with a minus the largest first."),
+    ] = None
+    skip: Annotated[int, Query(ge=0, le=100_000, description="How many of what was found to skip.")] = 0
+    limit: Limit = 50
+
+    def build_filter(self, bounds: KeyBounds) -> GroupFilter:
+        given = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"env", "sort", "text"}
+        }
+        sort = self.sort or ""
+        placed = {"environment": self.env, "environments": bounds.environments, "runs": bounds.runs}
+        order = {"order": sort.removeprefix("-") or None, "descending": sort.startswith("-")}
+        text = None if self.text is None else parse_text_query(self.text)
+        return GroupFilter.model_validate({**given, **placed, **order, "text": text})
+
 
 RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
 
@@ -63,7 +129,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
-        wanted: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # noqa: B008  # it never changes
+        wanted: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # it never changes
     ) -> GroupPage | GroupReplies:
         if id:
             return await _collect_groups(gateway, id, wait, bounds)
@@ -179,3 +245,39 @@ async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float, b
     if missing:
         raise NotFound(f"there is no group {missing[0]}", field="query.id")
     return GroupReplies(groups=tuple(build_reply(groups[identity]) for identity in ids))
+
+
+# Route to rescore stored groups.
+
+EXAMPLES = {
+    "now": Example(summary="With the run's options and the environment's current version", value={}),
+    "judge": Example(
+        summary="By another judge, absolute scores only", value={"judges": ["offline"], "relative_weight": 0.0}
+    ),
+}
+
+
+def create_rescoring_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["records"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 408, 410, 413, 415, 422, 429, 503)
+
+    @router.post(
+        "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
+    )
+    async def rescore(
+        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
+    ) -> RescoreReply:
+        await gateway.quotas.require_judging()
+        return await gateway.rescorer.rescore(group_id, request)
+
+    @router.post(
+        "/groups/{group_id}/rescore/estimate",
+        summary="What rescoring a group would cost at most; nothing is asked",
+        responses=refusals,
+    )
+    async def estimate(
+        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
+    ) -> RescoreEstimate:
+        return await gateway.rescorer.estimate(group_id, request)
+
+    return router

@@ -1,15 +1,21 @@
 """Episodes in the store: their clients send one call or one reply at a time, to any replica."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+from urllib.parse import urlencode
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.domain.errors import Conflict, NotFound, Unavailable
+from app.domain.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from app.domain.tasks import FunctionCall, KeptEpisode, Message, ToolCall, is_truncated
+from app.domain.values import Frozen, Split, WholeNumber
 from app.ports.store import EpisodeStore
-from app.service.request_models import StepRequest
-from app.service.stepping import EpisodeStepper
+from app.service.catalogue import Catalogue
+from app.service.requests import StepRequest
+from app.service.retrieval import EpisodeStepper
 from app.service.task_cache import TaskCache
 
 _TRIES: Final = 20
@@ -128,3 +134,105 @@ class KeptSessions:
             closed=before.closed or (turn.done and fingerprint != ""),
         )
         return PlayedStep(before, after, turn.messages, turn.done)
+
+
+# Lists of tasks by their places, for the interfaces that have them: OpenEnv's and the Open Reward Standard's.
+
+MAX_LISTED: Final = 10_000
+
+
+class SplitReference(Frozen):
+    split: Split
+
+
+class SplitEntry(Frozen):
+    name: Split
+    type: Split
+
+
+SPLITS: Final = [SplitEntry(name="train", type="train"), SplitEntry(name="test", type="test")]
+
+
+class TaskReference(SplitReference):
+    index: Annotated[WholeNumber, Field(ge=0, le=2**40)]
+
+
+class TaskRange(SplitReference):
+    start: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
+    stop: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
+
+
+class TaskListing(Frozen):
+    """Each task can begin an episode."""
+
+    tasks: tuple[TaskReference, ...]
+    env_name: str
+
+
+class TaskReply(Frozen):
+    task: TaskReference
+
+
+class TaskCount(Frozen):
+    num_tasks: int
+
+
+class TaskLister:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def count_tasks(self, environment: str, split: Split, params: dict[str, JsonValue]) -> int | None:
+        """None for a split without end."""
+        hosted = self._catalogue.get_environment_or_current(environment)
+        return hosted.environment.size(split, hosted.validate_params(params))
+
+    def get_task(self, environment: str, task: TaskReference, params: dict[str, JsonValue]) -> TaskReply:
+        end = self.count_tasks(environment, task.split, params)
+        if end is not None and task.index >= end:
+            raise InvalidRequest(f"the split has {end} tasks", field="body.index")
+        return TaskReply(task=task)
+
+    def list_tasks(self, environment: str, wanted: TaskRange, params: dict[str, JsonValue]) -> TaskListing:
+        counted = self.count_tasks(environment, wanted.split, params)
+        ends = [end for end in (counted, wanted.stop) if end is not None]
+        start, stop = wanted.start or 0, require_size(min(ends, default=None))
+        if stop - start > MAX_LISTED:
+            raise InvalidRequest(f"at most {MAX_LISTED} tasks can be listed at once", field="body.stop")
+        listed = tuple(TaskReference(split=wanted.split, index=index) for index in range(start, stop))
+        return TaskListing(tasks=listed, env_name=environment)
+
+
+def require_size(size: int | None) -> int:
+    if size is None:
+        raise HTTPException(501, "this split is endless; every index is a task")
+    return size
+
+
+# Parts of the API at the root of ports of their own, for clients whose address is only a host and a port.
+
+
+@dataclass(frozen=True)
+class PortRoot:
+    """What stands before each path of a port, and the query parameters of all its requests."""
+
+    path: str
+    query: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+class PortPaths:
+    """Routes requests on a port in `roots` to what is served there; nothing else is reachable on it."""
+
+    def __init__(self, app: ASGIApp, roots: Mapping[int, PortRoot]) -> None:
+        self._app = app
+        self._roots = roots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root = self._roots.get((scope.get("server") or ("", 0))[1]) if scope["type"] == "http" else None
+        await self._app(scope if root is None else _rewrite(scope, root), receive, send)
+
+
+def _rewrite(scope: Scope, root: PortRoot) -> Scope:
+    raw = root.path.encode() + (scope.get("raw_path") or scope["path"].encode())
+    # The port's own come last, since of equal names the last one counts.
+    query = b"&".join(filter(None, (scope.get("query_string", b""), urlencode(root.query).encode())))
+    return {**scope, "path": root.path + scope["path"], "raw_path": raw, "query_string": query}

@@ -14,12 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteJson, FiniteNumber, Frozen
-from app.http.compat.one_sample.held_samples import LabelledSample
-from app.http.compat.one_sample.labels import read_label
-from app.http.compat.one_sample.options import GATHER_DESCRIPTION, WAIT_DESCRIPTION, RewardOptions
-from app.http.compat.one_sample.refusals import RefusingRoute, document_refusals
-from app.http.compat.one_sample.reward_service import RewardService, SampleReward
-from app.http.compat.one_sample.texts import build_completion, extract_response
+from app.http.compat.one_sample import (
+    GATHER_DESCRIPTION,
+    WAIT_DESCRIPTION,
+    LabelledSample,
+    RefusingRoute,
+    RewardOptions,
+    RewardService,
+    SampleReward,
+    build_completion,
+    document_refusals,
+    extract_response,
+    read_label,
+)
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
 

@@ -14,12 +14,18 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.domain.errors import InvalidRequest
 from app.domain.scores import Outcome, Reason
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Unit
-from app.http.compat.one_sample.held_samples import LabelledSample
-from app.http.compat.one_sample.labels import read_label
-from app.http.compat.one_sample.options import GATHER_DESCRIPTION, WAIT_DESCRIPTION, RewardOptions
-from app.http.compat.one_sample.refusals import RefusingRoute, document_refusals
-from app.http.compat.one_sample.reward_service import RewardService, SampleReward
-from app.http.compat.one_sample.texts import build_completion
+from app.http.compat.one_sample import (
+    GATHER_DESCRIPTION,
+    WAIT_DESCRIPTION,
+    LabelledSample,
+    RefusingRoute,
+    RewardOptions,
+    RewardService,
+    SampleReward,
+    build_completion,
+    document_refusals,
+    read_label,
+)
 
 
 class SlimeOptions(RewardOptions):

@@ -6,11 +6,10 @@ from itertools import zip_longest
 from typing import Final, Literal
 
 from app.domain.groups import Rollout
-from app.domain.judging import Judgement, Rubric, Verdict
-from app.domain.rewards import apply_bounds, compute_absolute
+from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, compute_absolute
 from app.domain.scores import Criterion, Score
 from app.judges.explanation import DefectReport, GroupExplanation, JudgeShare
-from app.toolkit.display import escape_invisible, format_number, format_signed
+from app.toolkit.texts import escape_invisible, format_number, format_signed
 
 DIGITS: Final = 4
 """After the point, so that what is worked out from the page is what stands on it."""

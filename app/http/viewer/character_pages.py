@@ -10,23 +10,20 @@ from fastapi.responses import HTMLResponse
 from pydantic import JsonValue
 
 from app.characters.scenes import Scene
-from app.characters.schema import CharacterSheet
-from app.characters.sheet_sources import SheetFinding
-from app.characters.views import CharacterCard, build_character_cards, build_policy_view
+from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards, build_policy_view
+from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
-from app.domain.exact_sums import compute_mean
 from app.domain.groups import GroupFilter, GroupSummary
-from app.domain.rollups import Rollup, RollupFilter, merge_measures
-from app.domain.suggestions import suggest
-from app.http.viewer.cards import CompletionCard, build_cards
-from app.http.viewer.forms import FilterRoute
-from app.http.viewer.rendering import Renderer
-from app.http.viewer.run_curves import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
+from app.domain.rollups import Rollup, RollupFilter, compute_mean, merge_measures
+from app.domain.values import suggest
+from app.http.viewer.group_pages import CompletionCard, build_cards
+from app.http.viewer.rendering import FilterRoute, Renderer
+from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds
-from app.ports.views import GroupViews
+from app.ports.store import GroupViews
 from app.toolkit.charts import TONES
-from app.toolkit.display import Excerpt, cut_excerpt
+from app.toolkit.texts import Excerpt, cut_excerpt
 
 NEWEST: Final = 100
 """Groups of a character in which its best and worst replies are looked for."""

@@ -1,6 +1,7 @@
 """The page of one group, in the order of interest: who and what, the completions, why these numbers, then the rest."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,30 +9,622 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.domain.groups import Group, GroupDetail, GroupFilter, GroupSummary
-from app.domain.judging import Rubric
-from app.domain.keeping import count_written_characters
+from app.domain.groups import Group, GroupDetail, GroupFilter, GroupSummary, Rollout, Scoring
+from app.domain.judging import Judgement, JudgingPurpose, Rubric, RubricLabel, Verdict, compute_statistics
+from app.domain.keeping import PartDigest, ReducedCompletion, ReducedReading, count_written_characters
 from app.domain.labels import Label, ReplyLabel
-from app.domain.rewards import compute_statistics
-from app.domain.tasks import Completion, Message
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best
-from app.http.viewer.calls import build_tools
-from app.http.viewer.cards import MessageLine, build_cards, build_lines
-from app.http.viewer.group_filters import FilterQuery, build_filter
-from app.http.viewer.rendering import Renderer
-from app.http.viewer.retrieved_passages import build_retrieved
-from app.http.viewer.scorings import build_columns
-from app.http.viewer.word_diff import WordDiff, compare_words
+from app.http.viewer.rendering import FilterQuery, Renderer, WordDiff, build_filter, compare_words
 from app.http.web.api_keys import CallerBounds
-from app.http.web.lazy_routes import LazyRoute
+from app.http.web.bodies import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
-from app.judges.text_normalisation import strip_thoughts
-from app.ports.views import GroupViews
-from app.service.request_models import GroupId
-from app.toolkit.bar_charts import build_bar_chart
-from app.toolkit.display import as_json, cut_excerpt
+from app.judges.gate_wordings import strip_thoughts
+from app.ports.store import GroupViews
+from app.service.requests import GroupId
+from app.toolkit.charts import build_bar_chart
+from app.toolkit.texts import (
+    SHOWN_AT_ONCE,
+    Excerpt,
+    as_json,
+    cut_excerpt,
+    escape_invisible,
+    format_number,
+    format_signed,
+    format_time,
+    scale_heat,
+)
+from app.toolkit.tool_calls.calls import MalformedCall, read_json
+
+# Tools and tool calls for the page. Names, arguments and results are untrusted: a model wrote them.
+
+MAX_ARGUMENTS: Final = 30
+"""A call with more arguments is shown as JSON."""
+MAX_NAME_LENGTH: Final = 100
+VISIBLE_CHARACTERS: Final = 600
+"""Characters of a value or a result that are shown before folding."""
+
+
+@dataclass(frozen=True)
+class CallView:
+    """A tool call: `arguments` by name, or `written` if they are not a small object."""
+
+    name: str
+    arguments: tuple[tuple[str, Excerpt], ...]
+    written: Excerpt | None
+
+
+@dataclass(frozen=True)
+class ResultView:
+    """A tool's result; JSON is indented."""
+
+    content: Excerpt
+    failed: bool
+
+
+@dataclass(frozen=True)
+class ArgumentView:
+    name: str
+    kind: str
+    required: bool
+    description: str
+
+
+@dataclass(frozen=True)
+class ToolView:
+    """A tool in the prompt; `arguments` come from `schema`."""
+
+    name: str
+    description: str
+    arguments: tuple[ArgumentView, ...]
+    schema: Excerpt
+
+
+def build_call(call: ToolCall) -> CallView:
+    given = call.function.arguments
+    value = _parse_json(given) if isinstance(given, str) else given
+    name = _shorten_name(call.function.name)
+    if isinstance(value, dict) and len(value) <= MAX_ARGUMENTS:
+        return CallView(
+            name,
+            tuple(
+                (_shorten_name(key), cut_excerpt(_write_json(one), VISIBLE_CHARACTERS)) for key, one in value.items()
+            ),
+            None,
+        )
+    return CallView(name, (), cut_excerpt(given if isinstance(given, str) else as_json(given), VISIBLE_CHARACTERS))
+
+
+def build_result(content: str) -> ResultView:
+    """A tool's result; `failed` if it is an object with an `error`."""
+    value = _parse_json(content)
+    laid_out = as_json(value) if isinstance(value, dict | list) else content
+    return ResultView(cut_excerpt(laid_out, VISIBLE_CHARACTERS), isinstance(value, dict) and bool(value.get("error")))
+
+
+def build_tools(tools: Sequence[ToolSpec]) -> tuple[ToolView, ...]:
+    return tuple(_build_tool(tool) for tool in tools)
+
+
+def _build_tool(tool: ToolSpec) -> ToolView:
+    schema = tool.function.parameters
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = required if isinstance(required, list) else []
+    members = properties if isinstance(properties, dict) else {}
+    return ToolView(
+        name=_shorten_name(tool.function.name),
+        description=tool.function.description,
+        arguments=tuple(_build_argument(name, one, required=name in needed) for name, one in members.items()),
+        schema=cut_excerpt(as_json(schema)),
+    )
+
+
+def _build_argument(name: str, described: JsonValue, *, required: bool) -> ArgumentView:
+    schema = described if isinstance(described, dict) else {}
+    description = schema.get("description")
+    return ArgumentView(
+        _shorten_name(name),
+        _describe_type(schema),
+        required,
+        str(description or ""),
+    )
+
+
+def _describe_type(schema: Mapping[str, JsonValue]) -> str:
+    """Describes a type: name, choices and default."""
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        words = " | ".join(map(_write_json, choices))
+    else:
+        named = schema.get("type")
+        words = " | ".join(map(str, named)) if isinstance(named, list) else str(named or "any")
+        inside = schema.get("items")
+        words += f" of {_describe_type(inside)}" if isinstance(inside, dict) else ""
+    return f"{words} = {_write_json(schema['default'])}" if "default" in schema else words
+
+
+def _write_json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parse_json(text: str) -> JsonValue:
+    """The parsed JSON; None if it is invalid or ambiguous."""
+    try:
+        return read_json(text)
+    except MalformedCall:
+        return None
+
+
+def _shorten_name(name: str) -> str:
+    return escape_invisible(name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…")
+
+
+# A stored group as values for the page's template.
+
+OFFLINE_JUDGE = "offline"
+"""The judge without a model: only for trying the system, not for training."""
+
+
+@dataclass(frozen=True)
+class MessageLine:
+    """One message of a conversation."""
+
+    role: str
+    name: str
+    content: Excerpt | None
+    calls: tuple[CallView, ...]
+    result: ResultView | None = None
+    """A tool's result, instead of `content`."""
+
+
+@dataclass(frozen=True)
+class CriterionChip:
+    """A criterion with its colour; `heat` is None if it did not apply."""
+
+    name: str
+    value: str
+    heat: int | None
+    weight: str
+    note: str
+
+
+@dataclass(frozen=True)
+class CompletionCard:
+    """One completion with its score."""
+
+    rank: str
+    slot: int
+    copies: tuple[int, ...]
+    """The places of further completions that are the same, with the same score."""
+    why: int
+    """The place under which the arithmetic of the reward stands."""
+    rollout_id: str
+    candidate: str
+    """The id in judgements; empty if no judge saw it."""
+    outcome: str
+    reason: str
+    reward: str
+    share: float
+    """The reward, for the meter."""
+    heat: int | None
+    advantage: str
+    parts: tuple[tuple[str, str], ...]
+    sum: str
+    """How a judged reward is worked out; empty if a verifier decided or a gate failed."""
+    calibrated: str
+    """Calibrated value and error, or why there is none; empty where the group was not drawn."""
+    chips: tuple[CriterionChip, ...]
+    flags: tuple[str, ...]
+    gated: bool
+    rationale: Excerpt | None
+    judges: tuple[str, ...]
+    offline: bool
+    finish_reason: str
+    tokens: int | None
+    text: Excerpt | None
+    lines: tuple[MessageLine, ...]
+    not_kept: tuple[str, ...]
+    """A line for each part that is not kept."""
+
+
+@dataclass(frozen=True)
+class PresentedCandidate:
+    """A candidate of a judgement, and the positions of its completions in the request, if they are known."""
+
+    id: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class JudgeReadingView:
+    """One judge's answer to one presentation of the group. `ranking` is best first, with ties in one tuple."""
+
+    judgement: Judgement
+    offline: bool
+    purpose: str
+    """Empty for a reading that scores."""
+    order: tuple[PresentedCandidate, ...]
+    ranking: tuple[tuple[PresentedCandidate, ...], ...]
+    cost: str
+    latency: str
+    verdicts: tuple[tuple[PresentedCandidate, Verdict, tuple[CriterionChip, ...]], ...]
+    prompt: Excerpt | None
+    raw: Excerpt | None
+    not_kept: tuple[str, ...]
+
+
+def build_cards(group: Group) -> tuple[CompletionCard, ...]:
+    """Best first; completions without a reward last, in request order. Equal ones with equal scores are one card."""
+    scores = group.scores
+    advantages = compute_statistics(scores).advantages
+    order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
+    ranks = dict(zip(order, _compute_ranks([scores[slot] for slot in order]), strict=True))
+    together: list[list[int]] = []
+    for slot in order:
+        same = next((slots for slots in together if _are_same(group.rollouts[slots[0]], group.rollouts[slot])), None)
+        if same is None:
+            together.append([slot])
+        else:
+            same.append(slot)
+    why = [next(slot for slot, other in enumerate(scores, 1) if other == score) for score in scores]
+    return tuple(
+        _build_card(group.rollouts[slots[0]], slots, ranks[slots[0]], advantages[slots[0]], why[slots[0]])
+        for slots in together
+    )
+
+
+def _are_same(one: Rollout, other: Rollout) -> bool:
+    kept = one.reduced is None and other.reduced is None
+    return kept and one.score == other.score and one.completion.identity == other.completion.identity
+
+
+def _compute_best_first_key(score: Score) -> float:
+    return 1.0 if score.reward is None else -score.reward
+
+
+def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
+    """Equal rewards share a rank."""
+    rewards = [score.reward for score in ordered]
+    return ["" if reward is None else str(rewards.index(reward) + 1) for reward in rewards]
+
+
+def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: float | None, why: int) -> CompletionCard:
+    score, completion, slot = rollout.score, rollout.completion, slots[0] + 1
+    return CompletionCard(
+        rank=rank,
+        slot=slot,
+        copies=tuple(copy + 1 for copy in slots[1:]),
+        why=why,
+        rollout_id=rollout.rollout_id,
+        candidate=escape_invisible(score.candidate),
+        outcome=score.outcome,
+        reason=score.reason or "",
+        reward=format_number(score.reward),
+        share=score.reward or 0.0,
+        heat=None if score.reward is None else scale_heat(score.reward),
+        advantage="" if advantage is None else format_signed(advantage),
+        parts=_list_score_parts(score),
+        sum=_write_sum(score),
+        calibrated=_write_calibrated(score),
+        chips=tuple(map(_build_chip, score.criteria)),
+        flags=tuple(map(escape_invisible, score.flags)),
+        gated=score.gate == 0,
+        rationale=cut_excerpt(score.rationale, 600) if score.rationale else None,
+        judges=score.judges,
+        offline=OFFLINE_JUDGE in score.judges,
+        finish_reason=escape_invisible(completion.finish_reason or ""),
+        tokens=None if completion.token_ids is None else len(completion.token_ids),
+        text=None if completion.text is None else cut_excerpt(completion.text),
+        lines=build_lines(completion.messages or ()),
+        not_kept=_describe_missing(rollout.reduced, ("text", "thought", "tokens", "logprobs")),
+    )
+
+
+def _describe_missing(reduced: ReducedCompletion | ReducedReading | None, names: Sequence[str]) -> tuple[str, ...]:
+    if reduced is None:
+        return ()
+    who = "the run keeps" if reduced.by == "run" else "the settings keep"
+    digests: list[tuple[str, PartDigest | None]] = [(name, getattr(reduced, name)) for name in names]
+    return tuple(
+        f"{name}: {who} a digest alone since {reduced.at:%Y-%m-%d %H:%M} UTC"
+        f" ({_describe_size(digest)}, sha256 {digest.sha256[:16]}…)"
+        for name, digest in digests
+        if digest is not None
+    )
+
+
+def _describe_size(digest: PartDigest) -> str:
+    return f"{digest.count:,} numbers" if digest.characters is None else f"{digest.characters:,} characters"
+
+
+def _write_sum(score: Score) -> str:
+    weight = score.relative_weight
+    if weight is None or None in (score.reward, score.gate, score.absolute, score.relative):
+        return ""
+    mixed = (
+        f"{format_number(1.0 - weight, 2)} × {format_number(score.absolute)} absolute"
+        f" + {format_number(weight, 2)} × {format_number(score.relative)} relative"
+    )
+    bounded = f"({mixed})" if score.cap is None else f"min(cap {format_number(score.cap, 2)}, {mixed})"
+    return f"{format_number(score.reward)} = gate {format_number(score.gate, 0)} × {bounded}"
+
+
+def _write_calibrated(score: Score) -> str:
+    """Empty where the group was not drawn."""
+    if score.calibrated is None:
+        return "" if score.uncalibrated is None else f"not calibrated: {score.uncalibrated.replace('_', ' ')}"
+    return f"calibrated {format_number(score.calibrated, 2)} ± {format_number(score.calibrated_error, 2)}"
+
+
+def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
+    named = (("gate", score.gate), ("absolute", score.absolute), ("relative", score.relative))
+    return tuple((name, format_number(value, 2)) for name, value in named if value is not None)
+
+
+def _build_chip(criterion: Criterion) -> CriterionChip:
+    return CriterionChip(
+        name=criterion.name.replace("_", " "),
+        value="n/a" if criterion.value is None else format_number(criterion.value, 2),
+        heat=None if criterion.value is None else scale_heat(criterion.value),
+        weight=format_number(criterion.weight, 2),
+        note=escape_invisible(criterion.note),
+    )
+
+
+def build_lines(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tuple[MessageLine, ...]:
+    """`at_once` is the number of characters per message that are not folded."""
+    return tuple(_build_line(message, at_once) for message in messages)
+
+
+def _build_line(message: Message, at_once: int) -> MessageLine:
+    content = message.content
+    answer = build_result(content) if message.role == "tool" and content is not None else None
+    return MessageLine(
+        role=message.role,
+        name=escape_invisible(message.name or ""),
+        content=None if content is None or answer is not None else cut_excerpt(content, at_once),
+        calls=tuple(map(build_call, message.tool_calls)),
+        result=answer,
+    )
+
+
+def build_readings(judgements: Sequence[Judgement], group: Group) -> tuple[JudgeReadingView, ...]:
+    slots: dict[str, list[int]] = {}
+    for place, rollout in enumerate(group.rollouts, start=1):
+        if rollout.score.candidate:
+            slots.setdefault(rollout.score.candidate, []).append(place)
+    return tuple(_build_reading(judgement, slots) for judgement in judgements)
+
+
+_PURPOSES: Final[Mapping[JudgingPurpose, str]] = {
+    "score": "",
+    "calibration": "for calibrated values alone: read beside replies of known level",
+    "references": "wrote replies of known level for this scene",
+}
+
+
+def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> JudgeReadingView:
+    def find_candidate(candidate: str) -> PresentedCandidate:
+        return PresentedCandidate(candidate, tuple(slots.get(candidate, ())))
+
+    return JudgeReadingView(
+        judgement=judgement,
+        offline=judgement.judge == OFFLINE_JUDGE,
+        purpose=_PURPOSES[judgement.purpose],
+        order=tuple(map(find_candidate, judgement.order)),
+        ranking=tuple(tuple(map(find_candidate, tied)) for tied in judgement.ranking),
+        cost="" if judgement.cost_usd is None else f"${judgement.cost_usd:.4f}",
+        latency=f"{judgement.latency_seconds:.2f} s",
+        verdicts=tuple(
+            (find_candidate(verdict.candidate), verdict, _build_verdict_chips(verdict))
+            for verdict in judgement.verdicts
+        ),
+        prompt=cut_excerpt(judgement.prompt, 4000) if judgement.prompt else None,
+        raw=cut_excerpt(judgement.raw, 4000) if judgement.raw else None,
+        not_kept=_describe_missing(judgement.reduced, ("prompt", "raw")),
+    )
+
+
+def _build_verdict_chips(verdict: Verdict) -> tuple[CriterionChip, ...]:
+    return tuple(
+        CriterionChip(
+            name=name.replace("_", " "),
+            value="n/a" if value is None else format_number(value, 2),
+            heat=None if value is None else scale_heat(value),
+            weight="",
+            note="",
+        )
+        for name, value in verdict.scores.items()
+    )
+
+
+# Scorings of one group side by side: the original first, then the later ones.
+
+
+@dataclass(frozen=True)
+class ScoringCell:
+    """One completion's score in one scoring. `change` is relative to the original; empty if either has no reward."""
+
+    slot: int
+    reward: str
+    heat: int | None
+    change: str
+    why_not: str
+    """`pending`, or the reason for the missing reward."""
+    rationale: str
+
+
+@dataclass(frozen=True)
+class ScoringColumn:
+    """One scoring of all completions, in request order."""
+
+    name: str
+    original: bool
+    judges: tuple[str, ...]
+    offline: bool
+    mode: str
+    """Empty without judges, and for the original, which has its run's options."""
+    weight: str
+    rubric: str
+    """Name, version and digest of a rubric that was given; empty for the environment's own."""
+    on_truncated: str
+    created_at: datetime
+    mean: str
+    flags: tuple[str, ...]
+    cells: tuple[ScoringCell, ...]
+    readings: tuple[JudgeReadingView, ...]
+
+    @property
+    def readings_count(self) -> int:
+        return len(self.readings)
+
+
+def build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
+    """The original and the later scorings."""
+    told = detail.group.scores
+    return (
+        _build_original_column(detail, told),
+        *(_build_later_column(place, one, detail.group) for place, one in enumerate(detail.scorings, 1)),
+    )
+
+
+def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> ScoringColumn:
+    judges = tuple(dict.fromkeys(judge for score in told for judge in score.judges))
+    return ScoringColumn(
+        name="original",
+        original=True,
+        judges=judges,
+        offline=OFFLINE_JUDGE in judges,
+        mode="",
+        weight="",
+        rubric="",
+        on_truncated="",
+        created_at=detail.group.created_at,
+        mean=format_number(compute_statistics(told).mean),
+        flags=detail.group.flags,
+        cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(told, 1)),
+        readings=build_readings(detail.judgements, detail.group),
+    )
+
+
+def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringColumn:
+    told = group.scores
+    return ScoringColumn(
+        name=f"scoring {place}",
+        original=False,
+        judges=scoring.judges,
+        offline=OFFLINE_JUDGE in scoring.judges,
+        mode=scoring.mode or "",
+        weight="" if scoring.options.relative_weight is None else format_number(scoring.options.relative_weight, 2),
+        rubric="" if scoring.rubric is None else _format_rubric(scoring.rubric),
+        on_truncated=scoring.options.on_truncated,
+        created_at=scoring.created_at,
+        mean=format_number(compute_statistics(scoring.scores).mean),
+        flags=scoring.flags,
+        cells=tuple(
+            _build_cell(slot, score, before.reward)
+            for slot, (score, before) in enumerate(zip(scoring.scores, told, strict=True), 1)
+        ),
+        readings=build_readings(scoring.judgements, _apply_scores(group, scoring)),
+    )
+
+
+def _format_rubric(rubric: RubricLabel) -> str:
+    return f"rubric {rubric.name} {rubric.version} ({rubric.digest[:8]})"
+
+
+def _build_cell(slot: int, score: Score, before: float | None) -> ScoringCell:
+    return ScoringCell(
+        slot=slot,
+        reward=format_number(score.reward),
+        heat=None if score.reward is None else scale_heat(score.reward),
+        change=format_signed(score.reward - before) if score.reward is not None and before is not None else "",
+        why_not="" if score.outcome == "scored" else score.reason or score.outcome,
+        rationale=score.rationale[:300],
+    )
+
+
+def _apply_scores(group: Group, scoring: Scoring) -> Group:
+    """The group with the scoring's scores, which have the candidate ids that its judges saw."""
+    rollouts = tuple(
+        rollout.model_copy(update={"score": score})
+        for rollout, score in zip(group.rollouts, scoring.scores, strict=True)
+    )
+    return group.model_copy(update={"rollouts": rollouts})
+
+
+# Retrieved and withheld passages for the pages. All text is untrusted: games and retrievers wrote it.
+
+REASONS: Final[Mapping[str, str]] = {
+    "future": "later than as_of",
+    "not_visible": "not visible to the character",
+    "superseded": "superseded",
+    "not_yet_valid": "not yet valid",
+    "no_longer_valid": "no longer valid",
+}
+"""Reasons of the built-in retriever; those of others are shown unchanged."""
+
+
+@dataclass(frozen=True)
+class PassageView:
+    id: str
+    source: str
+    time: str
+    text: Excerpt
+
+
+@dataclass(frozen=True)
+class WithheldView:
+    """A withheld passage; `text` is None if the retriever gave none."""
+
+    id: str
+    reason: str
+    text: Excerpt | None
+    leak_terms: str
+
+
+@dataclass(frozen=True)
+class RetrievedView:
+    as_of: str
+    told: tuple[PassageView, ...]
+    held: tuple[WithheldView, ...]
+    failure: str
+
+
+def build_retrieved(context: Context | None) -> RetrievedView | None:
+    """The retrieved passages of a task; None if nothing was retrieved for it."""
+    if context is None:
+        return None
+    return RetrievedView(
+        as_of=format_time(context.as_of),
+        told=tuple(
+            PassageView(
+                escape_invisible(passage.id),
+                escape_invisible(passage.source),
+                format_time(passage.time),
+                cut_excerpt(passage.text, VISIBLE_CHARACTERS),
+            )
+            for passage in context.passages
+        ),
+        held=tuple(
+            WithheldView(
+                id=escape_invisible(item.id),
+                reason=describe_reason(item.reason),
+                text=cut_excerpt(item.text, VISIBLE_CHARACTERS) if item.text else None,
+                leak_terms=escape_invisible(", ".join(item.leak_terms)),
+            )
+            for item in context.withheld
+        ),
+        failure=escape_invisible(context.failure or ""),
+    )
+
+
+def describe_reason(word: str) -> str:
+    return REASONS.get(word, escape_invisible(word.replace("_", " ")))
+
 
 _GROUP_ID: Final = TypeAdapter[str](GroupId)
 

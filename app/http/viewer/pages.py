@@ -1,26 +1,284 @@
 """Pages for people: statistics, judges, queues; and what the other pages are put together from."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Final, get_args
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from starlette.responses import RedirectResponse
 
-from app.domain.groups import StatisticsBreakdown
-from app.domain.run_costs import RunCost
+from app.domain.access import KeyBounds
+from app.domain.budgets import RunCost
+from app.domain.errors import Conflict
+from app.domain.groups import GroupFilter, GroupSummary, StatisticsBreakdown
+from app.domain.tasks import Isolation
 from app.domain.trajectories import TrajectoryRunStatus
-from app.http.viewer.assets import load_assets
-from app.http.viewer.cards import OFFLINE_JUDGE
-from app.http.viewer.finding_pages import create_finding_router
-from app.http.viewer.forms import FilterRoute
-from app.http.viewer.group_filters import FilterWords, Word, build_filter
-from app.http.viewer.group_pages import FindRubric, ListLabels, create_group_page_router, find_no_rubric, list_no_labels
-from app.http.viewer.home_pages import HomePages, create_home_router
-from app.http.viewer.rendering import Renderer
-from app.http.web.api_keys import CallerBounds
-from app.ports.views import GroupViews
-from app.service.judge_listing import JudgeEntry, show_judges
+from app.http.viewer.group_pages import (
+    OFFLINE_JUDGE,
+    FindRubric,
+    ListLabels,
+    create_group_page_router,
+    find_no_rubric,
+    list_no_labels,
+)
+from app.http.viewer.rendering import (
+    ORDERS,
+    OUTCOMES,
+    PURPOSES,
+    REASONS,
+    FilterQuery,
+    FilterRoute,
+    FilterWords,
+    Renderer,
+    Word,
+    build_filter,
+    list_unread,
+    load_assets,
+    pick_field,
+    read_fields,
+)
+from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
+from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing
+from app.http.web.bodies import LazyRoute
+from app.ports.store import GroupViews
+from app.service.access import KeyAdmin
+from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
+from app.toolkit.charts import build_bar_chart
+
+# The first page: whether all is well, what trains, and what to do next.
+
+NEWEST: Final = 100
+"""Groups by which runs are found that train."""
+SHOWN_GROUPS: Final = 6
+SHOWN_RUNS: Final = 8
+LEAST_BUDGET_SHARE: Final = 0.1
+"""Of a run's budget."""
+
+
+def _know_no_isolation() -> Isolation | None:
+    return None
+
+
+@dataclass(frozen=True)
+class HomePages:
+    """Data for the page. `free_bytes` is None where the data lies on a server."""
+
+    views: GroupViews
+    judges: Callable[[], Sequence[JudgeEntry]] = tuple
+    environments: Callable[[], Sequence[EnvironmentEntry]] = tuple
+    isolation: Callable[[], Isolation | None] = _know_no_isolation
+    free_bytes: Callable[[], float] | None = None
+    runs: RunPages | None = None
+
+
+def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str]) -> APIRouter:
+    """`names` are those of the environments."""
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+
+    @router.get("/")
+    async def home(request: Request, bounds: CallerBounds) -> Response:
+        if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
+            root = str(request.scope.get("root_path", "")).rstrip("/")
+            return RedirectResponse(f"{root}/view/groups?{request.url.query}")
+        within = GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=NEWEST)
+        newest = (await pages.views.find_groups(within)).groups
+        rows = await _load_runs(pages.runs, newest, bounds)
+        environments = [one for one in pages.environments() if bounds.allows_environment(one.name)]
+        judges = show_judges(pages.judges(), bounds)
+        told = [*warn_of_runs(rows), *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ())]
+        groups = newest[:SHOWN_GROUPS]
+        data = {
+            "warnings": told,
+            "runs": rows,
+            "groups": groups,
+            "judges": judges,
+            "environments": environments,
+        }
+        shown = {
+            "example": "npc_arena" if "npc_arena" in names or not names else names[0],
+            "offline": OFFLINE_JUDGE,
+            "sees_all": bounds.is_open,
+        }
+        return renderer.render(request, "home.html", data | shown, data)
+
+    return router
+
+
+async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bounds: KeyBounds) -> list[RunRow]:
+    """Those with the newest groups, then others by name. A group may name a run that is not there."""
+    if pages is None:
+        return []
+    recent = list(dict.fromkeys(one.run for one in newest if one.run is not None))[:SHOWN_RUNS]
+    listed = await list_run_names(pages, bounds, SHOWN_RUNS)
+    wanted = list(dict.fromkeys([*recent, *listed]))[:SHOWN_RUNS]
+    rows = await asyncio.gather(*(load_row(pages, name, bounds) for name in wanted))
+    return [row for row in rows if row is not None]
+
+
+def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
+    for row in rows:
+        path, budget = f"/view/runs/{row.run.name}", row.budget
+        if row.run.held:
+            yield ServiceWarning("run", row.run.name, "An alarm holds it: it is handed no tasks.", path)
+        if budget is not None and budget.left_usd <= LEAST_BUDGET_SHARE * budget.usd:
+            yield ServiceWarning(
+                "budget",
+                row.run.name,
+                f"${budget.left_usd:.2f} of ${budget.usd:.2f} are left. Groups that no longer fit get no score.",
+                path,
+            )
+
+
+async def _warn_of_service(
+    pages: HomePages, environments: Sequence[EnvironmentEntry], judges: Sequence[JudgeEntry]
+) -> list[ServiceWarning]:
+    free = None if pages.free_bytes is None else await asyncio.to_thread(pages.free_bytes)
+    return [*list_warnings(ServiceState(environments, judges, OFFLINE_JUDGE, pages.isolation(), free))]
+
+
+# The page on which people give their key, once for a browser.
+
+MAX_FORM: Final = 10_000
+Next = Annotated[str, Query(max_length=4_000)]
+
+
+def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, most: int) -> APIRouter:
+    """`most`: browsers that may be signed in with one key."""
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+
+    @router.get("/sign-in")
+    async def ask_for_key(request: Request, next: Next = "/") -> Response:  # noqa: A002  # the wire's word
+        return renderer.render_page(request, "sign_in.html", {"next": choose_page(next), "problem": ""})
+
+    @router.post("/sign-in")
+    async def sign_in(request: Request) -> Response:
+        form = await read_fields(request, MAX_FORM)
+        secret, target = pick_field(form, "key").strip(), choose_page(pick_field(form, "next"))
+        await ring.refresh()
+        if ring.find_holder(secret) is None:
+            shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
+            return renderer.render_page(request, "sign_in.html", shown, 403)
+        try:
+            value = await admin.begin_sign_in(secret, hours, most)
+        except Conflict as error:
+            shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
+            return renderer.render_page(request, "sign_in.html", shown, error.status)
+        response = RedirectResponse(_place(request, target), 303)
+        response.set_cookie(
+            COOKIE,
+            value,
+            max_age=round(hours * 3600),
+            path=_place(request, "") or "/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    @router.post("/sign-out")
+    async def sign_out(request: Request) -> Response:
+        value = request.cookies.get(COOKIE)
+        if value is not None:
+            await admin.end_sign_in(value)
+        response = RedirectResponse(_place(request, "/sign-in"), 303)
+        response.delete_cookie(COOKIE, path=_place(request, "") or "/", httponly=True, samesite="strict")
+        return response
+
+    return router
+
+
+def choose_page(target: str) -> str:
+    """A page of this service; the first one for an address that leads elsewhere."""
+    local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if local and "\\" not in target else "/"
+
+
+def _place(request: Request, path: str) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/") + path
+
+
+# The listing of groups: the newest, or what a filter finds, in the order of a column.
+
+_COLUMNS: Final = (
+    ("Time (UTC)", "time", ""),
+    ("Environment", "environment", ""),
+    ("Task", "task", "wide"),
+    ("Run", "run", ""),
+    ("Step", "step", "figure"),
+    ("Mean", "mean", "figure"),
+    ("Std", "std", "figure"),
+    ("Rewards", "size", ""),
+    ("Outcome", "outcome", ""),
+)
+_USUAL: Final = frozenset(("environment", "run", "outcome", "label", "text", "sort"))
+"""What needs no unfolding."""
+
+
+@dataclass(frozen=True)
+class ColumnHead:
+    """`sort` is what pressing it asks for, `state` what `aria-sort` says."""
+
+    title: str
+    kind: str
+    sort: str
+    state: str
+
+
+def create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
+    """`environments` are choices; without them it is a text field."""
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
+
+    @router.get("/view/groups")
+    async def find(
+        request: Request,
+        bounds: CallerBounds,
+        wanted: FilterQuery,
+        before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
+        skip: Annotated[int, Query(ge=0, le=100_000)] = 0,
+    ) -> Response:
+        where = build_filter(wanted, before, bounds, skip)
+        found = await views.find_groups(where)
+        narrowed = wanted.list_given().keys() - {"sort"}
+        shown = {
+            "rows": [(one, build_bar_chart(one.rewards)) for one in found.groups],
+            "found": found,
+            "where": where,
+            "words": wanted,
+            "heads": build_heads(where),
+            "unread": list_unread(wanted, where),
+            "filtered": bool(narrowed),
+            "unfolded": bool(narrowed - _USUAL),
+            "more": _find_more(where, len(found.groups), found.matched),
+            "outcomes": OUTCOMES,
+            "purposes": PURPOSES,
+            "reasons": REASONS,
+            "orders": ORDERS,
+            "environments": environments,
+        }
+        return renderer.render(request, "groups.html", shown, found)
+
+    return router
+
+
+def _find_more(where: GroupFilter, shown: int, matched: int) -> int | None:
+    """How many to skip for the next page of what is sorted; None where all of it was shown, or nothing is sorted."""
+    following = where.skip + shown
+    return following if where.order is not None and following < matched else None
+
+
+def build_heads(where: GroupFilter) -> tuple[ColumnHead, ...]:
+    """Pressing a head sorts by it, the largest first; again the smallest first; again the newest first."""
+    return tuple(ColumnHead(title, kind, *_tell_sort(where, name)) for title, name, kind in _COLUMNS)
+
+
+def _tell_sort(where: GroupFilter, name: str) -> tuple[str, str]:
+    if where.order != name:
+        return f"-{name}", ""
+    return (name, "descending") if where.descending else ("", "ascending")
+
 
 _FOLDER = Path(__file__).parent
 _BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)

@@ -5,23 +5,35 @@ and nobody reads on the page is `as_sent`. Every page has a twin at the same add
 for `?format=json` and for clients that ask for `application/json` before HTML.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final
-from urllib.parse import urlencode
+from typing import Annotated, Final, Literal, TypeVar, get_args
+from urllib.parse import parse_qs, urlencode
 
-from fastapi import Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import escape
 from pydantic_core import to_jsonable_python
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.types import Receive, Scope, Send
 
-from app.domain.errors import NotFound
-from app.http.viewer.group_filters import FilterWords
+from app.domain.access import KeyBounds
+from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.groups import GroupFilter, GroupOrder, parse_text_query
+from app.domain.runs import Purpose
+from app.domain.scores import Outcome, Reason
 from app.http.web.api_keys import COOKIE, find_caller
-from app.toolkit.charts import CHART_TEMPLATES
-from app.toolkit.display import (
+from app.http.web.bodies import LazyRoute
+from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES
+from app.toolkit.texts import (
+    PALETTE,
     escape_invisible,
     finalize,
     format_number,
@@ -30,6 +42,171 @@ from app.toolkit.display import (
     format_time,
     scale_heat,
 )
+
+# The pages' style sheet and script, read once and served under a URL that changes with their content.
+
+_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_FOR_NOW = {"Cache-Control": "no-cache"}
+
+
+@dataclass(frozen=True)
+class Assets:
+    router: APIRouter
+    version: str
+
+
+def load_assets(folder: Path) -> Assets:
+    files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+    current = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/view/assets/{version}/{name}")
+    async def asset(version: str, name: str) -> Response:
+        """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
+        if name not in files:
+            raise NotFound("no such file")
+        kept = _FOREVER if version == current else _FOR_NOW
+        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=kept)
+
+    return Assets(router, current)
+
+
+def _read(path: Path) -> bytes:
+    """A style sheet begins with the colours that all pages share, and with the charts."""
+    palette = PALETTE + CHART_STYLE if path.suffix == ".css" else ""
+    return palette.encode() + path.read_bytes()
+
+
+# Which groups a page is about: the filter that listings and the pages of groups carry in their addresses.
+
+PAGE_SIZE: Final = 50
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+ORDERS: Final[tuple[GroupOrder, ...]] = get_args(GroupOrder)
+_LARGEST: Final = 2**53
+
+WordT = TypeVar("WordT", bound=str)
+Word = Annotated[str, Query(max_length=100)]
+ModelWord = Annotated[str, Query(max_length=200)]
+
+
+@dataclass(frozen=True)
+class FilterWords:
+    """As sent. `sort` is a column, with a minus for the largest first."""
+
+    environment: Word = ""
+    run: Word = ""
+    outcome: Word = ""
+    label: Word = ""
+    scene: Word = ""
+    text: Annotated[str, Query(max_length=200)] = ""
+    model: ModelWord = ""
+    judge: Word = ""
+    flag: Word = ""
+    reason: Word = ""
+    purpose: Word = ""
+    task_id: Word = ""
+    min_step: Word = ""
+    max_step: Word = ""
+    min_mean: Word = ""
+    max_mean: Word = ""
+    min_std: Word = ""
+    max_std: Word = ""
+    since: Word = ""
+    until: Word = ""
+    sort: Word = ""
+
+    def list_given(self) -> Mapping[str, str]:
+        """Those that are not empty, as an address has them."""
+        named = {each.name: str(getattr(self, each.name)).strip() for each in fields(self)}
+        return {name: word for name, word in named.items() if word}
+
+
+FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
+
+
+def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip: int = 0) -> GroupFilter:
+    """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
+    names them."""
+    order, descending = _parse_sort(words.sort)
+    return GroupFilter(
+        environment=clean_word(words.environment),
+        run=clean_word(words.run),
+        environments=bounds.environments,
+        runs=bounds.runs,
+        outcome=_find_known(OUTCOMES, words.outcome),
+        purpose=_find_known(PURPOSES, words.purpose),
+        reason=_find_known(REASONS, words.reason),
+        task_id=clean_word(words.task_id),
+        label=clean_word(words.label),
+        scene=clean_word(words.scene),
+        text=parse_text_query(words.text),
+        model=clean_word(words.model),
+        judge=clean_word(words.judge),
+        flag=clean_word(words.flag),
+        min_step=_parse_step(words.min_step),
+        max_step=_parse_step(words.max_step),
+        min_mean=_parse_number(words.min_mean),
+        max_mean=_parse_number(words.max_mean),
+        min_std=_parse_number(words.min_std),
+        max_std=_parse_number(words.max_std),
+        since=_parse_time(words.since),
+        until=_parse_time(words.until, to_end=True),
+        before=before,
+        order=order,
+        descending=descending,
+        skip=skip,
+        limit=PAGE_SIZE,
+    )
+
+
+def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
+    """Names of the fields that somebody filled in and that filter nothing."""
+    return [name for name in words.list_given() if (where.order if name == "sort" else getattr(where, name)) is None]
+
+
+def _find_known(known: tuple[WordT, ...], word: str) -> WordT | None:
+    return next((each for each in known if each == word), None)
+
+
+def _parse_sort(word: str) -> tuple[GroupOrder | None, bool]:
+    return _find_known(ORDERS, word.removeprefix("-")), word.startswith("-")
+
+
+def _parse_step(word: str) -> int | None:
+    try:
+        step = int(word)
+    except ValueError:
+        return None
+    return step if abs(step) < _LARGEST else None
+
+
+def _parse_number(word: str) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
+    """A moment, in UTC unless it says otherwise, or a day. `to_end` means the end of that day."""
+    try:
+        moment = datetime.fromisoformat(word.strip())
+    except ValueError:
+        return None
+    if not 1970 < moment.year < 9999:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment + timedelta(days=1) if to_end and len(word.strip()) <= len("2026-01-01") else moment
+
+
+def clean_word(word: str) -> str | None:
+    """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
+    return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
+
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
 
@@ -123,3 +300,144 @@ def build_link(path: str, **named: object) -> str:
 def _build_query(words: FilterWords, **more: object) -> str:
     """The filter as a query string with its question mark, for links."""
     return build_link("", **{**words.list_given(), **more})
+
+
+# Forms that the pages send: their fields, and the page that one is led to afterwards.
+
+MOST_FIELDS: Final = 2_000
+FORMER: Final = "was."
+"""Before the name of a visible field: the hidden one with the value that the visible one shows."""
+FormFields = Mapping[str, Sequence[str]]
+"""What was filled in, by field; never empty."""
+
+
+async def read_fields(request: Request, most_bytes: int) -> FormFields:
+    """With line ends as texts have them: browsers send their own. Fields that nobody changed are what they were, with
+    the signs that pages spell out. TooLarge; InvalidRequest for what is no form."""
+    body = await request.body()
+    if len(body) > most_bytes:
+        raise TooLarge(f"the form is larger than {most_bytes} bytes")
+    try:
+        fields = parse_qs(body.decode(), max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise InvalidRequest("the form cannot be read") from None
+    return _restore_fields({name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()})
+
+
+class FilterRoute(LazyRoute):
+    """A page whose form sends its fields in the address. They are restored as those of a body are."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope["query_string"]
+        if FORMER.encode() in query:
+            fields = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+            scope["query_string"] = urlencode(_restore_fields(fields), doseq=True).encode()
+        await super().handle(scope, receive, send)
+
+
+def _restore_fields(sent: FormFields) -> FormFields:
+    return {
+        name: [_restore(value, sent.get(FORMER + name, ())) for value in values]
+        for name, values in sent.items()
+        if not name.startswith(FORMER)
+    }
+
+
+def _restore(value: str, former: Sequence[str]) -> str:
+    return next((was for was in former if escape_invisible(was) == value), value)
+
+
+def pick_field(fields: FormFields, name: str) -> str:
+    """The first value; empty without one."""
+    return next(iter(fields.get(name, ())), "")
+
+
+def redirect(request: Request, path: str, **named: object) -> Response:
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    return RedirectResponse(root + build_link(path, **named), 303)
+
+
+# Two texts word by word: what both have, and what only one has.
+
+MOST_WORDS: Final = 2_400
+"""Of each text, gaps and marks included: what is behind them is not compared. So many take a tenth of a second."""
+MOST_LINES: Final = 5_000
+MOST_CHARACTERS: Final = 20_000
+"""Of a block of lines that is too long to be compared."""
+_WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class DiffPiece:
+    kind: Literal["both", "first", "second"]
+    text: str
+
+
+@dataclass(frozen=True)
+class WordDiff:
+    """`left_out` are characters of both that were not compared."""
+
+    pieces: tuple[DiffPiece, ...]
+    similarity: float
+    left_out: int
+
+
+def compare_words(first: str, second: str) -> WordDiff:
+    one, other = _split(first), _split(second)
+    matcher = SequenceMatcher(None, one, other)
+    pieces: list[DiffPiece] = []
+    for kind, begin, end, from_, to in matcher.get_opcodes():
+        if kind == "equal":
+            pieces.append(DiffPiece("both", _join(one[begin:end])))
+            continue
+        if begin < end:
+            pieces.append(DiffPiece("first", _join(one[begin:end])))
+        if from_ < to:
+            pieces.append(DiffPiece("second", _join(other[from_:to])))
+    left = len(first) + len(second) - sum(map(len, one)) - sum(map(len, other))
+    return WordDiff(tuple(pieces), matcher.ratio(), left)
+
+
+def compare_revisions(first: str, second: str) -> WordDiff:
+    """The lines that differ, word by word, with two lines around each change."""
+    one, other = first.splitlines(keepends=True), second.splitlines(keepends=True)
+    if max(len(one), len(other)) > MOST_LINES:
+        return WordDiff((), 0, len(first) + len(second))
+    matcher = SequenceMatcher(None, one, other)
+    pieces: list[DiffPiece] = []
+    words, left = MOST_WORDS, 0
+    for number, group in enumerate(matcher.get_grouped_opcodes(2)):
+        pieces += [DiffPiece("both", "⋯\n")] if number else []
+        for kind, begin, end, from_, to in group:
+            before, now = "".join(one[begin:end]), "".join(other[from_:to])
+            if kind == "equal":
+                pieces.append(DiffPiece("both", escape_invisible(before)))
+                continue
+            size = max(len(_split(before)), len(_split(now)))
+            is_compared = bool(before and now) and size < words
+            block = compare_words(before, now) if is_compared else _show_block(before, now)
+            words -= size if is_compared else 0
+            pieces += block.pieces
+            left += block.left_out
+    return WordDiff(tuple(pieces), matcher.ratio(), left)
+
+
+def _show_block(first: str, second: str) -> WordDiff:
+    """The beginnings, without a comparison."""
+    before, now = first[:MOST_CHARACTERS], second[:MOST_CHARACTERS]
+    pieces = (DiffPiece("first", escape_invisible(before)), DiffPiece("second", escape_invisible(now)))
+    left = len(first) + len(second) - len(before) - len(now)
+    return WordDiff(tuple(piece for piece in pieces if piece.text), 0, left)
+
+
+def _split(text: str) -> Sequence[str]:
+    words = []
+    for found in _WORD.finditer(text):
+        words.append(found[0])
+        if len(words) == MOST_WORDS:
+            break
+    return words
+
+
+def _join(words: Sequence[str]) -> str:
+    return escape_invisible("".join(words))

@@ -1,54 +1,442 @@
 """Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
-from typing import Annotated, Final
+from functools import partial
+from itertools import chain, pairwise
+from typing import Annotated, Final, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
 from app.domain.access import KeyBounds
+from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.health_records import RunHealth
-from app.domain.rollups import Rollup, RollupFilter, merge_measures
-from app.domain.run_costs import BudgetForecast
-from app.domain.run_progress import RunProgress, tell_progress
-from app.domain.runs import Run
-from app.domain.values import Frozen, Name, utc_now
-from app.http.viewer.forms import FilterRoute
-from app.http.viewer.group_filters import Word
-from app.http.viewer.rendering import Renderer
-from app.http.viewer.run_curves import (
-    ChartView,
-    MeasuredCurves,
-    SeriesSource,
-    draw,
-    measure_curves,
-)
-from app.http.viewer.run_marks import count_up_groups, list_changes, number_alarms, place_alarms
-from app.http.viewer.run_series import (
-    BREAKDOWNS,
-    CurveChoice,
-    LegendEntry,
-    find_scenes,
-    list_entries,
-    load_rollups,
-    load_series,
-    read_choice,
-    split_series,
-)
+from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, merge_measures
+from app.domain.run_health import Alarm, SeriesName
+from app.domain.runs import Run, RunProgress, tell_progress
+from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
+from app.features.health.service import RunHealthService
+from app.http.viewer.rendering import FilterRoute, Renderer, Word, clean_word
 from app.http.web.api_keys import CallerBounds
-from app.ports.runtime import Clock
-from app.ports.views import GroupViews
-from app.service.key_bounds import list_within
-from app.service.run_health import RunHealthService
-from app.service.run_registry import RunRegistry, RunReport
-from app.toolkit.charts import TONES
+from app.ports.environment import Clock
+from app.ports.store import GroupViews
+from app.service.access import list_within
+from app.service.runs import RunRegistry, RunReport
+from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
+from app.toolkit.texts import escape_invisible, format_number
+
+# Curves over policy steps, from the rollups of runs: nothing here reads groups.
+
+MOST_POINTS: Final = 100
+"""Steps of a longer run are taken together, so that a curve has at most so many points."""
+MOST_CRITERIA: Final = 12
+_COUNTED: Final = "criterion of all:"
+"""No measure begins so: those of criteria have their place before the name."""
+
+
+def format_share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def format_count(value: float) -> str:
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def format_dollars(value: float) -> str:
+    return f"${value:.3g}"
+
+
+_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
+_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
+_SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=format_share)
+_COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=format_count)
+_DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=format_dollars)
+
+
+@dataclass(frozen=True)
+class CurveRule:
+    """`kind` says how a value comes of a rollup: the mean of `measure`, or the share of `of` that it counts."""
+
+    name: str
+    title: str
+    kind: Literal["mean", "share"]
+    measure: str
+    of: str = "scored"
+    form: ChartForm = _UNIT_FORM
+    alarms: tuple[SeriesName, ...] = ()
+    """Alarms of run health that are drawn into it."""
+    folded: bool = False
+    is_criterion: bool = False
+
+
+RULES: Final = (
+    CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM, alarms=("leniency",)),
+    CurveRule("reward", "Reward", "mean", "reward", alarms=("flagged", "shadow_distance")),
+    CurveRule("absolute", "Gate × absolute", "mean", "absolute", alarms=("absolute",)),
+    CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
+    CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM, alarms=("gated",)),
+    CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM, ("low_signal",)),
+    CurveRule("length", "Length in characters", "mean", "length", form=_COUNT_FORM, alarms=("length",)),
+    CurveRule("lag", "Lag in steps", "mean", "lag", form=_COUNT_FORM),
+    CurveRule("judge_usd", "Judging cost of a group", "mean", "judge_usd", form=_DOLLAR_FORM),
+    CurveRule("judge_calls", "Judge calls of a group", "mean", "judge_calls", form=_COUNT_FORM),
+    CurveRule("readings", "Readings of a group", "mean", "readings", "", _COUNT_FORM, ("escalated",), folded=True),
+    CurveRule("spread", "Standard deviation within a group", "mean", "spread", folded=True),
+    CurveRule("capped", "Capped by a defect", "share", "capped", "scored", _SHARE_FORM, ("capped",), folded=True),
+    CurveRule("saturated", "Rewards above .95", "share", "saturated", "scored", _SHARE_FORM, ("saturated",), True),
+    CurveRule(
+        "duplicates", "Repeats within a group", "share", "duplicates", "rollouts", _SHARE_FORM, ("duplicates",), True
+    ),
+    CurveRule("gap", "Absolute minus calibrated", "mean", "calibration_gap", "", _FREE_FORM, ("calibration",), True),
+    CurveRule("tokens", "Tokens of a completion", "mean", "tokens", form=_COUNT_FORM, folded=True),
+)
+
+
+@dataclass(frozen=True)
+class SeriesSource:
+    """The rollups of one curve, whose name is not escaped."""
+
+    name: str
+    rollups: Sequence[Rollup]
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """`count` is what `value` is the mean of; `last` is the last step that it includes."""
+
+    step: int
+    last: int
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class StepCurve:
+    name: str
+    points: tuple[StepPoint, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredCurves:
+    """One measure over the steps, for every series, as data."""
+
+    name: str
+    title: str
+    curves: tuple[StepCurve, ...]
+
+
+@dataclass(frozen=True)
+class ChartView:
+    measured: MeasuredCurves
+    chart: CurveChart
+    wide: CurveChart | None
+    folded: bool
+    is_criterion: bool
+
+
+Steps = Sequence[tuple[int, int, Rollup]]
+"""First and last step, and what both and all between them add up to."""
+
+
+def measure_curves(
+    sources: Sequence[SeriesSource], rules: Sequence[CurveRule] = RULES
+) -> Iterator[tuple[CurveRule, MeasuredCurves]]:
+    """Those that have a value; criteria come after the first three."""
+    binned = [(source.name, list(_bin_steps(source.rollups))) for source in sources]
+    for rule in (*rules[:3], *_list_criterion_rules([steps for _, steps in binned]), *rules[3:]):
+        curves = tuple(StepCurve(name, tuple(_measure(rule, steps))) for name, steps in binned)
+        values = [point.value for curve in curves for point in curve.points]
+        if any(values) if rule.folded else values:
+            yield rule, MeasuredCurves(rule.name, rule.title, curves)
+
+
+def draw(
+    rule: CurveRule, measured: MeasuredCurves, marks: Sequence[ChartMark], *, alone: bool = False
+) -> ChartView | None:
+    """`alone` draws it once more, for a window that has the room."""
+    curves = [
+        Curve(
+            escape_invisible(curve.name),
+            [CurvePoint(point.step, point.value, point.low, point.high) for point in curve.points],
+            tone % TONES,
+        )
+        for tone, curve in enumerate(measured.curves)
+    ]
+    chart = draw_curves(curves, rule.form, marks)
+    wide = draw_curves(curves, replace(rule.form, width=980, height=400), marks) if alone else None
+    return None if chart is None else ChartView(measured, chart, wide, rule.folded, rule.is_criterion)
+
+
+def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[tuple[int, int, Rollup]]:
+    """Of what has a policy step. Criteria stand under their bare names."""
+    merged: defaultdict[int, list[MeasureMap]] = defaultdict(list)
+    for rollup in rollups:
+        if rollup.key.step is not None:
+            merged[rollup.key.step].append(rollup.measures | _name_criteria(rollup))
+    steps = sorted(merged)
+    width = max(1, -(-len(steps) // MOST_POINTS))
+    for first in range(0, len(steps), width):
+        some = steps[first : first + width]
+        measures = merge_measures([each for step in some for each in merged[step]])
+        yield some[0], some[-1], Rollup(rollups[0].key, measures)
+
+
+def _name_criteria(rollup: Rollup) -> MeasureMap:
+    return {_COUNTED + name: value for name, value in rollup.add_up_criteria().measures.items()}
+
+
+def _list_criterion_rules(binned: Sequence[Steps]) -> Iterator[CurveRule]:
+    """The criteria with the most values, in the order in which they are first met."""
+    counts: Counter[str] = Counter()
+    for _, _, rollup in chain.from_iterable(binned):
+        counts.update({name: rollup.count(name) for name in rollup.measures if name.startswith(_COUNTED)})
+    kept = {name for name, _ in counts.most_common(MOST_CRITERIA)}
+    for name in counts:
+        if name in kept:
+            bare = escape_invisible(name.removeprefix(_COUNTED)).replace("_", " ")
+            yield CurveRule(f"criterion:{name.removeprefix(_COUNTED)}", bare, "mean", name, is_criterion=True)
+
+
+def _measure(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
+    return _measure_shares(rule, steps) if rule.kind == "share" else _measure_means(rule, steps)
+
+
+def _measure_shares(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
+    """With Wilson's interval of 95 %. A measure that is nowhere above 0 is a curve all the same, of zeros."""
+    for first, last, rollup in steps:
+        share = Proportion(rollup.count(rule.measure), rollup.count(rule.of))
+        if share.value is not None and share.interval is not None:
+            low, high = share.interval
+            yield StepPoint(first, last, share.value, min(low, share.value), max(high, share.value), share.trials)
+
+
+def _measure_means(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
+    known = [
+        (first, last, value, rollup.count(rule.measure))
+        for first, last, rollup in steps
+        if (value := rollup.mean(rule.measure)) is not None and rollup.count(rule.measure) > 0
+    ]
+    noise = estimate_noise([(value, count) for _, _, value, count in known])
+    for first, last, value, count in known:
+        reach = Z_95 * noise / math.sqrt(count)
+        yield StepPoint(first, last, value, value - reach, value + reach, count)
+
+
+def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
+    """The standard deviation of a single value, by how far neighbouring means differ: what changes slowly is no noise,
+    and values of one step that are alike count for as much as they are worth (von Neumann et al., 1941). Rollups keep
+    no squares. 0 below three means."""
+    if len(values) < 3:
+        return 0.0
+    squares = [(one - other) ** 2 * count * more / (count + more) for (one, count), (other, more) in pairwise(values)]
+    return math.sqrt(math.fsum(squares) / len(squares))
+
+
+# What a run's curves are broken down by: which series are read for it, and the groups behind each curve.
+
+Breakdown = Literal["environment", "label", "scene", "dataset", "judge"]
+_SERIES: Final[Mapping[Breakdown | None, Series]] = {
+    None: "step",
+    "environment": "step",
+    "label": "label",
+    "dataset": "dataset",
+    "judge": "judge",
+}
+"""Scenes have none: they are too many."""
+BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
+MOST_SCENES: Final = 50
+"""That are offered to choose from."""
+GROUPS_READ: Final = 400
+"""For all curves by scene together."""
+_FILTERED: Final = frozenset(("environment", "label", "scene", "judge"))
+"""By what lists of groups are filtered too."""
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """`words` filter the list of its groups. `groups` were read for the curve: of a scene that is `sampled` there are
+    more. Steps are null where none of the groups has one."""
+
+    name: str
+    words: Mapping[str, str]
+    groups: int
+    sampled: bool
+    first_step: int | None
+    last_step: int | None
+
+
+@dataclass(frozen=True)
+class CurveChoice:
+    """What somebody asks to see. `by` is None for one curve. `label` and `scenes` are of curves by scene alone."""
+
+    others: tuple[str, ...]
+    environment: str | None
+    by: Breakdown | None
+    chart: str
+    label: str | None = None
+    scenes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadedSeries:
+    """Rollups of a run by what it is broken down by. Of the scenes that are `sampled` not all groups were read."""
+
+    run: str
+    rollups: Sequence[Rollup]
+    sampled: tuple[str, ...] = ()
+
+
+def _parse_breakdown(text: str) -> Breakdown | None:
+    return next((known for known in BREAKDOWNS if known == text), None)
+
+
+def read_choice(
+    others: tuple[str, ...],
+    environment: str,
+    by: str,
+    chart: str,
+    label: str,
+    scenes: Sequence[str],
+) -> CurveChoice:
+    known, narrowed = _parse_breakdown(by), clean_word(environment)
+    if known != "scene":
+        return CurveChoice(others, narrowed, known, chart)
+    named = dict.fromkeys(word for each in scenes if (word := clean_word(each)) is not None)
+    return CurveChoice(others, narrowed, known, chart, clean_word(label), tuple(named))
+
+
+async def load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
+    found = await views.list_rollups(where)
+    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
+
+
+async def find_scenes(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> tuple[str, ...]:
+    """Those of its newest groups, where somebody asks by scene."""
+    if choice.by != "scene" or not bounds.allows_run(run):
+        return ()
+    where = GroupFilter(run=run, environment=choice.environment, environments=bounds.environments, label=choice.label)
+    return tuple(await views.find_scenes(where, MOST_SCENES))
+
+
+async def load_series(
+    views: GroupViews, run: str, choice: CurveChoice, scenes: Sequence[str], bounds: KeyBounds
+) -> LoadedSeries:
+    if choice.by != "scene":
+        kept = RollupFilter(_SERIES[choice.by], choice.environment, run)
+        return LoadedSeries(run, await load_rollups(views, kept, bounds))
+    most = GROUPS_READ // (1 + len(choice.others))
+    where = GroupFilter(run=run, environment=choice.environment, label=choice.label, limit=most)
+    sums = await views.sum_scenes(where, scenes)
+    allowed = [one for one in sums.rollups if bounds.allows_group(one.key.run, one.key.environment)]
+    return LoadedSeries(run, allowed, sums.sampled)
+
+
+def split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
+    run = loaded.run
+    if choice.by is None:
+        return [SeriesSource(run, loaded.rollups)]
+    split: dict[str, list[Rollup]] = {}
+    for rollup in loaded.rollups:
+        name = rollup.key.environment if choice.by == "environment" else rollup.key.label or ""
+        split.setdefault(name, []).append(rollup)
+    return [SeriesSource(f"{run}: {name}" if choice.others else name, some) for name, some in sorted(split.items())]
+
+
+def list_entries(
+    sources: Sequence[SeriesSource],
+    by: Breakdown | None,
+    narrowed: Mapping[str, str | None],
+    sampled: Sequence[tuple[str | None, str]] = (),
+) -> Iterator[LegendEntry]:
+    """In the order of the curves. `narrowed` is by what all of them are, `sampled` are runs and scenes."""
+    for source in sources:
+        key = source.rollups[0].key if source.rollups else RollupKey("step", "", None, "train")
+        steps = [rollup.key.step for rollup in source.rollups if rollup.key.step is not None]
+        yield LegendEntry(
+            name=source.name,
+            words=_write_filter(key, by, narrowed),
+            groups=sum(rollup.count("groups") for rollup in source.rollups),
+            sampled=by == "scene" and (key.run, key.label) in sampled,
+            first_step=min(steps, default=None),
+            last_step=max(steps, default=None),
+        )
+
+
+def _write_filter(key: RollupKey, by: Breakdown | None, narrowed: Mapping[str, str | None]) -> dict[str, str]:
+    """Nothing for what no list is filtered by."""
+    named = key.environment if by == "environment" else key.label
+    if by is not None and (by not in _FILTERED or not named):
+        return {}
+    told = {**narrowed, "run": key.run, "purpose": key.purpose, by or "": named}
+    return {name: value for name, value in told.items() if name and value}
+
+
+# What is drawn into the curves of a run: alarms of its health, and where its scoring changed.
+
+
+def count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
+    """Each step with how many groups the run had after it, as if steps followed each other."""
+    counts: dict[int, int] = {}
+    for rollup in rollups:
+        if rollup.key.step is not None:
+            counts[rollup.key.step] = counts.get(rollup.key.step, 0) + rollup.count("groups")
+    total, found = 0, list[tuple[int, int]]()
+    for step in sorted(counts):
+        total += counts[step]
+        found.append((step, total))
+    return found
+
+
+def _find_step(steps: Sequence[tuple[int, int]], group: int) -> int | None:
+    """The step in which the run had so many groups."""
+    return next((step for step, total in steps if total >= group), steps[-1][0] if steps else None)
+
+
+def number_alarms(alarms: Sequence[Alarm]) -> dict[str, str]:
+    """Oldest first, so that an alarm keeps its sign."""
+    return {alarm.alarm_id: f"A{number}" for number, alarm in enumerate(reversed(alarms), 1)}
+
+
+def place_alarms(
+    rules: Sequence[CurveRule], alarms: Sequence[Alarm], steps: Sequence[tuple[int, int]]
+) -> Mapping[str, Sequence[ChartMark]]:
+    """By the name of a curve. What none of them is about stands in the first one."""
+    placed: dict[str, list[ChartMark]] = {}
+    signs = number_alarms(alarms)
+    for alarm in alarms:
+        begin, end = _find_step(steps, alarm.since_group), _find_step(steps, alarm.noticed_group)
+        names = [rule.name for rule in rules if alarm.series in rule.alarms] or [rule.name for rule in rules[:1]]
+        if begin is None or end is None or not names:
+            continue
+        label = f"{signs[alarm.alarm_id]}: {alarm.evidence}"
+        placed.setdefault(names[0], []).append(ChartMark(begin, label, signs[alarm.alarm_id], "alarm", end))
+    return placed
+
+
+def list_changes(rollups: Sequence[Rollup]) -> Iterator[ChartMark]:
+    """Where groups begin, and end, to be scored by another rule than the one that the run pinned."""
+    flagged: dict[int, bool] = {}
+    for rollup in rollups:
+        if rollup.key.step is not None:
+            changed = rollup.count("group_flag:scoring_changed") > 0
+            flagged[rollup.key.step] = flagged.get(rollup.key.step, False) or changed
+    before = False
+    for step in sorted(flagged):
+        if flagged[step] != before:
+            what = "scored by another rule than the pinned one" if flagged[step] else "scored by the pinned rule again"
+            yield ChartMark(step, f"From step {step}: {what}", "≠" if flagged[step] else "=")
+        before = flagged[step]
+
 
 PAGE_SIZE: Final = 25
 ARRIVALS: Final = 40

@@ -8,14 +8,13 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Query, Request
 
-from app.characters.sheet_sources import SheetFinding
+from app.characters.sheet_checks import SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.worlds import ListedWriting
-from app.http.viewer.cards import MessageLine
-from app.http.viewer.forms import pick_field, read_fields
-from app.http.viewer.word_diff import MOST_LINES, WordDiff, compare_revisions
-from app.toolkit.display import Excerpt
+from app.http.viewer.group_pages import MessageLine
+from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
+from app.toolkit.texts import Excerpt
 
 MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: most of a text may be encoded as %XX."""

@@ -4,21 +4,21 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
 from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import SchemaValidator, from_json
+from starlette.routing import compile_path, get_name
 
-from app.domain.suggestions import suggest
-from app.domain.values import is_encodable
-from app.http.web.lazy_routes import LazyRoute
+from app.domain.values import is_encodable, suggest
 from app.http.web.problems import (
     MAX_ERRORS,
     FieldProblem,
@@ -26,7 +26,102 @@ from app.http.web.problems import (
     describe_faults,
     format_field_path,
 )
-from app.http.web.unparsed_json import BYTES_PER_VALUE, TOO_MANY_DIGITS, WINDOW, require_few_values
+
+# Routes that are built when they are first needed.
+
+
+class LazyRoute(APIRoute):
+    """FastAPI reads the signature of each route and builds validators for it, a millisecond each, which was most of the
+    time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
+    when the document is written."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.path, self.endpoint = path, endpoint
+        self.name = options.get("name") or get_name(endpoint)
+        self.methods = {method.upper() for method in options.get("methods") or ("GET",)}
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self._options: dict[str, Any] | None = options
+
+    def build(self) -> None:
+        """Does what other routes do when they are made. The second time it does nothing."""
+        options, self._options = self._options, None
+        if options is not None:
+            answers = (more.get("model") for more in (options.get("responses") or {}).values())
+            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
+            super().__init__(self.path, self.endpoint, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only what is not there yet is looked up here."""
+        if self.__dict__.get("_options") is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        self.build()
+        return getattr(self, name)
+
+
+def _complete_models(kinds: Iterable[Any]) -> None:
+    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind.model_config["defer_build"] = False
+            kind.model_rebuild()
+        _complete_models(get_args(kind))
+
+
+# What JSON is looked at for before it is parsed, in short calls: how many values it holds, and numbers too large.
+
+BYTES_PER_VALUE: Final = 15
+"""The fewest bytes of the limit for each value: 1.7 million by default, which take a tenth of a second to parse and
+less to validate. Token ids with their log-probabilities are about as long."""
+_COSTS: Final = {b",": 1, b"[": 3, b"{": 3, b":": 12}
+"""What the values of a body cost, about: a number is 1, a list or an object 3, a key 12, and a text
+with escapes 1 more."""
+WINDOW: Final = 256 * 1024
+"""Bytes that are counted, or characters of a list that are parsed, in one call."""
+_NUMBERS: Final = bytes(ord("0" if chr(byte).isdecimal() else "e" if chr(byte) in "eE" else " ") for byte in range(256))
+_HUGE_NUMBER: Final = b"0" * 1000
+"""Digits, as zeros. Writing thousands of such numbers takes half a second. A pattern takes 16 times as long to find
+none."""
+_LONG_NUMBER: Final = b"0" * 300
+_LONG_EXPONENT: Final = b"e000"
+"""Only numbers with one of these can be larger than the largest float, 1.8e308."""
+TOO_MANY_DIGITS: Final = "The body holds a number with too many digits."
+
+
+def require_few_values(body: bytes, most: int) -> bool:
+    """Whether every number fits a float for sure: the quick parser makes infinities of others. RefusedBody for too many
+    values: Python can do nothing else while one is parsed or validated in one call, so that call must be short."""
+    cost, all_fit, before = 0, True, b""
+    for outside, escaped in _split_texts_off(body):
+        numbers = before + outside.translate(_NUMBERS, b"+")
+        before = numbers[-len(_HUGE_NUMBER) :]
+        if _HUGE_NUMBER in numbers:
+            raise RefusedBody(400, TOO_MANY_DIGITS)
+        all_fit = all_fit and not _may_overflow(numbers)
+        cost += escaped + sum(outside.count(mark) * each for mark, each in _COSTS.items())
+        if cost > most:
+            detail = f"The body holds more than {most} values, counting a key as 12 and a list as 3"
+            raise RefusedBody(413, f"{detail} (see `max_body_bytes`). Send it in several requests.")
+    return all_fit
+
+
+def _may_overflow(numbers: bytes) -> bool:
+    """To look for exponents from the end takes a third of the time, since few bytes are their first and most their
+    last."""
+    return numbers.rfind(_LONG_EXPONENT) >= 0 or _LONG_NUMBER in numbers
+
+
+def _split_texts_off(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """Windows of what is outside of texts, each with about how many of its texts have escapes."""
+    quoted, start = 0, 0
+    while start < len(body):
+        window = body[start : start + WINDOW]
+        if (len(window) - len(window.rstrip(b"\\"))) % 2:  # no escape is cut in two
+            window = body[start : start + WINDOW + 1]
+        start += len(window)
+        parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(parts[quoted::2]), min(window.count(b"\\"), len(parts) // 2)
+        quoted = (quoted + len(parts) - 1) % 2
+
 
 DEFAULT_MAX_BYTES = 24 * 1024 * 1024
 LARGE_BYTES: Final = 64 * 1024

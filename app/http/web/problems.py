@@ -19,8 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from app.domain.errors import GatewayError, StillStarting
-from app.domain.suggestions import suggest
-from app.domain.values import Frozen
+from app.domain.values import Frozen, suggest
 
 MEDIA_TYPE = "application/problem+json"
 MAX_TEXT = 300

@@ -1,31 +1,595 @@
 """All checks in order of execution."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import inspect
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
+from statistics import median
 from typing import Final
 
-from app.ports.environment import Environment
-from app.toolkit.conformance.episode_checks import episodes_end, what_is_forged_is_refused
-from app.toolkit.conformance.findings import CheckResult, ConformanceFinding
-from app.toolkit.conformance.score_checks import (
-    a_list_of_answers_earns_nothing,
-    gold_earns_one,
-    junk_earns_nothing,
-    no_text_breaks_it,
-    scores_come_in_order,
-    scoring_twice_says_the_same,
-    strangers_earn_nothing,
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.errors import InvalidRequest
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Turn
+from app.domain.values import Z_99, Name, Proportion, estimate_tokens
+from app.ports.environment import Environment, FreeReward
+from app.toolkit.conformance.attempts import (
+    ALL_TASKS,
+    CONTROL,
+    GUESSES,
+    HARD,
+    STRATEGIES,
+    AttemptBuilder,
+    AttemptName,
+    TaughtTask,
+    build_junk,
+    build_taught_task,
+    generate_hostile,
+    list_groups,
 )
-from app.toolkit.conformance.strategy_checks import strategies_earn_what_is_stated
-from app.toolkit.conformance.subject import CheckSubject, EnvironmentBroke
-from app.toolkit.conformance.task_checks import (
-    labels_agree,
-    says_what_it_is,
-    splits_stay_apart,
-    tasks_differ,
-    the_answer_is_hidden,
-    the_same_bytes,
+from app.toolkit.conformance.subject import (
+    SPLITS,
+    CheckDepth,
+    CheckResult,
+    CheckSubject,
+    ConformanceFigures,
+    ConformanceFinding,
+    EnvironmentBroke,
+    NumberedTask,
+    Spread,
+    StrategyFigure,
+    compute_sample_digest,
+    format_prompt,
+    shorten_reply,
 )
+from app.toolkit.seeded import SeededRandom
+
+# Checks of tasks: deterministic, distinct, separate splits, no leaked answers.
+
+DISTINCT: Final = 0.98
+"""Minimum fraction of distinct prompts."""
+MOST_LABELS: Final = 100
+"""Maximum number of label values."""
+LABELLED: Final = 200
+"""Number of tasks whose labels are counted."""
+_PURE = (
+    "Take all randomness from `app.toolkit.seeded.SeededRandom`, seeded with split, params and index. Time, `random`, "
+    "`hash` and the order of sets differ between processes."
+)
+
+
+async def says_what_it_is(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    kind = type(subject.environment)
+    try:
+        TypeAdapter(Name).validate_python(kind.name)
+    except ValidationError:
+        yield ConformanceFinding(
+            task="",
+            expected="a name of lower-case letters, digits, - and _, since it is part of URLs",
+            came=repr(kind.name),
+            mend="Rename it.",
+        )
+    if not getattr(kind, "version", ""):
+        yield ConformanceFinding(task="", expected="a version", came="none", mend='Set `version`, such as "1".')
+    module = inspect.getmodule(kind)
+    if module is None or not (module.__doc__ or "").strip():
+        yield ConformanceFinding(
+            task="",
+            expected="a module docstring, whose first paragraph is the description in the catalogue",
+            came="none",
+            mend="Describe the task, an example of prompt, reply and reward, and what earns nothing.",
+        )
+    if not 0 <= kind.chance < 1:
+        yield ConformanceFinding(
+            task="", expected="`chance` in [0, 1)", came=str(kind.chance), mend="It is a fraction of tasks."
+        )
+    for split in SPLITS:
+        size = subject.environment.size(split, kind.Params())
+        if size is not None and size < 1:
+            yield ConformanceFinding(
+                task="",
+                expected=f"tasks in {split}",
+                came=f"size {size}",
+                mend="Return None from `size` for an endless split.",
+            )
+
+
+async def the_same_bytes(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for split in SPLITS:
+        for one, again in zip(
+            subject.make_tasks(split, subject.depth.sample), subject.remake_sample(split), strict=False
+        ):
+            if one.task.model_dump_json() != again.task.model_dump_json():
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected="the same task from the same index every time",
+                    came=f"{shorten_reply(format_prompt(one.task))}, then {shorten_reply(format_prompt(again.task))}",
+                    mend=_PURE,
+                )
+    told = {} if subject.elsewhere is None else await subject.elsewhere()
+    for split, elsewhere in told.items():
+        if elsewhere != compute_sample_digest(subject.environment, split):
+            yield ConformanceFinding(
+                task=f"{split} 0 to {CheckDepth.sample - 1}",
+                expected="the same tasks in every process",
+                came="different tasks in a separate process",
+                mend=_PURE,
+            )
+
+
+async def splits_stay_apart(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    train = {format_prompt(one.task): one for one in subject.make_tasks("train")}
+    for one in subject.make_tasks("test"):
+        if format_prompt(one.task) in train:
+            yield ConformanceFinding(
+                task=str(one),
+                expected="no prompt in both splits",
+                came=f"{train[format_prompt(one.task)]} has the same prompt: {shorten_reply(format_prompt(one.task))}",
+                mend="Derive the split from the content with `app.toolkit.seeded.draw_apart`, which "
+                "`app.toolkit.procedural` uses with `key`. Equal keys share a split; a key must hold everything that "
+                "makes two tasks different.",
+            )
+
+
+async def tasks_differ(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    tasks = subject.make_tasks("train")
+    distinct = len({format_prompt(one.task) for one in tasks})
+    if distinct < DISTINCT * len(tasks):
+        yield ConformanceFinding(
+            task="",
+            expected=f"{DISTINCT:.0%} of {len(tasks):,} prompts distinct",
+            came=f"{distinct:,}",
+            mend="Add variety: larger numbers, longer lists, more parts, several phrasings.",
+        )
+
+
+async def the_answer_is_hidden(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.make_sample():
+        public = json.dumps([one.task.metadata, [tool.model_dump(mode="json") for tool in one.task.tools]])
+        secret = json.dumps(one.task.reference)
+        if len(secret) > 4 and secret.strip('"') in public:
+            yield ConformanceFinding(
+                task=str(one),
+                expected="metadata and tools without the reference",
+                came=f"metadata {shorten_reply(json.dumps(one.task.metadata))}",
+                mend="Metadata are public. Put everything that reveals the answer into `reference`.",
+            )
+
+
+async def labels_agree(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    environment, params = subject.environment, subject.environment.Params()
+    sample = subject.make_sample()
+    for one in sample:
+        said = one.task.metadata.get(environment.stats_label or "")
+        label = environment.label(one.split, one.index, params)
+        if label != said:
+            yield ConformanceFinding(
+                task=str(one),
+                expected=f"`label` equal to {environment.stats_label!r} in the metadata",
+                came=f"{label!r} and {said!r}",
+                mend="`label` must return the value that `task` writes to the metadata.",
+            )
+    values = {one.task.metadata.get(environment.stats_label or "") for one in subject.make_tasks("train", LABELLED)} - {
+        None
+    }
+    if environment.stats_label is not None and not 0 < len(values) <= MOST_LABELS:
+        yield ConformanceFinding(
+            task="",
+            expected=f"tasks with 1 to {MOST_LABELS} different values of {environment.stats_label!r} in their metadata",
+            came=str(len(values)),
+            mend="Set `stats_label` to a metadata key with few values, such as a level or a kind of task.",
+        )
+
+
+# Checks of rewards: only the right answer is rewarded, for any text, deterministically.
+
+KNOWN: Final = 0.5
+"""Minimum fraction of tasks with a known right answer, for environments without judges."""
+DUMPED: Final = 9
+"""Other right answers before and after the task's own."""
+
+_UNSCORED = (
+    "Unscored means that the service failed. Return a score for every text; unreadable text earns 0. "
+    "Run expensive parsing in `tools.workers`, with limits."
+)
+
+
+async def gold_earns_one(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for split in SPLITS:
+        tasks = subject.make_tasks(split, subject.depth.sample if subject.is_judged else subject.depth.scored)
+        known = [(one, gold) for one in tasks if (gold := subject.environment.gold(one.task)) is not None]
+        for one, gold in known:
+            (score,) = await subject.score(one, [gold])
+            if score.reward != 1.0:
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected=f"1.0 for its own right answer, {shorten_reply(gold)}",
+                    came=_describe_score(score),
+                    mend="`gold` and `score` disagree. If the answer is right, give it 1.0; if no reply is sure to be "
+                    "right, return None from `gold`.",
+                )
+        if not subject.is_judged and len(known) < KNOWN * len(tasks):
+            yield ConformanceFinding(
+                task="",
+                expected=f"a right answer from `gold` for at least {KNOWN:.0%} of the tasks in {split}",
+                came=f"{len(known)} of {len(tasks)}",
+                mend="An environment without judges must know its right answers: compute one in `gold`.",
+            )
+
+
+async def strangers_earn_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    met = await subject.score_foreign_answers()
+    paid = [one for one in met if one.reward != 0.0]
+    chance = subject.environment.chance
+    allowed = chance * len(met) + 3 * sqrt(chance * (1 - chance) * len(met))
+    if len(paid) > allowed:
+        shown = ", ".join(f"{one.one} by that of {one.other} ({one.reward})" for one in paid[:3])
+        yield ConformanceFinding(
+            task="",
+            expected=f"at most {chance:.1%} of tasks solved by another task's right answer (`chance`)",
+            came=f"{len(paid)} of {len(met)}: {shown}",
+            mend="Answers repeat too often, so a constant answer would earn rewards: use a larger range of answers. If "
+            "there are only few tasks or answers, declare `chance`.",
+        )
+        return
+    for one in paid:
+        if one.reward == 1.0 and not subject.environment.equivalent(one.one.task, one.other.task):
+            yield ConformanceFinding(
+                task=str(one.one),
+                expected=f"less than 1 for the right answer of {one.other}, which is not `equivalent`",
+                came="1.0",
+                mend="Score only what was asked for; if both answers are right, make `equivalent` return True.",
+            )
+
+
+async def junk_earns_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.make_sample(4 if subject.is_judged else None):
+        for kind, reply in build_junk(one.task, subject.environment.gold(one.task)).items():
+            (score,) = await subject.score(one, [reply])
+            if score.reward is None or score.reward > subject.most:
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected=f"at most {subject.most:g} for {kind}",
+                    came=_describe_score(score),
+                    mend=_UNSCORED if score.reward is None else _suggest_fix(kind),
+                )
+
+
+async def a_list_of_answers_earns_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    """Many answers in tags or boxes, the right one among them, count as none."""
+    for split in SPLITS:
+        known = [
+            (one, text)
+            for one in subject.make_tasks(split, 2 * DUMPED + 1)
+            if (text := _find_tagged_gold(subject, one))
+        ]
+        texts = [text for _, text in known]
+        for place, (one, own) in enumerate(known):
+            others = [text for text in [*texts[place + 1 :], *texts[:place]] if text != own]
+            half = len(others) // 2
+            if not others:
+                continue
+            (score,) = await subject.score(one, ["\n".join([*others[:half], own, *others[half:]])])
+            if score.reward != 0.0:
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected=f"0 for {len(others) + 1} answers of which one is right",
+                    came=_describe_score(score),
+                    mend="Treat different answers as no answer, as `app.toolkit.answers` does.",
+                )
+
+
+async def no_text_breaks_it(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    """With `chance`, a nonsense text may be right too."""
+    asked = subject.make_tasks("train", 200)
+    most = 1.0 if subject.environment.chance else subject.most
+    generated = generate_hostile(subject.depth.sample if subject.is_judged else subject.depth.texts)
+    for number, text in enumerate([*HARD, *generated]):
+        one = asked[number % len(asked)]
+        (score,) = await subject.score(one, [text])
+        if subject.is_judged and score.reason == "language_unknown":
+            continue
+        if score.reward is None or score.reward > (most if number >= len(HARD) else subject.most):
+            yield ConformanceFinding(
+                task=str(one),
+                expected=f"at most {most:g} for a nonsense text, {shorten_reply(text)}",
+                came=_describe_score(score),
+                mend=_UNSCORED
+                if score.reward is None
+                else "Find out why this text counts as an answer, and reject it.",
+            )
+
+
+async def scores_come_in_order(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.make_sample(2):
+        gold = subject.environment.gold(one.task)
+        group: list[str | Completion] = ["", gold or "Yes.", ""]
+        scores = await subject.score(one, group)
+        rewards = [score.reward for score in scores]
+        right = len(scores) == 3 and (gold is None or subject.is_judged or rewards == [0.0, 1.0, 0.0])
+        if not right:
+            yield ConformanceFinding(
+                task=str(one),
+                expected="one score per completion, in the order of the group: 0, 1, 0",
+                came=str(rewards),
+                mend="Return one score per completion from `score`, in order.",
+            )
+
+
+async def scoring_twice_says_the_same(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.make_sample(2):
+        gold = subject.environment.gold(one.task)
+        replies: Sequence[str | Completion] = [*build_junk(one.task, gold).values(), *([gold] if gold else [])]
+        first, second = await subject.score(one, replies), await subject.score(one, replies)
+        for reply, once, again in zip(replies, first, second, strict=False):
+            if once != again:
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected=f"the same score for {shorten_reply(reply)} every time",
+                    came=f"{_describe_score(once)}, then {_describe_score(again)}",
+                    mend="Keep no state in scoring, and seed all randomness.",
+                )
+
+
+def _describe_score(score: Score) -> str:
+    reward = "no reward" if score.reward is None else f"{score.reward:g}"
+    return f"{reward}: {score.reason or score.rationale or ', '.join(score.flags) or 'no reason given'}"
+
+
+def _suggest_fix(kind: str) -> str:
+    if "thinking" in kind:
+        return (
+            "Thinking does not count as an answer: `app.toolkit.answers` removes it, `app.toolkit.answers` shows how."
+        )
+    if "prompt" in kind:
+        return "The answer is found in the echoed prompt. Read only the committed answer, in full."
+    return "Read one declared answer format in full, and reject everything else; no answer earns no reward."
+
+
+def _find_tagged_gold(subject: CheckSubject, one: NumberedTask) -> str | None:
+    """The right answer if it is marked by tags or a box, else None."""
+    gold = subject.environment.gold(one.task)
+    text = None if gold is None or subject.is_judged or one.task.max_turns > 1 else gold.text
+    return text if text is not None and ("<answer>" in text or "\\boxed{" in text) else None
+
+
+# Checks of multi-turn environments: episodes end, replay identically, and cannot be forged.
+
+FORGED = Message(role="user", content="You have won.")
+
+
+async def episodes_end(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.episodes:
+        played, ended = _play_episode(subject, one)
+        if not ended:
+            yield ConformanceFinding(
+                task=str(one),
+                expected=f"an episode that ends within its max_turns, {one.task.max_turns}",
+                came="it continues",
+                mend="`step` must return `done` with the last turn at the latest; an invalid reply uses up a turn.",
+            )
+        if _play_episode(subject, one)[0] != played:
+            yield ConformanceFinding(
+                task=str(one),
+                expected="the same observations for the same replies",
+                came="different ones",
+                mend="Replay the episode from its transcript: `app.toolkit.replay.replay_episode`. Keep no state.",
+            )
+    if max((one.task.max_turns for one in subject.episodes), default=0) < 2:
+        yield ConformanceFinding(
+            task="", expected="tasks with max_turns above 1", came="none", mend="Raise `turns`, or remove `multi_turn`."
+        )
+
+
+async def what_is_forged_is_refused(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for one in subject.episodes:
+        played = _play_episode(subject, one)[0]
+        changed = (*played[:1], FORGED, *played[2:])
+        for what, messages, field in (
+            ("no messages", (), "messages"),
+            ("a forged observation", changed, "messages[1]"),
+            ("a reply after the end", (*played, *played[:1]), None),
+        ):
+            came = _find_refused_field(subject, one, messages)
+            if came is None or (field is not None and came != field):
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected=f"InvalidRequest naming {field or 'the message'} for {what}",
+                    came="it was accepted" if came is None else f"it names {came!r}",
+                    mend="Use `app.toolkit.replay`: `replay_episode` for the moves, `build_turn` for the answer.",
+                )
+        (score,) = await subject.score(one, [Completion(messages=changed)])
+        if score.reward is None or score.reward > 0:
+            yield ConformanceFinding(
+                task=str(one),
+                expected="0 for a transcript with a forged observation",
+                came=str(score.reward),
+                mend="Return `app.toolkit.replay.score_forgery` for it.",
+            )
+
+
+def _play_episode(subject: CheckSubject, one: NumberedTask) -> tuple[tuple[Message, ...], bool]:
+    """An episode of invalid replies, and whether it ended."""
+    said: tuple[Message, ...] = ()
+    for number in range(one.task.max_turns):
+        said = (*said, Message(role="assistant", content=f"Reply {number}."))
+        turn = _take_step(subject, one, said)
+        if turn.done:
+            return said, True
+        said += turn.messages
+    return said, False
+
+
+def _take_step(subject: CheckSubject, one: NumberedTask, said: tuple[Message, ...]) -> Turn:
+    try:
+        return subject.environment.step(one.task, said)
+    except Exception as error:  # whatever an environment may raise
+        raise EnvironmentBroke(error, "a step of an episode", str(one)) from error
+
+
+def _find_refused_field(subject: CheckSubject, one: NumberedTask, messages: tuple[Message, ...]) -> str | None:
+    """The field named by the refusal; None without a refusal."""
+    try:
+        subject.environment.step(one.task, messages)
+    except InvalidRequest as error:
+        return error.field or ""
+    except Exception as error:  # whatever an environment may raise
+        raise EnvironmentBroke(error, "a step of an episode", str(one)) from error
+    return None
+
+
+# Measures what strategies earn that do not do the task: learnt on one half of the tasks, paid on the other.
+
+MORE_PAID: Final = 0.5
+"""A control that earns more shows that no answer was asked for."""
+LUCK: Final = 0.02
+"""What guesses may earn without a statement: even where every answer is another one, some are right by luck."""
+
+_Rewards = Mapping[AttemptName, Mapping[str, Sequence[float]]]
+"""By attempt and group."""
+
+
+async def measure_strategies(subject: CheckSubject) -> tuple[StrategyFigure, ...]:
+    """By strategy and group. Nothing for judged environments: `judges check` measures judges. Cached."""
+    if subject.strategies is None:
+        subject.strategies = (
+            () if subject.is_judged else tuple([*_sum_up(subject.environment, *await _score_all(subject))])
+        )
+    return subject.strategies
+
+
+def find_allowed_share(environment: Environment, strategy: str) -> float | None:
+    """What the environment states for a strategy; None where there is nothing to measure."""
+    shares = {stated.strategy: stated.share for stated in environment.free_rewards}
+    luck = max(environment.chance, LUCK) if strategy in GUESSES else 0.0
+    return shares.get(strategy, luck)
+
+
+async def _score_all(subject: CheckSubject) -> tuple[_Rewards, _Rewards]:
+    tasks = [build_taught_task(subject.environment, one) for one in subject.make_tasks("train")]
+    halves: tuple[list[TaughtTask], list[TaughtTask]] = ([], [])
+    for task in tasks:
+        halves[SeededRandom(f"half of {task.one}").below(2)].append(task)
+    taught, paid = halves
+    builder = AttemptBuilder(subject.environment, taught)
+    count = subject.depth.guessed_programs if subject.environment.runs_programs else subject.depth.guessed
+    return await _score_attempts(subject, builder, taught[:count]), await _score_attempts(
+        subject, builder, paid[:count]
+    )
+
+
+async def _score_attempts(subject: CheckSubject, builder: AttemptBuilder, tasks: Sequence[TaughtTask]) -> _Rewards:
+    rewards: dict[AttemptName, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for task in tasks:
+        made = {name: one for name, one in builder.build(task).items() if _is_measured(subject.environment, name[0])}
+        scores = await subject.score(task.one, [*made.values()])
+        earned = {name: score.reward for name, score in zip(made, scores, strict=True) if score.reward is not None}
+        asked_nothing = earned.get(CONTROL, 0.0) > MORE_PAID
+        for name, reward in earned.items():
+            if name[0] in GUESSES or not asked_nothing:
+                for group in list_groups(subject.environment, task.one):
+                    rewards[name][group].append(reward)
+    return rewards
+
+
+def _is_measured(environment: Environment, strategy: str) -> bool:
+    return find_allowed_share(environment, strategy) is not None
+
+
+def _sum_up(environment: Environment, learnt: _Rewards, paid: _Rewards) -> Iterator[StrategyFigure]:
+    groups = dict.fromkeys(group for by_group in paid.values() for group in by_group)
+    for strategy in STRATEGIES:
+        for group in groups:
+            best = _choose_variant(strategy, group, learnt)
+            rewards = paid.get(best, {}).get(group, []) if best else []
+            share = Proportion(sum(rewards), len(rewards))
+            if best and (value := share.value) is not None and (interval := share.compute_interval(Z_99)):
+                low, high = interval
+                yield StrategyFigure(
+                    strategy=strategy,
+                    variant=best[1],
+                    group=group,
+                    tasks=share.trials,
+                    paid=value,
+                    low=low,
+                    high=high,
+                    allowed=find_allowed_share(environment, strategy) or 0.0,
+                )
+
+
+def _choose_variant(strategy: str, group: str, learnt: _Rewards) -> AttemptName | None:
+    """The one that surely earns most, by the lower end of its interval, then by its mean."""
+    found = {
+        name: Proportion(sum(by_group[group]), len(by_group[group]))
+        for name, by_group in learnt.items()
+        if name[0] == strategy and group in by_group
+    }
+    return max(found, key=lambda name: ((found[name].interval or (0.0,))[0], found[name].value or 0.0), default=None)
+
+
+# Checks that strategies earn what the environment states: neither more, nor much less.
+
+STALE: Final = 2
+"""A statement is stale when it is so many times the upper end of the interval over all tasks, and what is paid at any
+level."""
+
+
+async def strategies_earn_what_is_stated(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    for finding in _find_unreadable_statements(subject.environment):
+        yield finding
+    figures = await measure_strategies(subject)
+    for figure in figures:
+        if figure.allowed < min(figure.low, figure.paid):
+            yield ConformanceFinding(
+                task=f"{figure.group}: {figure.strategy}, {figure.variant}".rstrip(", "),
+                expected=f"at most {figure.allowed:.1%} paid",
+                came=f"{figure.paid:.1%} of {figure.tasks} tasks (99 %: {figure.low:.1%} to {figure.high:.1%})",
+                mend="Find out what is paid, and pay it no more. What cannot be helped is stated in `free_rewards`, "
+                "with the reason.",
+            )
+    for stated in subject.environment.free_rewards:
+        for finding in _find_stale_statement(stated, figures):
+            yield finding
+
+
+def _find_unreadable_statements(environment: Environment) -> Iterator[ConformanceFinding]:
+    names = [stated.strategy for stated in environment.free_rewards]
+    for stated in environment.free_rewards:
+        wrong = (
+            f"there is no strategy {stated.strategy!r}"
+            if stated.strategy not in STRATEGIES
+            else f"{stated.strategy} is stated more than once"
+            if names.count(stated.strategy) > 1
+            else f"{stated.strategy} has no reason"
+            if not stated.because.strip()
+            else f"{stated.strategy} has no share, but sends answers that are not right"
+            if stated.share is None and stated.strategy in GUESSES
+            else ""
+        )
+        if wrong:
+            yield ConformanceFinding(
+                task="",
+                expected="each of `free_rewards` once, with a reason",
+                came=wrong,
+                mend=f"The strategies are {', '.join(STRATEGIES)}.",
+            )
+
+
+def _find_stale_statement(stated: FreeReward, figures: Sequence[StrategyFigure]) -> Iterator[ConformanceFinding]:
+    of_it = [figure for figure in figures if figure.strategy == stated.strategy]
+    most = max((figure.high if figure.group == ALL_TASKS else figure.paid for figure in of_it), default=0.0)
+    if stated.share is not None and stated.share > STALE * most:
+        yield ConformanceFinding(
+            task="",
+            expected=f"{stated.strategy} to earn about {stated.share:.1%} somewhere, as `free_rewards` says",
+            came=f"at most {most:.1%}",
+            mend="State what is measured now.",
+        )
+
 
 MOST_FINDINGS: Final = 20
 """Maximum findings per check."""
@@ -101,3 +665,93 @@ def _build_exception_finding(task: str, came: str, expected: str) -> Conformance
     return ConformanceFinding(
         task=task, expected=expected, came=came, mend=mend or "See the file and line after the error."
     )
+
+
+# Measurements of an environment: speed, sizes and variety of tasks.
+
+TIMED: Final = 300
+"""Number of tasks and completions timed for a rate."""
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds per item, as processor time and wall time."""
+
+    processor: tuple[float, ...]
+    clock: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        return len(self.processor) / max(sum(self.processor), 1e-9)
+
+
+async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
+    environment = subject.environment
+    params = environment.Params()
+    train = subject.make_tasks("train")
+    golds = [(one, gold) for one in train if (gold := environment.gold(one.task)) is not None]
+    timed = await _time_scores(subject, golds[:TIMED])
+    rubbish = await _time_scores(subject, _collect_junk(subject, train))
+    prompts = [format_prompt(one.task) for one in train]
+    right = Counter(gold.model_dump_json() for _, gold in golds)
+    met = [] if subject.is_judged else await subject.score_foreign_answers()
+    return ConformanceFigures(
+        tasks_per_second=_time_tasks(subject).rate,
+        gold_scores_per_second=timed.rate if golds else None,
+        junk_scores_per_second=rubbish.rate,
+        score_p99_ms=_compute_p99_ms((*timed.processor, *rubbish.processor)),
+        score_p99_ms_by_the_clock=_compute_p99_ms((*timed.clock, *rubbish.clock)),
+        train_size=environment.size("train", params),
+        test_size=environment.size("test", params),
+        looked_at=len(train),
+        distinct_prompts=len(set(prompts)),
+        prompt_characters=_compute_spread([len(prompt) for prompt in prompts]),
+        prompt_tokens=_compute_spread([estimate_tokens(prompt) for prompt in prompts]),
+        commonest_gold=max(right.values()) / len(golds) if golds else None,
+        strangers_paid=sum(one.reward != 0.0 for one in met) / len(met) if met else None,
+        chance=environment.chance,
+        strategies=await measure_strategies(subject),
+    )
+
+
+def _time_tasks(subject: CheckSubject) -> Timings:
+    """Times tasks beyond the checked ones where possible, to avoid caches."""
+    params = subject.environment.Params()
+    size = subject.environment.size("train", params)
+    first = subject.depth.tasks if size is None else max(0, size - TIMED)
+    spent: list[float] = []
+    for index in range(first, first + TIMED if size is None else size):
+        began = time.process_time()
+        subject.environment.task("train", index, params)
+        spent.append(time.process_time() - began)
+    return Timings(tuple(spent), ())
+
+
+def _collect_junk(subject: CheckSubject, train: Sequence[NumberedTask]) -> list[tuple[NumberedTask, Completion]]:
+    """Junk replies of each kind in turn."""
+    found: list[tuple[NumberedTask, Completion]] = []
+    for place, one in enumerate(train[: subject.depth.sample if subject.is_judged else TIMED]):
+        texts = list(build_junk(one.task, subject.environment.gold(one.task)).values())
+        found.append((one, Completion(text=texts[place % len(texts)])))
+    return found
+
+
+async def _time_scores(subject: CheckSubject, replies: Sequence[tuple[NumberedTask, Completion]]) -> Timings:
+    processor: list[float] = []
+    clock: list[float] = []
+    for one, reply in replies:
+        spent, began = time.process_time(), time.perf_counter()
+        await subject.score(one, [reply])
+        processor.append(time.process_time() - spent)
+        clock.append(time.perf_counter() - began)
+    return Timings(tuple(processor), tuple(clock))
+
+
+def _compute_p99_ms(seconds: Sequence[float]) -> float:
+    """99th percentile in milliseconds; 0 without values."""
+    ordered = sorted(seconds) or [0.0]
+    return 1_000 * ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
+
+
+def _compute_spread(numbers: Sequence[int]) -> Spread:
+    return Spread(least=min(numbers), median=round(median(numbers)), most=max(numbers))

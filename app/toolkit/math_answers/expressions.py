@@ -1,18 +1,22 @@
-"""Parser of short expressions in LaTeX or plain text.
+r"""Parser of short expressions in LaTeX or plain text.
 
-Read: `2\\sqrt{3}`, `\\frac{3 + \\sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\\cos x`, `\\ln 3`, `5\\pi/6`, `2 - 3i`.
+Read: `2\sqrt{3}`, `\frac{3 + \sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\cos x`, `\ln 3`, `5\pi/6`, `2 - 3i`.
 
 Not read, so never paid as an expression: integrals, sums, limits, determinants, binomials and factorials, primes of
-derivatives, relations, words, two numbers side by side, `2\\frac{1}{2}` (a product or a mixed number), more than 300
+derivatives, relations, words, two numbers side by side, `2\frac{1}{2}` (a product or a mixed number), more than 300
 parts, brackets deeper than 20, numbers of more than 40 digits, powers beyond 100. Nothing is worked out here; reading
 is linear.
 """
 
+import cmath
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
+
+from app.toolkit.answers import MOST_TRIED, Committed, find_boxes, parse_number, strip_thinking
 
 MOST_CHARACTERS = 600
 MOST_TOKENS = 300
@@ -328,3 +332,480 @@ _LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
     "quotient": lambda node: f"\\frac{{{node.parts[0].latex}}}{{{node.parts[1].latex}}}",
     "power": lambda node: f"{_format_inside(node.parts[0])}^{{{node.parts[1].latex}}}",
 }
+
+
+# Numeric evaluation of expressions at a few points: enough to reject most wrong answers without algebra.
+
+PLACES = 3
+NEAR = 1e-9
+"""Relative. Closer ones may be the same and are looked at exactly; others are not."""
+
+_CONSTANTS: Final = {"e": complex(cmath.e), "i": 1j, "pi": complex(cmath.pi)}
+_FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
+    **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
+    "cot": lambda at: 1 / cmath.tan(at),
+    "sec": lambda at: 1 / cmath.cos(at),
+    "csc": lambda at: 1 / cmath.sin(at),
+    "ln": cmath.log,
+    "exp": cmath.exp,
+}
+
+
+def may_be_equal(one: ExpressionNode, other: ExpressionNode) -> bool:
+    """False where they differ at a place at which both have a value, or have none together."""
+    pairs = [(_evaluate_at(one, place), _evaluate_at(other, place)) for place in range(PLACES)]
+    known = [(first, second) for first, second in pairs if first is not None and second is not None]
+    return bool(known) and all(
+        abs(first - second) <= NEAR * max(1.0, abs(first), abs(second)) for first, second in known
+    )
+
+
+def estimate_value(text: str) -> float:
+    """Of a real number, to put several in order; minus infinity where it is none."""
+    node = parse_expression(text)
+    value = None if node is None else _evaluate_at(node, 0)
+    return -math.inf if value is None else value.real
+
+
+def _evaluate_at(node: ExpressionNode, place: int) -> complex | None:
+    try:
+        value = _evaluate(node, place)
+    except (ArithmeticError, ValueError):
+        return None
+    return value if cmath.isfinite(value) else None
+
+
+def _evaluate(node: ExpressionNode, place: int) -> complex:
+    inner = [_evaluate(part, place) for part in node.parts]
+    if node.kind == "number":
+        return complex(float(node.value))
+    if node.kind == "symbol":
+        return _CONSTANTS.get(node.name) or _choose_place(node.name, place)
+    if node.kind == "call":
+        value = _FUNCTIONS["ln" if node.name == "log" else node.name](inner[0])
+        return value if len(inner) == 1 else value / cmath.log(inner[1])
+    if node.kind == "root":
+        return _compute_root(inner[1], round(inner[0].real))
+    return _combine_values(node, inner)
+
+
+def _combine_values(node: ExpressionNode, inner: list[complex]) -> complex:
+    if node.kind == "sum":
+        return sum(inner)
+    if node.kind == "quotient":
+        return inner[0] / inner[1]
+    if node.kind == "power":
+        return complex(inner[0] ** inner[1])
+    value = complex(1)
+    for part in inner:
+        value *= part
+    return value
+
+
+def _compute_root(under: complex, index: int) -> complex:
+    if index % 2 and under.imag == 0 and under.real < 0:
+        return complex(-((-under.real) ** (1 / index)))
+    return cmath.sqrt(under) if index == 2 else complex(under ** (1 / index))
+
+
+def _choose_place(name: str, place: int) -> complex:
+    """Of a variable: between a half and three, nowhere special, and different for each."""
+    spread = sum(ord(character) * (31 * at + 17) for at, character in enumerate(name)) % 997
+    return complex(0.5 + ((spread * 0.618033988 + place * 0.7548776662) % 1.0) * 2.2 + 0.013 * place)
+
+
+# The answer that a reply commits to in `\boxed{…}`, outside its thinking.
+
+MOST_BOXED_CHARACTERS = 1_000
+
+_BLANK = re.compile(
+    r"(?:[\s.…?_~$-]|\\(?:text|mathrm|textbf|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{}]"
+    r"|<?\b(?:your|the|final|exact|answer|here|result)\b>?)*",
+    re.IGNORECASE,
+)
+_SPACE = re.compile(r"\s+")
+_APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
+_LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
+_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
+_TIMES = re.compile(r"\\(times|cdot)(?=\d)")
+_POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+WHY = {
+    "unfinished_thinking": "the thinking never ended",
+    "no_answer": "no answer was put into a box",
+    "conflicting_boxes": "two boxes were filled that differ",
+    "unreadable_answer": f"the box holds more than {MOST_BOXED_CHARACTERS:,} characters",
+}
+"""By the last flag."""
+
+
+def extract_committed_box(reply: str) -> Committed:
+    """Never raises; linear in the length of `reply`. Flags are the keys of `WHY`."""
+    said = strip_thinking(reply)
+    if said.unfinished:
+        return Committed(None, ("no_answer", "unfinished_thinking"))
+    different: dict[str, None] = {}
+    last = ""
+    for content in find_boxes(said.text, MOST_BOXED_CHARACTERS):
+        if not _BLANK.fullmatch(content):
+            last = content.strip()
+            different[last] = None
+            if len(different) > MOST_TRIED:
+                return Committed(None, ("conflicting_boxes",))
+    if not different:
+        return Committed(None, ("no_answer",))
+    if len({_normalise_content(content) for content in different}) > 1:
+        return Committed(None, ("conflicting_boxes",))
+    if len(last) > MOST_BOXED_CHARACTERS:
+        return Committed(None, ("unreadable_answer",))
+    return Committed(last)
+
+
+def _normalise_content(content: str) -> object:
+    """Equal for what says the same."""
+    value = parse_number(content)
+    return value if value is not None else compact_latex(content)
+
+
+def compact_latex(text: str) -> str:
+    """Without white space, but for what keeps digits apart, and with one way of writing for what has several."""
+    return _SPACE.sub("", _APART.sub("~", normalise_latex(text)))
+
+
+def tidy_latex(text: str) -> str:
+    """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
+    bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if len(bare) > 4 and bare.startswith(opening) and bare.endswith(closing) and bare.count("$") in (0, 2, 4):
+            bare = bare[len(opening) : -len(closing)].strip()
+    return _AT_THE_END.sub("", bare)
+
+
+def _write_power(found: re.Match[str]) -> str:
+    return f"^{{{found[0].translate(_SUPERSCRIPTS)}}}"
+
+
+# Splitting of compound answers into parts: sets, pairs, intervals, matrices.
+
+Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
+MOST_PARTS = 40
+
+_LEAD = re.compile(
+    r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
+    r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
+    r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
+)
+_OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
+_UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
+_MATRIX = re.compile(
+    r"\s*(?:\\left)?\s*[(\[]?\s*\\begin\{(?:[pb]|small)?(?:matrix|array)\}(?:\{[clr| ]{1,12}\})?"
+    r"(.*?)\\end\{(?:[pb]|small)?(?:matrix|array)\}\s*(?:\\right)?\s*[)\]]?\s*",
+    re.DOTALL,
+)
+_ROW = re.compile(r"\\\\(?:\[[^\]]{0,8}\])?")
+_SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s?\.?")
+_SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
+_SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
+"""Spaces with commas in them; in a single number they may stand between thousands."""
+_CONDITION = re.compile(
+    r"\s*,?\s*(?:\\text\s?\{\s*(?:for|where|if|with)?\s*\})?\s*[a-z]\s*(?:\\neq?(?![A-Za-z])|≠)[^=<>,]{1,40}\Z"
+)
+_RELATIONS: Final = (
+    (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=|⩽"), "≤"),
+    (re.compile(r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=|⩾"), "≥"),
+    (re.compile(r"\\lt(?![A-Za-z])"), "<"),
+    (re.compile(r"\\gt(?![A-Za-z])"), ">"),
+)
+_RELATION = re.compile(r"([<>≤≥])")
+_VARIABLE = re.compile(r"\s*[a-z]\s*")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerParts:
+    """`signs` is what surrounds them: the brackets of every interval, or rows and columns."""
+
+    texts: tuple[str, ...]
+    signs: str = ""
+
+
+def detect_shape(gold: str) -> Shape:
+    """What a right answer of a data set is, by its look."""
+    bare = _SIZED.sub("", gold).replace("\\!", "").strip()
+    if "\\begin{" in bare:
+        return "matrix"
+    if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _is_half_open(bare):
+        return "intervals"
+    if _is_solved_inequality(bare):
+        return "intervals"
+    if bare.count("\\pm") + bare.count("±") == 1 and "=" not in bare:
+        return "set"
+    several = len(split_at(bare)) > 1 or len(split_at(bare[1:-1])) > 1
+    if bare.startswith("\\{") and bare.endswith("\\}"):
+        return "set"
+    if bare.startswith("(") and bare.endswith(")") and several:
+        return "tuple"
+    return (
+        "set" if len(split_at(bare)) > 1 and "{,}" not in bare and not re.search(r"\d,\d{3}(?!\d)", bare) else "single"
+    )
+
+
+def _is_half_open(bare: str) -> bool:
+    return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split_at(bare[1:-1])) == 2)
+
+
+def _is_solved_inequality(bare: str) -> bool:
+    """`x \\ge -2`, `-1 < x \\le 3`: a variable between numbers."""
+    found = _read_inequality(bare) if _has_relation(bare) else None
+    ends = [] if found is None else [parse_expression(text) for text in found.texts if "infinity" not in text]
+    return bool(ends) and all(end is not None and not end.symbols for end in ends)
+
+
+def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
+    """None for what is not of that shape, or has more than 40 parts."""
+    found = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
+    return found if found is not None and 0 < len(found.texts) <= MOST_PARTS else None
+
+
+def strip_lead(text: str) -> str:
+    return _split_name(text)[1]
+
+
+def split_at(text: str, sign: str = ",") -> list[str]:
+    """At every `sign` that is in no brackets."""
+    found, start, depth = list[str](), 0, 0
+    for place, character in enumerate(text):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif character == sign and depth == 0:
+            found.append(text[start:place])
+            start = place + 1
+    return [*found, text[start:]]
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    """The name before an equals sign, if any, and what follows it."""
+    lead = _LEAD.match(text)
+    return ("", text.strip()) if lead is None else (compact_latex(lead[1]), text[lead.end() :].strip())
+
+
+def _read_single(text: str) -> AnswerParts:
+    """What is left out of a variable's values may be said behind it."""
+    return AnswerParts((strip_lead(_CONDITION.sub("", text)),))
+
+
+def _read_set(text: str) -> AnswerParts | None:
+    bare = strip_lead(text)
+    if bare.startswith("\\{") and bare.endswith("\\}"):
+        bare = bare[2:-2]
+    items = [strip_lead(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
+    both = [one for item in items for one in _split_plus_minus(item)]
+    return AnswerParts(tuple(both)) if all(both) else None
+
+
+def _split_plus_minus(item: str) -> tuple[str, ...]:
+    signs = item.count("\\pm") + item.count("±")
+    if signs != 1:
+        return (item,)
+    above = item.replace("±", "\\pm ")
+    return above.replace("\\pm", "+"), above.replace("\\pm", "-")
+
+
+def _read_tuple(text: str) -> AnswerParts | None:
+    name, rest = _split_name(text)
+    bare = rest if not name or rest.startswith("(") else text
+    if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
+        bare = bare[1:-1]
+    items = [_split_name(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
+    names = {name for name, _ in items}
+    if len(names) == len(items) and "" not in names:
+        items.sort()
+    return AnswerParts(tuple(item for _, item in items)) if all(item for _, item in items) else None
+
+
+def _read_intervals(text: str) -> AnswerParts | None:
+    every = list[AnswerParts]()
+    for part in _UNION.split(strip_lead(text)):
+        found = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
+        if found is None:
+            return None
+        every.append(found)
+    every.sort(key=lambda found: estimate_value(found.texts[0]))
+    return AnswerParts(tuple(text for found in every for text in found.texts), "".join(found.signs for found in every))
+
+
+def _read_interval(text: str) -> AnswerParts | None:
+    ends = split_at(text[1:-1])
+    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or len(ends) != 2:
+        return None
+    return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), text[0] + text[-1])
+
+
+def _normalise_end(text: str) -> str:
+    """Infinity has one name, whatever its sign is written with."""
+    bare = compact_latex(text)
+    return {"\\infty": "infinity", "+\\infty": "infinity", "-\\infty": "-infinity", "infty": "infinity"}.get(bare, bare)
+
+
+def _normalise_relations(text: str) -> str:
+    for pattern, sign in _RELATIONS:
+        text = pattern.sub(sign, text)
+    return text
+
+
+def _has_relation(text: str) -> bool:
+    return _RELATION.search(_normalise_relations(text)) is not None
+
+
+def _read_inequality(text: str) -> AnswerParts | None:
+    pieces = _RELATION.split(_normalise_relations(text))
+    if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[2]):
+        pieces = [pieces[2], pieces[1].translate(str.maketrans("<>≤≥", "><≥≤")), pieces[0]]
+    if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[0]):
+        if pieces[1] in "<≤":
+            return AnswerParts(("-infinity", _normalise_end(pieces[2])), "(" + ("]" if pieces[1] == "≤" else ")"))
+        return AnswerParts((_normalise_end(pieces[2]), "infinity"), ("[" if pieces[1] == "≥" else "(") + ")")
+    if len(pieces) == 5 and _VARIABLE.fullmatch(pieces[2]):
+        lower, first, _, second, upper = pieces
+        if first in ">≥" and second in ">≥":
+            lower, upper, first, second = upper, lower, second, first
+        elif first in ">≥" or second in ">≥":
+            return None
+        brackets = ("[" if first in "≤≥" else "(") + ("]" if second in "≤≥" else ")")
+        return AnswerParts((_normalise_end(lower), _normalise_end(upper)), brackets)
+    return None
+
+
+def _read_matrix(text: str) -> AnswerParts | None:
+    found = _MATRIX.fullmatch(strip_lead(text))
+    if found is None:
+        return None
+    rows = [row.split("&") for row in _ROW.split(found[1]) if row.strip()]
+    entries = [entry.strip() for row in rows for entry in row]
+    return AnswerParts(tuple(entries), " ".join(str(len(row)) for row in rows)) if all(entries) else None
+
+
+_READERS: Final = {
+    "single": _read_single,
+    "set": _read_set,
+    "tuple": _read_tuple,
+    "intervals": _read_intervals,
+    "matrix": _read_matrix,
+}
+
+
+# Units of answers: `5\text{ cm}`, `12\,\mathrm{m^2}`, `\$3.50`, `40\%`, `90^\circ`, `30\text{ miles per hour}`.
+
+_WRITTEN: Final[Mapping[str, str]] = {
+    "mm": "millimeter millimetre",
+    "cm": "centimeter centimetre",
+    "m": "meter metre",
+    "km": "kilometer kilometre",
+    "in": "inch inches",
+    "ft": "foot feet",
+    "yd": "yard",
+    "mi": "mile",
+    "s": "sec second",
+    "min": "minute",
+    "h": "hr hour",
+    "d": "day",
+    "mg": "milligram",
+    "g": "gram gm",
+    "kg": "kilogram",
+    "lb": "pound",
+    "oz": "ounce",
+    "ml": "milliliter millilitre",
+    "l": "liter litre",
+    "mi/h": "mph",
+    "km/h": "kph kmh",
+    "degree": "deg °",
+    "rad": "radian",
+    "%": "percent",
+    "$": "dollar usd",
+    "cent": "¢",
+    "€": "euro eur",
+    "£": "gbp",
+}
+_UNIT_NAMES: Final = {
+    form: name for name, forms in _WRITTEN.items() for word in (name, *forms.split()) for form in (word, f"{word}s")
+}
+_ALONE: Final = frozenset(_UNIT_NAMES) - {"d", "ds", "ins", "h", "hs", "s", "ss", "l", "ls"}
+"""What is a unit also when it is written as plain text behind a number."""
+_TEXT = r"\\(?:text|mathrm|textrm|mbox|operatorname|rm)\s?\{((?:[^{}]|\{[^{}]{0,9}\}){0,60})\}"
+_UNIT_POWER = r"(?:\s?\^\s?\{?\s?[23]\s?\}?|[²³])?"
+_UNIT: Final = re.compile(
+    rf"(?:{_TEXT}{_UNIT_POWER}(?:\s?/\s?{_TEXT}{_UNIT_POWER})?|\\[dt]?frac\s?\{{\s?{_TEXT}\s?\}}\s?\{{\s?{_TEXT}\s?\}}"
+    rf"|\\?%|\^?\s?\{{?\s?\\circ\s?\}}?|\\degree|°|(?<=[\s\d}}])[A-Za-z]{{1,12}}(?:(?:\sper\s|/)[A-Za-z]{{1,12}})?{_UNIT_POWER})\Z"
+)
+_MONEY: Final = re.compile(
+    r"\s*(?P<sign>-?)\s*(?P<unit>\\text\s?\{\s*\\?\$\s*\}|\\?\$|\\(?:text)?dollar|€|£)(?:\s|\\[!,;: ])*(?=[-\d.\\])"
+)
+_COMMANDS: Final = re.compile(r"\\(?:text|mathrm|textrm|mbox|operatorname|rm|[dt]?frac)(?![A-Za-z])|[{}\\^.,~]")
+_SPACES_BEHIND: Final = re.compile(r"(?:\\[\s,;:!]|[\s~])+\Z")
+_NO_UNIT: Final = frozenset(
+    (
+        *("or", "and", "not", "if", "is", "are", "about", "approximately", "nearly", "least", "most", "am", "pm"),
+        *("million", "billion", "thousand", "hundred", "half", "dozen", "squared", "cubed", "base", "unit"),
+    )
+)
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """The value and the name of its unit; the text itself and nothing where it is no number with a unit."""
+    money = _MONEY.match(text)
+    if money is not None:
+        value, unit = money["sign"] + text[money.end() :], _name_unit(money["unit"].replace("text", ""))
+        bare, other = _split_behind(value)
+        return (bare, unit) if not other or other == unit else (text, "")
+    return _split_behind(text)
+
+
+def _split_behind(text: str) -> tuple[str, str]:
+    bare = text.strip().removesuffix(".")
+    found = _UNIT.search(bare, max(0, len(bare) - 160))
+    while found is not None:
+        value, unit = _SPACES_BEHIND.sub("", bare[: found.start()]), _name_unit(found[0])
+        if unit and _is_known(found[0], unit) and _is_value(value):
+            return value, unit
+        found = _UNIT.search(bare, found.start() + 1)
+    return text, ""
+
+
+def _is_known(written: str, unit: str) -> bool:
+    """Plain letters are a unit only if they are a known one; in an expression they are variables."""
+    return not written[0].isalpha() or all(part.rstrip("23") in _ALONE for part in unit.split("/"))
+
+
+def _is_value(text: str) -> bool:
+    if not any(map(str.isdecimal, text)):
+        return False
+    node = parse_expression(text)
+    return (node is not None and not node.symbols) or parse_number(text) is not None
+
+
+def _name_unit(written: str) -> str:
+    """Empty for words that are no unit."""
+    if "circ" in written or "°" in written or written == "\\degree":
+        return "degree"
+    if "$" in written or "dollar" in written:
+        return "$"
+    fraction = re.sub(r"\}\s?\{", "}/{", written) if "frac" in written else written
+    plain = fraction.translate({ord("²"): "2", ord("³"): "3"}).casefold().replace("per cent", "percent")
+    words = _COMMANDS.sub(" ", plain).replace("%", " percent ").replace("/", " per ").split()
+    if not words or _NO_UNIT.intersection(words) or not all(re.fullmatch(r"[a-z€£¢$]+|[23]", word) for word in words):
+        return ""
+    return "/".join(_name_power(part.split()) for part in " ".join(words).split(" per "))
+
+
+def _name_power(words: list[str]) -> str:
+    power = "2" if {"square", "sq"}.intersection(words) else "3" if "cubic" in words else ""
+    rest = [word for word in words if word not in ("square", "sq", "cubic")]
+    if rest and rest[-1] in ("2", "3"):
+        power = rest.pop()
+    named = [_UNIT_NAMES.get(word, word.removesuffix("s") if len(word) > 3 else word) for word in rest]
+    return " ".join(named) + power

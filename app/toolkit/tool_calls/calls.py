@@ -1,10 +1,18 @@
 """Parsed calls and expected calls."""
 
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, Any, Final, NoReturn
 
-from pydantic import Field, JsonValue
+import jsonschema_rs
+from pydantic import Field, JsonValue, ValidationError
 
+from app.domain.tasks import ToolSpec
 from app.domain.values import FiniteJson, Frozen
 
 
@@ -44,3 +52,375 @@ class ExpectedCall(Frozen):
         """The call with the first accepted value of each argument that has to be there."""
         kept = {name: values[0] for name, values in self.arguments.items() if name not in self.optional}
         return ParsedCall(name=self.name, arguments=kept)
+
+
+# Strict parsing of JSON from models; every ambiguity is a ValueError.
+
+MOST_DIGITS: Final = 100
+"""Maximum digits of an integer, since parsing takes quadratic time."""
+
+MOST_NAME: Final = 200
+MOST_CALLS: Final = 1_000
+"""Maximum calls per reply in formats that are parsed in Python."""
+
+BLANK: Final = " \t\r\n"
+
+
+class MalformedCall(ValueError):
+    """An invalid call. The message quotes at most a few characters of the model."""
+
+
+def read_json(text: str) -> JsonValue:
+    """Malformed for what is not exactly one JSON value."""
+    value, end = read_json_at(text, 0)
+    if text[end:].strip(BLANK):
+        raise MalformedCall("there is more than one JSON value")
+    return value
+
+
+def read_json_at(text: str, start: int) -> tuple[JsonValue, int]:
+    """The value at `start`, blanks before it aside, and where it ends."""
+    while start < len(text) and text[start] in BLANK:
+        start += 1
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except MalformedCall:
+        raise
+    except RecursionError:
+        raise MalformedCall("the JSON is nested too deep") from None
+    except ValueError:
+        raise MalformedCall("the JSON cannot be read") from None
+    return value, end
+
+
+def build_call(name: object, arguments: object) -> ParsedCall:
+    """Malformed unless `name` is a short text and `arguments` an object of bounded depth."""
+    if not isinstance(name, str) or not name or len(name) > MOST_NAME:
+        raise MalformedCall("a call has no name, or one that is too long")
+    if not isinstance(arguments, dict):
+        raise MalformedCall("the arguments are not an object")
+    try:
+        return ParsedCall(name=name, arguments=arguments)
+    except ValidationError:
+        raise MalformedCall("the arguments are nested too deep or hold what is no text") from None
+
+
+def parse_call_object(value: JsonValue) -> ParsedCall:
+    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`."""
+    named = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
+    members = require_members(value, required=("name", named), allowed=("id", "type"))
+    return build_call(members["name"], members[named])
+
+
+def require_members(value: JsonValue, *, required: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, JsonValue]:
+    """`value`; Malformed unless it is an object with all of `required` and nothing beyond `allowed`."""
+    if not isinstance(value, dict):
+        raise MalformedCall("a call is not a JSON object")
+    missing = [key for key in required if key not in value]
+    if missing:
+        raise MalformedCall(f"a call has no `{missing[0]}`")
+    if not value.keys() <= {*required, *allowed}:
+        raise MalformedCall("a call has members that its format does not know")
+    return value
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise MalformedCall("an object names a member twice")
+    return members
+
+
+def _parse_whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise MalformedCall(f"a whole number has more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _parse_finite_number(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise MalformedCall("a number is out of range")
+    return number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedCall(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_refuse_repeats,
+    parse_int=_parse_whole_number,
+    parse_float=_parse_finite_number,
+    parse_constant=_refuse_constant,
+)
+
+
+# Whether a call fits the tool that it names, by JSON Schema read strictly: `true`, `"5"` and `5.0` are no integers.
+
+MOST_QUOTED = 40
+"""Characters of a name that a model wrote, in words of ours."""
+
+Schema = Mapping[str, JsonValue]
+
+
+def find_parameters(name: str, tools: Sequence[ToolSpec]) -> Schema | None:
+    """JSON Schema of a tool's arguments; None for a tool that is not there."""
+    return next((tool.function.parameters for tool in tools if tool.function.name == name), None)
+
+
+def describe_schema_fault(call: ParsedCall, tools: Sequence[ToolSpec]) -> str:
+    """What is wrong with a call by the schema of its tool, naming the argument; empty for a valid one. Arguments that
+    the schema does not have are wrong whatever it says of additional ones. An optional one given exactly as its default
+    is right, null or of another type than stated, since many data sets have such defaults; but a text is no number and
+    no truth value."""
+    schema = find_parameters(call.name, tools)
+    if schema is None:
+        return f"there is no tool {quote_name(call.name)}"
+    known = get_members(schema)
+    invented = [name for name in call.arguments if name not in known]
+    if invented:
+        return f"{call.name} has no argument {quote_name(invented[0])}"
+    given = {name: value for name, value in call.arguments.items() if not _is_default(name, value, schema, known[name])}
+    for error in _compile_validator(json.dumps(schema)).iter_errors(given):
+        place = error.instance_path
+        return (
+            f"{call.name}: {_format_path(place)} does not fit its schema" if place else _describe_missing(call, schema)
+        )
+    for name, value in given.items():
+        if _has_float_for_integer(value, known[name]):
+            return f"{call.name}: {_format_path([name])} is not an integer"
+    return ""
+
+
+def get_members(schema: Schema) -> Mapping[str, Schema]:
+    """The schemas of an object's members."""
+    properties = schema.get("properties")
+    found = properties if isinstance(properties, dict) else {}
+    return {name: value if isinstance(value, dict) else {} for name, value in found.items()}
+
+
+def get_item_schema(schema: Schema) -> Schema:
+    """The schema of a list's items."""
+    items = schema.get("items")
+    return items if isinstance(items, dict) else {}
+
+
+def allows_type(schema: Schema, name: str) -> bool:
+    """Whether a schema names a type among its own."""
+    types = schema.get("type")
+    return name in types if isinstance(types, list) else name == types
+
+
+def quote_name(name: str) -> str:
+    """A name that a model wrote, short and without control characters."""
+    return ascii(name[:MOST_QUOTED] + ("…" if len(name) > MOST_QUOTED else ""))
+
+
+@lru_cache(maxsize=1024)
+def _compile_validator(schema: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(json.loads(schema))
+
+
+def _is_default(name: str, value: JsonValue, schema: Schema, described: Schema) -> bool:
+    """Whether leaving an argument out, which may be, says the same."""
+    required, default = schema.get("required"), described.get("default")
+    may_be_left_out = not isinstance(required, list) or name not in required
+    if isinstance(value, str) and any(allows_type(described, name) for name in ("integer", "number", "boolean")):
+        return False
+    return may_be_left_out and "default" in described and type(value) is type(default) and value == default
+
+
+def _describe_missing(call: ParsedCall, schema: Schema) -> str:
+    required = schema.get("required")
+    missing = [name for name in (required if isinstance(required, list) else []) if name not in call.arguments]
+    return f"{call.name} lacks {missing[0]}" if missing else f"the arguments of {call.name} do not fit its schema"
+
+
+def _format_path(place: Sequence[str | int]) -> str:
+    return ".".join(quote_name(step) if isinstance(step, str) else str(step) for step in place)
+
+
+def _has_float_for_integer(value: JsonValue, schema: Schema) -> bool:
+    if isinstance(value, float):
+        return allows_type(schema, "integer") and not allows_type(schema, "number")
+    if isinstance(value, list):
+        return any(_has_float_for_integer(one, get_item_schema(schema)) for one in value)
+    if isinstance(value, dict):
+        inside = get_members(schema)
+        return any(_has_float_for_integer(one, inside.get(name, {})) for name, one in value.items())
+    return False
+
+
+# When two values of an argument are the same: by type, by value, and for texts by a normalisation.
+
+_IGNORED: Final = re.compile(r"[\s,./\\_*^\-\u2010-\u2015\u2212]+")
+_QUOTES: Final = str.maketrans(dict.fromkeys("'‘’“”„`´«»", '"'))
+_NUMBER: Final = re.compile(r"(?:(?<![\w.)\-])[-\u2212])?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)")
+_RAISED: Final = {ord(digit): f"^{value}" for value, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+"""Powers would become digits of the number before them."""
+
+_EXACT: Final = {"enum", "const", "format", "pattern"}
+
+MOST_TIMES: Final = 4
+MOST_MORE: Final = 200
+"""How much longer a text may be for its blanks and marks: so many times, and so many characters. Folding takes time."""
+
+
+def is_same_value(said: JsonValue, accepted: JsonValue, schema: Schema) -> bool:
+    if isinstance(said, bool) or isinstance(accepted, bool):
+        return said is accepted
+    if isinstance(accepted, int | float):
+        return isinstance(said, int | float) and said == accepted and _is_whole_enough(said, accepted, schema)
+    if isinstance(accepted, str):
+        return isinstance(said, str) and is_same_text(said, accepted, exact=not _EXACT.isdisjoint(schema))
+    if isinstance(accepted, list):
+        return isinstance(said, list) and len(said) == len(accepted) and _are_same_items(said, accepted, schema)
+    if isinstance(accepted, dict):
+        return isinstance(said, dict) and _are_same_members(said, accepted, get_members(schema))
+    return said is None
+
+
+def is_same_text(said: str, accepted: str, *, exact: bool = False) -> bool:
+    if said == accepted or exact:
+        return said == accepted
+    if len(said) > MOST_TIMES * len(accepted) + MOST_MORE:
+        return False
+    folded = _fold_text_once(accepted)
+    return folded != ("", ()) and _fold_text(said) == folded
+
+
+def _is_whole_enough(said: float, accepted: float, schema: Schema) -> bool:
+    """A float stands for a whole number only where the schema asks for numbers."""
+    return isinstance(said, int) or isinstance(accepted, float) or allows_type(schema, "number")
+
+
+def _are_same_items(said: Sequence[JsonValue], accepted: Sequence[JsonValue], schema: Schema) -> bool:
+    within = get_item_schema(schema)
+    if schema.get("uniqueItems") is not True:
+        return all(is_same_value(one, other, within) for one, other in zip(said, accepted, strict=True))
+    left = [*accepted]
+    for one in said:
+        place = next((place for place, other in enumerate(left) if is_same_value(one, other, within)), None)
+        if place is None:
+            return False
+        del left[place]
+    return True
+
+
+def _are_same_members(
+    said: Mapping[str, JsonValue], accepted: Mapping[str, JsonValue], schemas: Mapping[str, Schema]
+) -> bool:
+    return said.keys() == accepted.keys() and all(
+        is_same_value(said[name], accepted[name], schemas.get(name, {})) for name in accepted
+    )
+
+
+def _fold_text(text: str) -> tuple[str, tuple[str, ...]]:
+    plain = unicodedata.normalize("NFKC", text.translate(_RAISED)).casefold().translate(_QUOTES)
+    numbers = tuple(_NUMBER.findall(plain))
+    return _IGNORED.sub("", plain), tuple(number.replace(",", "").replace("\u2212", "-") for number in numbers)
+
+
+_fold_text_once = lru_cache(maxsize=4096)(_fold_text)
+"""For right answers only: what models write may be long."""
+
+
+# Whether the calls of a reply are those that were expected: the same set, in any order.
+
+MOST_COMPARED = 64
+"""Maximum calls compared per reply; a reply with more is wrong anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMatch:
+    """`precision` is the share of the calls that were expected, `recall` that of the expected ones that were made; both
+    in [0, 1], and 1 where there is nothing to count."""
+
+    correct: bool
+    precision: float
+    recall: float
+    fault: str
+    """The first thing that is wrong, in words that do not tell the right answer; empty when nothing is."""
+
+
+def match_calls(calls: Sequence[ParsedCall], expected: Sequence[ExpectedCall], tools: Sequence[ToolSpec]) -> CallMatch:
+    compared = calls[:MOST_COMPARED]
+    faults = [describe_schema_fault(call, tools) for call in compared]
+    fits = [
+        [not fault and _is_expected(call, one, tools) for one in expected]
+        for call, fault in zip(compared, faults, strict=True)
+    ]
+    partners = _pair_calls(fits, len(expected))
+    paired = len(partners)
+    correct = paired == len(calls) == len(expected)
+    return CallMatch(
+        correct=correct,
+        precision=paired / len(calls) if calls else float(not expected),
+        recall=paired / len(expected) if expected else 1.0,
+        fault="" if correct else _describe_fault(calls, faults, expected, set(partners.values())),
+    )
+
+
+def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolSpec]) -> bool:
+    """Whether a schema-valid call is this one. An omitted argument equals its default value."""
+    if call.name != expected.name:
+        return False
+    schemas = get_members(find_parameters(call.name, tools) or {})
+    for name in {*call.arguments, *expected.arguments}:
+        schema = schemas.get(name, {})
+        accepted = expected.arguments.get(name, ())
+        may_be_left_out = name not in expected.needed and (
+            name not in expected.arguments
+            or name in expected.optional
+            or any(_is_accepted(value, accepted, schema) for value in _list_defaults(schema))
+        )
+        if may_be_left_out:
+            accepted = (*accepted, *_list_defaults(schema))
+        if name not in call.arguments:
+            if not may_be_left_out:
+                return False
+        elif not _is_accepted(call.arguments[name], accepted, schema):
+            return False
+    return True
+
+
+def _list_defaults(schema: Schema) -> tuple[JsonValue, ...]:
+    return (schema["default"],) if "default" in schema else ()
+
+
+def _is_accepted(said: JsonValue, accepted: Sequence[JsonValue], schema: Schema) -> bool:
+    return any(is_same_value(said, value, schema) for value in accepted)
+
+
+def _pair_calls(fits: Sequence[Sequence[bool]], width: int) -> dict[int, int]:
+    """A largest matching, as call by expected one, by augmenting paths (Kuhn 1955)."""
+    partner: dict[int, int] = {}
+
+    def place_call(call: int, tried: set[int]) -> bool:
+        for one in range(width):
+            if fits[call][one] and one not in tried:
+                tried.add(one)
+                if one not in partner or place_call(partner[one], tried):
+                    partner[one] = call
+                    return True
+        return False
+
+    for call in range(len(fits)):
+        place_call(call, set())
+    return partner
+
+
+def _describe_fault(
+    calls: Sequence[ParsedCall], faults: Sequence[str], expected: Sequence[ExpectedCall], right: set[int]
+) -> str:
+    if not expected:
+        return "no tool fits, and there is a call"
+    if not calls:
+        return "there is no call"
+    for number, fault in enumerate(faults):
+        if fault:
+            return fault
+        if number not in right:
+            return f"the call of {quote_name(calls[number].name)} is not what was asked for, or one too many"
+    return "calls are missing"

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import JsonValue
 
-from app.characters.cards.lorebook_import import MOST_ENTRIES, ORIGINAL, read_lorebook
-from app.characters.cards.report import ImportReport
+from app.characters.cards.files import ImportReport
+from app.characters.cards.lorebooks import MOST_ENTRIES, ORIGINAL, read_lorebook
 from app.domain.errors import GatewayError
-from app.domain.lorebooks import Lorebook, LoreEntry
+from app.domain.worlds import Lorebook, LoreEntry
 
 ENTRY: dict[str, JsonValue] = {
     "keys": ["Ferry", " ox "],

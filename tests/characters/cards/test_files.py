@@ -11,11 +11,20 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from app.characters.cards.files import MAX_BYTES, CardFile, read_bytes, read_file
-from app.characters.cards.png import MAX_CHUNKS, MAX_TEXT, embed_card, extract_card_from_image, iter_chunks
-from app.characters.cards.strict_json import MAX_JSON_BYTES
+from app.characters.archives import MAX_DIRECTORY
+from app.characters.cards.files import (
+    MAX_BYTES,
+    MAX_CHUNKS,
+    MAX_JSON_BYTES,
+    MAX_TEXT,
+    CardFile,
+    embed_card,
+    extract_card_from_image,
+    iter_chunks,
+    read_bytes,
+    read_file,
+)
 from app.characters.loading import MAX_FILES
-from app.characters.zip_files import MAX_DIRECTORY
 from app.domain.errors import GatewayError
 from tests.support.cards import V2, V3, archive, chunk, image, text_chunk
 

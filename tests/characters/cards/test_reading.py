@@ -7,15 +7,13 @@ from itertools import pairwise
 import pytest
 from pydantic import JsonValue
 
-from app.characters.cards.card_import import ORIGINAL, SheetNaming, build_slug
-from app.characters.cards.transfer import import_document
+from app.characters.cards.sheets import ORIGINAL, SheetNaming, build_slug, import_document
 from app.characters.loading import read_scenes
-from app.characters.schema import CharacterSheet, VoiceExample
-from app.characters.views import build_judge_view
+from app.characters.schema import CharacterSheet, VoiceExample, build_judge_view
 from app.domain.errors import GatewayError
-from app.domain.lorebooks import Lorebook
 from app.domain.scores import Score
 from app.domain.tasks import Completion
+from app.domain.worlds import Lorebook
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel

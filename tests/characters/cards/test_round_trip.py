@@ -8,19 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.characters.cards.card_export import NATIVE, build_card
-from app.characters.cards.card_import import SheetNaming
-from app.characters.cards.card_versions import SPECS, Version
-from app.characters.cards.files import read_bytes
-from app.characters.cards.lorebook_export import write_lorebook
-from app.characters.cards.lorebook_import import read_lorebook
-from app.characters.cards.png import embed_card
-from app.characters.cards.sheet_files import dump_sheet
-from app.characters.cards.transfer import import_document
+from app.characters.cards.files import SPECS, Version, embed_card, read_bytes
+from app.characters.cards.lorebooks import read_lorebook, write_lorebook
+from app.characters.cards.sheets import NATIVE, SheetNaming, build_card, dump_sheet, import_document
 from app.characters.loading import parse_model, read_sheet
 from app.characters.schema import CharacterSheet
-from app.domain.lorebooks import Lorebook, LoreEntry
-from app.toolkit.package_data import find_packaged_folder
+from app.domain.worlds import Lorebook, LoreEntry
+from app.toolkit.templates import find_packaged_folder
 from tests.support.cards import BOOK_V2, BOOK_V3, V1, V2, V3, Fields, archive, image
 from tests.support.tiers import examples
 

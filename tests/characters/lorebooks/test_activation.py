@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
-from app.characters.lorebooks.activation import MOST_ROUNDS, recall
-from app.characters.lorebooks.key_index import KeyIndex, MatchMode
-from app.characters.lorebooks.key_patterns import MOST_PATTERNS
-from app.characters.lorebooks.key_search import MOST_LETTERS
-from app.characters.lorebooks.validation import refuse_unusable
+from app.characters.lorebooks import (
+    MOST_LETTERS,
+    MOST_PATTERNS,
+    MOST_ROUNDS,
+    KeyIndex,
+    MatchMode,
+    recall,
+    refuse_unusable,
+)
 from app.domain.errors import InvalidRequest
-from app.domain.lorebooks import Lorebook, LoreEntry
+from app.domain.worlds import Lorebook, LoreEntry
 
 SAID = ("The ferry is late.", "Is the Harbour closed?", "Ask the reeve about the tides.")
 

@@ -8,12 +8,11 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from app.cli.envs.listing import EnvironmentLine
-from app.cli.envs.scaffolding import ScaffoldRequest, write_environment
+from app.cli.envs.commands import EnvironmentLine, ScaffoldRequest, write_environment
 from app.cli.main import cli
 from app.envs.community.date_arithmetic import environment as date_arithmetic
 from app.toolkit.conformance.checks import CHECKS
-from app.toolkit.conformance.findings import ConformanceReport
+from app.toolkit.conformance.subject import ConformanceReport
 
 RUNNER = CliRunner()
 QUICKLY = ("--tasks", "40", "--texts", "40")

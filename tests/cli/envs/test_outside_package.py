@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.toolkit.conformance.checks import CHECKS
-from app.toolkit.conformance.findings import ConformanceReport
+from app.toolkit.conformance.subject import ConformanceReport
 from tests.support.serving import ROOT, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("outside")]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.cli.evaluate.estimate import (
+from app.cli.evaluate.session import (
     CostEstimate,
     JudgingEstimate,
     describe_estimate,
@@ -12,11 +12,11 @@ from app.cli.evaluate.estimate import (
     estimate_prompt_tokens,
     estimate_readings,
 )
-from app.cli.prices import PolicyPrices
+from app.cli.policies import PolicyPrices
 from app.domain.judging import Mode
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference.wire import Usage
-from app.service.request_models import HandedOutTask
+from app.service.requests import HandedOutTask
 
 
 def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[ToolSpec, ...] = ()) -> HandedOutTask:

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.evaluate.attempt_assembly import build_attempts
-from app.cli.evaluate.ledger import (
+from app.cli.evaluate.attempts import (
     EVALUATION_EVENT,
     AttemptAnswered,
     AttemptsFailed,
@@ -18,12 +17,13 @@ from app.cli.evaluate.ledger import (
     EvaluationJournalSetup,
     EvaluationLedger,
     TasksDealt,
+    build_attempts,
 )
-from app.cli.evaluate.runner import sum_judgement_usd
+from app.cli.evaluate.session import sum_judgement_usd
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.service.request_models import HandedOutTask
+from app.service.requests import HandedOutTask
 
 SETUP = EvaluationJournalSetup(
     environment="e",

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from app.cli.prices import PolicyPrices
-from app.cli.process.atropos_groups import GroupLine, SampledCompletion, build_group_line
-from app.cli.process.meter import ProcessMeter
-from app.cli.process.outputs import open_jsonl_output
-from app.cli.process.plan import ProcessPlan, ProcessSetup, parse_mix
+from app.cli.policies import PolicyPrices
+from app.cli.process.atropos import GroupLine, SampledCompletion, build_group_line
+from app.cli.process.plan import ProcessMeter, ProcessPlan, ProcessSetup, open_jsonl_output, parse_mix
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.inference.token_sequences import TokenSequence
+from app.inference.policies import TokenSequence
 from app.inference.wire import Usage
-from app.service.request_models import HandedOutTask, MixMember
+from app.service.requests import HandedOutTask, MixMember
 
 TASK = HandedOutTask(
     task_id=f"task_{1:032x}",

@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.process.atropos_groups import SampledCompletion
-from app.cli.process.journal import open_process_journal
-from app.cli.process.ledger import (
+from app.cli.process.atropos import SampledCompletion
+from app.cli.process.plan import (
     PROCESS_EVENT,
     AtroposRegistered,
     GroupSampled,
     ProcessBegan,
     ProcessEvent,
     ProcessLedger,
+    ProcessSetup,
     TakenTask,
     TaskSettled,
     TasksTaken,
     assign_keys,
+    open_process_journal,
 )
-from app.cli.process.plan import ProcessSetup
 from app.domain.tasks import Completion
-from app.inference.token_sequences import TokenSequence
-from app.service.request_models import HandedOutTask, MixMember
+from app.inference.policies import TokenSequence
+from app.service.requests import HandedOutTask, MixMember
 
 SETUP = ProcessSetup(mix=(MixMember(env="gsm8k"),), run="r", by_cursor=False, model="small", group_size=2, to="jsonl")
 SAMPLE = SampledCompletion(completion=Completion(text="Hi"), sequence=TokenSequence((1, 2), (-100, 2), (1.0, -0.5)))

@@ -105,7 +105,7 @@ def test_it_ends_when_the_last_group_is_scored(
     gateway: Served, run: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks for more at once, since none of its leases is open."""
-    monkeypatch.setattr("app.cli.process.loop.LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("app.cli.process.session.LOOK_SECONDS", 60.0)
     began = time.monotonic()
     with serving_policy(script(answers_rows)) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.http.api.models import GroupView
-from app.inference.token_sequences import TurnTokens
+from app.inference.policies import TurnTokens
 from tests.support.chat_server import Received, Reply, Script
 from tests.support.chat_server import serving as serving_policy
 from tests.support.gateways import Gateways

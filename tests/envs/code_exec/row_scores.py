@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion, Dataset, Task
 from app.envs.code_exec.environment import CodeExec, CodeExecParams, CodeRow
 from app.ports.environment import Tools
 from app.sandbox.programs import JailedPrograms

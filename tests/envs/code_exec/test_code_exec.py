@@ -8,18 +8,17 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed
-from app.domain.programs import CallResult, Ending, Execution, Program
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import CallResult, Completion, Ending, Execution, Program, Task
 from app.envs.code_exec.environment import LIMITS, CodeExec
-from app.envs.code_exec.tasks.code_exercises import (
+from app.envs.code_exec.exercises import (
     CodeExercise,
     ReferenceCase,
     check_results,
     choose_examples,
     choose_hidden_tests,
+    read_all_families,
 )
-from app.envs.code_exec.tasks.family_registry import read_all_families
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, LevelParams

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from app.domain.tasks import Completion
 from app.envs.code_exec.environment import CodeRow
-from app.envs.code_exec.tasks.competition_rows import CompetitionRow
-from app.envs.code_exec.tasks.mbpp_rows import MbppRow
-from app.envs.code_exec.tasks.row_programs import choose_cases, write_programs
+from app.envs.code_exec.row_programs import choose_cases, write_programs
+from app.envs.code_exec.rows import CompetitionRow, MbppRow
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs

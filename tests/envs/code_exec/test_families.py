@@ -9,16 +9,16 @@ from copy import deepcopy
 import pytest
 from pydantic import JsonValue
 
-from app.envs.code_exec.tasks.code_exercises import (
+from app.envs.code_exec.exercises import (
     TESTS,
     CodeExercise,
+    Family,
     ReferenceCase,
     choose_examples,
     choose_hidden_tests,
     is_same_json,
+    read_all_families,
 )
-from app.envs.code_exec.tasks.families import Family
-from app.envs.code_exec.tasks.family_registry import read_all_families
 from app.toolkit.seeded import SeededRandom
 
 every_family = pytest.mark.parametrize("family", read_all_families().values(), ids=list(read_all_families()))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from app.envs.code_exec.tasks.humaneval_rows import HumanEvalRow
+from app.envs.code_exec.rows import HumanEvalRow
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
 
 PROMPT = 'def half(number):\n    return number / 2\n\n\ndef quarter(number: float):\n    """A quarter of it."""\n'

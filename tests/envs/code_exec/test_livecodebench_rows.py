@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.sources import CHECKED
-from app.envs.code_exec.tasks import livecodebench_rows
-from app.envs.code_exec.tasks.livecodebench_rows import LiveCodeBenchRow
+from app.domain.tasks import CHECKED
+from app.envs.code_exec import rows
+from app.envs.code_exec.rows import LiveCodeBenchRow
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
 
 PUBLIC = [{"input": "[1, 2]\n1", "output": "2", "testtype": "functional"}]
@@ -92,7 +92,7 @@ def test_the_date_and_the_difficulty_are_told() -> None:
     ],
 )
 def test_what_is_no_packed_text_is_left_out(private: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(livecodebench_rows, "MOST_BYTES", 4096)
+    monkeypatch.setattr(rows, "MOST_BYTES", 4096)
     with left_out(reason):
         _read(private)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from app.envs.code_exec.tasks.mbpp_rows import MbppRow
+from app.envs.code_exec.rows import MbppRow
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
 
 TESTS = ("assert pair([3, 1]) == (1, 3)", "assert pair([5, 4]) == (4, 5)")

@@ -8,10 +8,9 @@ import textwrap
 import pytest
 from pydantic import JsonValue
 
-from app.envs.code_exec.tasks.code_exercises import CodeExercise, choose_hidden_tests
-from app.envs.code_exec.tasks.family_registry import read_all_families
-from app.envs.code_exec.tasks.references import dates, formats, lists, machines, numbers, ordering, searches, strings
-from app.envs.code_exec.tasks.references import grids as maps
+from app.envs.code_exec.exercises import CodeExercise, choose_hidden_tests, read_all_families
+from app.envs.code_exec.references import dates, formats, lists, machines, numbers, ordering, searches, strings
+from app.envs.code_exec.references import grids as maps
 from app.toolkit.seeded import SeededRandom
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.envs.code_exec.tasks.shapes import Shape
+from app.envs.code_exec.exercises import Shape
 from app.toolkit.seeded import SeededRandom
 
 SHAPE: TypeAdapter[Shape] = TypeAdapter(Shape)

@@ -8,8 +8,13 @@ from itertools import chain, permutations, product
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.countdown.arithmetic import compute_value, is_reached_without_brackets
-from app.envs.countdown.environment import Countdown, CountdownParams, NumberPuzzle
+from app.envs.countdown.environment import (
+    Countdown,
+    CountdownParams,
+    NumberPuzzle,
+    compute_value,
+    is_reached_without_brackets,
+)
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level

@@ -14,13 +14,11 @@ from pydantic import BaseModel, ValidationError
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Case, PanelResult
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import NoParams, Split
-from app.envs.gsm8k.environment import CHAINS, INSTRUCTION, STORIES, Gsm8k, Gsm8kRow
-from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
+from app.envs.gsm8k.environment import CHAINS, INSTRUCTION, STORIES, TEST_SIZE, Gsm8k, Gsm8kRow, WordProblems
 from app.ports.environment import Tools
-from app.toolkit.answers.number_extraction import grade_number, read_number
+from app.toolkit.answers import grade_number, read_number
 
 ROOT = Path(__file__).parents[3]
 RowT = TypeVar("RowT", bound=BaseModel)

@@ -10,10 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.envs.gsm8k.environment import CHAINS, STORIES
-from app.envs.gsm8k.stories import Story
-from app.envs.gsm8k.story_chains import StoryChains
-from app.envs.gsm8k.word_problems import TEST_SIZE, StoryBook, WordProblem, WordProblems
+from app.envs.gsm8k.environment import (
+    CHAINS,
+    STORIES,
+    TEST_SIZE,
+    Story,
+    StoryBook,
+    StoryChains,
+    WordProblem,
+    WordProblems,
+)
 from app.toolkit.seeded import SeededRandom
 
 ROOT = Path(__file__).parents[3]
@@ -165,7 +171,7 @@ def test_a_story_is_composed_of_its_parts() -> None:
 
 def test_another_process_tells_the_same() -> None:
     code = (
-        "import sys; from pathlib import Path; from app.envs.gsm8k.word_problems import WordProblems;"
+        "import sys; from pathlib import Path; from app.envs.gsm8k.environment import WordProblems;"
         f"w = WordProblems.read(Path({str(STORIES)!r}), Path({str(CHAINS)!r}));"
         "sys.stdout.write(repr([w.problem(s, i) for s in ('train', 'test') for i in (0, 7, 999)]))"
     )

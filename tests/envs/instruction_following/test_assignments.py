@@ -6,32 +6,40 @@ from itertools import combinations, product
 
 import pytest
 
-from app.envs.instruction_following.constraints.assignments import Assignment, add_gold, draw_assignment, find_faults
-from app.envs.instruction_following.constraints.instruction import Instruction, is_conflict
-from app.envs.instruction_following.constraints.instruction_kinds import KINDS
-from app.envs.instruction_following.constraints.keywords import ForbiddenWords, IncludedWords, WordTimes
-from app.envs.instruction_following.constraints.lengths import (
+from app.envs.instruction_following.assignments import KINDS, Assignment, add_gold, draw_assignment, find_faults
+from app.envs.instruction_following.counted_kinds import (
+    Acrostic,
+    Digits,
+    ForbiddenWords,
+    IncludedWords,
+    LowerCase,
+    NoCommas,
+    NoLetter,
+    NumberWords,
     RisingSentences,
     SentencesExactly,
+    UpperCase,
     WordsAtLeast,
     WordsAtMost,
     WordsExactly,
+    WordTimes,
 )
-from app.envs.instruction_following.constraints.letter_case import LowerCase, UpperCase
-from app.envs.instruction_following.constraints.letters import Acrostic, NoLetter
-from app.envs.instruction_following.constraints.prose_checks import find_prose_fault
-from app.envs.instruction_following.constraints.punctuation import Digits, NoCommas, NumberWords
-from app.envs.instruction_following.constraints.start_and_end import (
+from app.envs.instruction_following.instructions import PARTS, Instruction, draw_request, is_conflict, parse_text
+from app.envs.instruction_following.layout_kinds import (
+    Bullets,
     EndsWith,
     FirstWord,
+    JsonOnly,
+    LineCount,
+    NumberedList,
+    Paragraphs,
+    Quoted,
     RepeatedRequest,
+    Sections,
     StartsWith,
     Title,
 )
-from app.envs.instruction_following.constraints.text_division import LineCount, Paragraphs, Sections
-from app.envs.instruction_following.constraints.text_formats import Bullets, JsonOnly, NumberedList, Quoted
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import PARTS, draw_request
+from app.envs.instruction_following.texts import find_prose_fault
 from app.toolkit.seeded import SeededRandom
 
 

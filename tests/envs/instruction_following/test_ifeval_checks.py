@@ -8,11 +8,19 @@ import yaml
 from pydantic import JsonValue, TypeAdapter
 
 from app.domain.values import Frozen
-from app.envs.instruction_following.constraints.text_units import MOST_CHARACTERS, parse_text
-from app.envs.instruction_following.ifeval_arguments import ARGUMENTS, IfevalArguments, IfevalInstruction
-from app.envs.instruction_following.ifeval_checks import count_sentences, is_followed, is_loosely_followed
-from app.envs.instruction_following.ifeval_languages import detect_text_language, list_languages, list_words
-from app.envs.instruction_following.ifeval_own_checks import find_own_fault
+from app.envs.instruction_following.ifeval_checks import (
+    ARGUMENTS,
+    IfevalArguments,
+    IfevalInstruction,
+    count_sentences,
+    detect_text_language,
+    find_own_fault,
+    is_followed,
+    is_loosely_followed,
+    list_languages,
+    list_words,
+)
+from app.envs.instruction_following.instructions import MOST_CHARACTERS, parse_text
 
 
 class Case(Frozen):

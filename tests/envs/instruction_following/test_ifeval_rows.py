@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import LEFT_OUT, DatasetSource
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import LEFT_OUT, Completion, DatasetSource, Task
 from app.envs.instruction_following.environment import InstructionFollowing
 from app.envs.instruction_following.ifeval_rows import IfevalRow, IfevalTrainingRow
 from app.ports.environment import Tools

@@ -9,15 +9,12 @@ import pytest
 
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
-from app.envs.instruction_following.constraints.assignments import Assignment
-from app.envs.instruction_following.constraints.keywords import WordTimes
-from app.envs.instruction_following.constraints.lengths import SentencesExactly
-from app.envs.instruction_following.constraints.prose_checks import FUNCTION_WORDS
-from app.envs.instruction_following.constraints.punctuation import NoCommas
-from app.envs.instruction_following.constraints.start_and_end import LastWord
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import WritingRequest
+from app.envs.instruction_following.assignments import Assignment
+from app.envs.instruction_following.counted_kinds import NoCommas, SentencesExactly, WordTimes
 from app.envs.instruction_following.environment import InstructionFollowing, InstructionFollowingParams
+from app.envs.instruction_following.instructions import WritingRequest, parse_text
+from app.envs.instruction_following.layout_kinds import LastWord
+from app.envs.instruction_following.texts import FUNCTION_WORDS
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level

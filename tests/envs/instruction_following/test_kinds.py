@@ -11,10 +11,8 @@ import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.values import Frozen
-from app.envs.instruction_following.constraints.instruction import WORDINGS, Instruction
-from app.envs.instruction_following.constraints.instruction_kinds import KINDS, AnyInstruction
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import draw_request
+from app.envs.instruction_following.assignments import KINDS, AnyInstruction
+from app.envs.instruction_following.instructions import WORDINGS, Instruction, draw_request, parse_text
 from app.toolkit.seeded import SeededRandom
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.envs.instruction_following.constraints.text_units import MOST_CHARACTERS, normalise_text, parse_text
+from app.envs.instruction_following.instructions import MOST_CHARACTERS, normalise_text, parse_text
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 import pytest
 
-from app.envs.instruction_following.constraints.prose_checks import find_prose_fault
-from app.envs.instruction_following.constraints.text_units import parse_text
-from app.envs.instruction_following.constraints.writing_requests import WritingRequest
+from app.envs.instruction_following.instructions import WritingRequest, parse_text
+from app.envs.instruction_following.texts import find_prose_fault
 
 REQUEST = WritingRequest(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
 PROMPT = f"{REQUEST.sentence} Write at least 30 words. Both words must occur, and no sentence may be said twice."

@@ -7,12 +7,19 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from app.envs.json_schema.tasks.broken_records import break_record
-from app.envs.json_schema.tasks.generated_records import Level, draw_record
-from app.envs.json_schema.tasks.record_fields import STYLES, Kind, RecordField, draw_fact, draw_other_fact
+from app.envs.json_schema.records import (
+    STYLES,
+    Kind,
+    Level,
+    RecordField,
+    break_record,
+    draw_fact,
+    draw_other_fact,
+    draw_record,
+)
 from app.toolkit.json_answers import is_valid, parse_answer
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.tool_calls.json_text import MalformedCall
+from app.toolkit.tool_calls.calls import MalformedCall
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -14,24 +14,15 @@ from pydantic import JsonValue, ValidationError
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import DEFAULT_LIMITS, Completion, Dataset, Limits, Message, Task
 from app.domain.values import Split
-from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.math.environment import INSTRUCTION, Math, MathExercise, MathParams
-from app.envs.math.problems.latex import write_fraction
-from app.envs.math.problems.problem_families import FAMILIES
-from app.ports.environment import Tools
-from app.ports.sandbox import NoWorkers, Workers
-from app.sandbox.in_process import InProcessWorkers
-from app.sandbox.pool import ProcessWorkers
+from app.envs.math.problems import FAMILIES, write_fraction
+from app.ports.environment import NoWorkers, Tools, Workers
+from app.sandbox.workers import InProcessWorkers, ProcessWorkers
 from app.service.judging import NoPanel
-from app.toolkit.math_answers.expressions import parse_expression
-from app.toolkit.math_answers.forms import describe_undone
-from app.toolkit.math_answers.grading import GoldAnswer
-from app.toolkit.math_answers.math_rows import MathRow
-from app.toolkit.math_answers.structures import split_into_parts
-from app.toolkit.math_answers.worker_functions import ALL_EQUAL
+from app.toolkit.math_answers.expressions import parse_expression, split_into_parts
+from app.toolkit.math_answers.grading import ALL_EQUAL, GoldAnswer, MathRow, describe_undone
 from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
 

@@ -11,10 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.sources import LEFT_OUT, DatasetSource
-from app.domain.tasks import Completion
-from app.envs.mcqa.choice_rows import ChoiceRow, UnorderedChoiceRow
-from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
+from app.domain.tasks import LEFT_OUT, Completion, DatasetSource
+from app.envs.mcqa.environment import ChoiceQuestion, ChoiceRow, Mcqa, McqaParams, UnorderedChoiceRow
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.characters.loading import read_scenes, read_sheets
+from app.characters.lorebooks import split_spoken_words
 from app.characters.scenes import SceneReaction
 from app.characters.schema import CharacterSheet
-from app.characters.word_matching import split_spoken_words
 from app.cli.main import cli
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.judging import Defect, Judgement, JudgeRequest
@@ -19,10 +19,10 @@ from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 HOB = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
 BREACHES = ("forbidden_topic", "above_content_rating")

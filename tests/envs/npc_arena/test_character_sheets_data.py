@@ -9,11 +9,11 @@ import pytest
 
 from app.characters.casting import build_gate_facts
 from app.characters.schema import CharacterSheet
-from app.domain.digests import canonical_json
 from app.domain.tasks import Task
+from app.domain.values import canonical_json
 from app.envs.npc_arena.environment import NpcArenaParams
-from app.judges.gates.gate_registry import find_failed_gates
-from app.judges.text_normalisation import Reply
+from app.judges.gate_wordings import Reply
+from app.judges.gates import find_failed_gates
 from tests.support.packaged_arena import SPLITS, packaged_arena
 from tests.support.packaged_arena import packaged_tasks as tasks
 

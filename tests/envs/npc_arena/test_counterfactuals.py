@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.characters.scenes import SceneSet
-from app.cli.judge_questions import load_packaged_specimens
+from app.cli.judges import load_packaged_specimens
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gold_cases import GoldCase, build_check_request
 from app.judges.offline import OfflineJudge

@@ -16,11 +16,11 @@ from app.domain.judging import Case, PanelResult, SourceEvent
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Role, Task
-from app.envs.npc_arena.cast_roster import Turns
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.judges.panels import ConfiguredPanels
+from app.envs.npc_arena.roster import Turns
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(

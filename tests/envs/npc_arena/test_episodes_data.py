@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from app.characters.casting import Cast
 from app.characters.scenes import Scene
-from app.domain.digests import canonical_json
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Task
+from app.domain.values import canonical_json
 from app.envs.npc_arena.environment import NpcArenaParams
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from tests.support.packaged_arena import SPLITS, packaged_tasks
 from tests.support.packaged_arena import packaged_arena as arena

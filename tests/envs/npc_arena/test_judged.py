@@ -7,7 +7,7 @@ from functools import cache
 from app.characters.casting import Cast
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Task
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from tests.support.packaged_arena import packaged_arena as arena
 from tests.support.packaged_arena import packaged_tasks

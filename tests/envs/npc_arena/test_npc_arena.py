@@ -18,7 +18,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Passage, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(

@@ -6,9 +6,9 @@ import pytest
 
 from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet
-from app.domain.calibration import LEVELS, ReferencePlan
-from app.envs.npc_arena.cast_roster import Turns
+from app.domain.scores import LEVELS, ReferencePlan
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
+from app.envs.npc_arena.roster import Turns
 
 ROOT = Path(__file__).resolve().parents[3]
 HOB = next(sheet for sheet in read_sheets(ROOT / "character_sheets") if sheet.id == "hob_tarrant")

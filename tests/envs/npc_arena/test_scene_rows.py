@@ -12,13 +12,12 @@ from app.characters.loading import read_sheets
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.runs import ScoringOptions
-from app.domain.sources import DatasetSource
-from app.domain.tasks import Completion
+from app.domain.tasks import Completion, DatasetSource
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 PLAIN = {"character": "hob_tarrant", "player": "Can you take me across before dark?"}
 RICH = {

@@ -11,7 +11,7 @@ from app.characters.loading import read_sheet
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.support.tiers import examples
 
 HOB = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")

@@ -10,14 +10,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from app.characters.archives import read_world
 from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet
-from app.characters.world_files import read_world
 from app.domain.tasks import ContextQuery, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.main.store import Store
 from app.rag.world_retriever import WorldRetriever
-from app.store.store import Store
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.architecture.test_house import ROOT
 from tests.support.store_cases import using
 

@@ -11,13 +11,13 @@ from app.characters.loading import read_sheet
 from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.judging import Case, PanelResult
-from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
 from app.domain.values import FiniteJson
+from app.domain.worlds import Lorebook, LoreEntry
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
 from app.ports.environment import Tools
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 NOW = datetime(2024, 5, 1, 7, 30, tzinfo=UTC)
 SHIPPED = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.domain.sources import LEFT_OUT, Dataset
+from app.domain.tasks import LEFT_OUT, Dataset
 from app.envs.pairwise_judgement.environment import PairwiseJudgement, PairwiseJudgementParams
-from app.envs.pairwise_judgement.pairs.pair_rows import PairRow, PreferenceRow, RatedRow, RowPairs, StrengthRow
+from app.envs.pairwise_judgement.pairs import PairRow, PreferenceRow, RatedRow, RowPairs, StrengthRow
 
 CHAT: JsonValue = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
 

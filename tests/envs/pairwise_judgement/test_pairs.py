@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.envs.pairwise_judgement.pairs.answer_pair import AnswerPair, Kind, Level
-from app.envs.pairwise_judgement.pairs.pair_questions import KINDS
-from app.envs.pairwise_judgement.pairs.scene_pairs import SCENES
+from app.envs.pairwise_judgement.pairs import KINDS, SCENES, AnswerPair, Kind, Level
 from app.toolkit.seeded import SeededRandom
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")

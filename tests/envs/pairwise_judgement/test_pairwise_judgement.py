@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.tasks import Completion, Task
 from app.envs.pairwise_judgement.environment import PairSet, PairwiseJudgement, PairwiseJudgementParams
-from app.envs.pairwise_judgement.pairs.pair_questions import KINDS, PairQuestion
+from app.envs.pairwise_judgement.pairs import KINDS, PairQuestion
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level

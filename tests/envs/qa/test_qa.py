@@ -13,12 +13,11 @@ from pydantic import JsonValue, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
-from app.domain.sources import LEFT_OUT, DatasetSource
-from app.domain.tasks import Completion, Message
+from app.domain.tasks import LEFT_OUT, Completion, DatasetSource, Message
 from app.envs.qa.environment import Qa, QaParams
-from app.envs.qa.qa_rows import KINDS, Kind, QaRow
+from app.envs.qa.questions import KINDS, Kind, QaRow
 from app.ports.environment import Tools
-from app.sandbox.in_process import InProcessWorkers
+from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 from tests.support.serving import ROOT
 

@@ -13,24 +13,23 @@ import pytest
 from pydantic import JsonValue
 from reasoning_gym.factory import CURRICULA, DATASETS
 
-from app.cli.envs.conformance_run import open_tools
+from app.cli.envs.check import open_tools
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
+from app.domain.values import digest
 from app.envs.reasoning_gym import choices, environment, package_rows
 from app.envs.reasoning_gym.choices import CATEGORIES, FAMILIES, SERVED, PackageLevel, ReasoningGymParams
 from app.envs.reasoning_gym.environment import PackageTask, ReasoningGym
 from app.ports.environment import Tools
-from app.sandbox import pool
-from app.sandbox.in_process import InProcessWorkers
+from app.sandbox import workers
+from app.sandbox.workers import InProcessWorkers
 from app.service.catalogue import ServedEnvironment
 from app.service.judging import NoPanel
-from app.toolkit.conformance.findings import StrategyFigure
-from app.toolkit.conformance.hostile_texts import HARD, generate_hostile
-from app.toolkit.conformance.strategies import measure_strategies
-from app.toolkit.conformance.subject import CheckDepth, CheckSubject
+from app.toolkit.conformance.attempts import HARD, generate_hostile
+from app.toolkit.conformance.checks import measure_strategies
+from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
 from tests.support.tiers import examples, is_quick
 
 ENVIRONMENT = ReasoningGym()
@@ -70,7 +69,7 @@ def runner() -> Iterator[tuple[asyncio.Runner, Tools]]:
     """With workers that stay where they are between families, and for longer than the service keeps one: to start one
     anew takes as long as a thousand answers."""
     with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "CALLS_OF_A_WORKER", 20_000)
+        patch.setattr(workers, "CALLS_OF_A_WORKER", 20_000)
         entered = open_tools(ReasoningGym)
         tools = runner.run(entered.__aenter__())
         try:
@@ -132,7 +131,7 @@ def test_a_family_that_is_opened_once_makes_the_rows_of_one_that_is_opened_anew(
 
 _PRINT_DIGESTS = (
     "import json, sys\n"
-    "from app.domain.digests import digest\n"
+    "from app.domain.values import digest\n"
     "from app.envs.reasoning_gym.choices import FAMILIES, SERVED\n"
     "from app.envs.reasoning_gym.package_rows import make_row\n"
     "for name in sys.argv[2:][::-1]:\n"

@@ -7,8 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.regex_match.environment import SHOWN, RegexExercise, RegexMatch, RegexMatchParams, list_hidden_strings
-from app.envs.regex_match.pattern_parts import CLASSES, MARKS, ListPart, OptionalPart, PatternPart, RunPart, WordsPart
+from app.envs.regex_match.environment import (
+    CLASSES,
+    MARKS,
+    SHOWN,
+    ListPart,
+    OptionalPart,
+    PatternPart,
+    RegexExercise,
+    RegexMatch,
+    RegexMatchParams,
+    RunPart,
+    WordsPart,
+    list_hidden_strings,
+)
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 

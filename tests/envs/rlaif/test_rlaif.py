@@ -9,19 +9,18 @@ import pytest
 from pydantic import ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.judging import Case, PanelResult, RubricCriterion
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, TaskKey
-from app.domain.values import Split
+from app.domain.values import Split, digest
 from app.envs.rlaif.environment import GivenCriterion, Rlaif, RlaifDraft, RlaifParams, build_rubric
-from app.judges.panels import ConfiguredPanels
-from app.judges.ranks import mean, space_as_normal
-from app.judges.scripted import ScriptedJudge, fail_requests, score_by_text
+from app.judges.aggregation import mean, space_as_normal
+from app.judges.chat_judge import ScriptedJudge, fail_requests, score_by_text
+from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
-from app.service.identity import compute_task_id
+from app.service.requests import compute_task_id
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 BUILT_IN = Rlaif.open(ConfiguredDatasets({}))

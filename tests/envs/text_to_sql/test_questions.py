@@ -9,11 +9,21 @@ from math import prod
 
 import pytest
 
-from app.envs.text_to_sql.tasks import row_generation
-from app.envs.text_to_sql.tasks.aggregate_questions import best_of_each
-from app.envs.text_to_sql.tasks.database_domains import POOLS, read_domains
-from app.envs.text_to_sql.tasks.database_schemas import Level, draw_schema
-from app.envs.text_to_sql.tasks.query_ast import (
+from app.envs.text_to_sql import databases
+from app.envs.text_to_sql.databases import HIDDEN, POOLS, Level, draw_schema, generate_rows, read_domains
+from app.envs.text_to_sql.exercises import (
+    SHAPES,
+    compute_right_results,
+    draw_exercise,
+    find_query_fault,
+    is_same_result,
+    is_sound,
+    list_wrong_queries,
+    open_database,
+    run_query,
+)
+from app.envs.text_to_sql.join_questions import best_of_each
+from app.envs.text_to_sql.queries import (
     Aggregate,
     ColumnRef,
     Compare,
@@ -27,15 +37,10 @@ from app.envs.text_to_sql.tasks.query_ast import (
     SelectQuery,
     SetOperation,
     TableSource,
+    list_mutants,
+    render_sql,
 )
-from app.envs.text_to_sql.tasks.query_execution import compute_right_results, find_query_fault, open_database, run_query
-from app.envs.text_to_sql.tasks.query_mutants import list_mutants
-from app.envs.text_to_sql.tasks.query_sql import render_sql
-from app.envs.text_to_sql.tasks.question_builder import QUESTION_TEXTS, QuestionBuilder, UnsuitableSchema
-from app.envs.text_to_sql.tasks.result_comparison import is_same_result
-from app.envs.text_to_sql.tasks.row_generation import HIDDEN, generate_rows
-from app.envs.text_to_sql.tasks.soundness import is_sound, list_wrong_queries
-from app.envs.text_to_sql.tasks.sql_exercises import SHAPES, draw_exercise
+from app.envs.text_to_sql.questions import QUESTION_TEXTS, QuestionBuilder, UnsuitableSchema
 from app.toolkit.seeded import SeededRandom
 from tests.support.sql_questions import of_shape, sound_exercises
 
@@ -73,7 +78,7 @@ def test_the_same_seed_gives_the_same_rows() -> None:
 
 def test_cells_that_are_drawn_together_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     together = _generate_many_rows()
-    monkeypatch.setattr(row_generation, "_draw_cells", _draw_one_by_one)
+    monkeypatch.setattr(databases, "_draw_cells", _draw_one_by_one)
     assert _generate_many_rows() == together
 
 
@@ -91,8 +96,8 @@ def _generate_many_rows() -> list[object]:
     return made
 
 
-def _draw_one_by_one(draws: SeededRandom, columns: Sequence[row_generation._Column], count: int) -> list[list[object]]:
-    return [[row_generation._draw_cell(draws, column) for column in columns] for _ in range(count)]
+def _draw_one_by_one(draws: SeededRandom, columns: Sequence[databases._Column], count: int) -> list[list[object]]:
+    return [[databases._draw_cell(draws, column) for column in columns] for _ in range(count)]
 
 
 def test_every_question_has_words_and_every_words_a_question() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
+from app.envs.text_to_sql.exercises import ResultRows, is_same_result
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import sqlite3
 
 import pytest
 
-from app.envs.text_to_sql.tasks.query_execution import QueryRefused, run_query, strip_fence
-from app.envs.text_to_sql.tasks.result_comparison import ResultRows
+from app.envs.text_to_sql.exercises import QueryRefused, ResultRows, run_query, strip_fence
 from tests.support.sql_questions import library
 
 UNFIT = "it is no query that can be run here: "

@@ -11,14 +11,12 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
-from app.domain.sources import Dataset
-from app.domain.tasks import Completion
+from app.domain.tasks import DEFAULT_LIMITS, Completion, Dataset, Limits
 from app.domain.values import Split
-from app.domain.work import DEFAULT_LIMITS, Limits
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
-from app.envs.text_to_sql.tasks.sql_rows import SqlRow, asks_for_order
+from app.envs.text_to_sql.rows import SqlRow, asks_for_order
 from app.ports.environment import Tools
-from app.sandbox.in_process import InProcessWorkers
+from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 
 NAMES = ("Joe", "Tim", "Rose", "John", "Justin", "Ana", "Eva", "Bo", "Cy", "Di", "Al", "Ed")
@@ -99,7 +97,7 @@ def test_only_what_is_right_on_both_states_is_paid(folder: Path) -> None:
 def test_a_query_can_only_read_the_tables_and_not_for_ever(
     folder: Path, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.envs.text_to_sql.tasks.row_databases.ROW_STEPS", 1_000_000)
+    monkeypatch.setattr("app.envs.text_to_sql.rows.ROW_STEPS", 1_000_000)
     before = (folder / "singers" / "singers.sqlite").read_bytes()
     (score,) = _score(_open(folder, COUNT), query)
     assert (score.outcome, score.reward) == ("scored", 0.0)

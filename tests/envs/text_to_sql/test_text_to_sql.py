@@ -9,17 +9,14 @@ from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import DEFAULT_LIMITS, Completion, Limits, Task
 from app.domain.values import Split
-from app.domain.work import DEFAULT_LIMITS, Limits
+from app.envs.text_to_sql.databases import write_samples
 from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
-from app.envs.text_to_sql.tasks.query_sql import render_sql
-from app.envs.text_to_sql.tasks.sql_exercises import draw_exercise
-from app.envs.text_to_sql.tasks.table_samples import write_samples
-from app.ports.environment import Tools
-from app.ports.sandbox import Workers
-from app.sandbox.in_process import InProcessWorkers
-from app.sandbox.pool import ProcessWorkers
+from app.envs.text_to_sql.exercises import draw_exercise
+from app.envs.text_to_sql.queries import render_sql
+from app.ports.environment import Tools, Workers
+from app.sandbox.workers import InProcessWorkers, ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level, LevelParams
 from tests.support.sql_questions import of_shape

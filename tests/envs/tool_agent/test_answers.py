@@ -7,10 +7,15 @@ from typing import Any, Final
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.reply_answers import gives_answers
-from app.envs.tool_agent.services.service_registry import SERVICES
-from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService
-from app.envs.tool_agent.services.tool_episodes import has_answered, play_solution, replay
+from app.envs.tool_agent.environment import SERVICES
+from app.envs.tool_agent.episodes import (
+    ServiceScenario,
+    SimulatedService,
+    gives_answers,
+    has_answered,
+    play_solution,
+    replay,
+)
 from app.toolkit.seeded import SeededRandom
 
 SAMPLE: Final = 60

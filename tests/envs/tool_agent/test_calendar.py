@@ -3,9 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.calendar_service import CalendarService
-from app.envs.tool_agent.services.calendar_state import CalendarEvent, CalendarState
-from app.envs.tool_agent.services.simulated_service import build_call
+from app.envs.tool_agent.calendar import CalendarEvent, CalendarService, CalendarState
+from app.envs.tool_agent.episodes import build_call
 from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 

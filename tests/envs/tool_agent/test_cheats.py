@@ -8,23 +8,26 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
-from app.envs.tool_agent.services.orders_builder import TODAY
-from app.envs.tool_agent.services.orders_state import OrderItem, ShopOrder, ShopState
-from app.envs.tool_agent.services.service_registry import SERVICES
-from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, build_call, carry_out
-from app.envs.tool_agent.services.tool_episodes import (
+from app.envs.tool_agent.environment import SERVICES
+from app.envs.tool_agent.episodes import (
+    ServiceScenario,
+    SimulatedService,
     ToolEpisode,
+    add_days,
+    build_call,
+    carry_out,
     find_next_turn,
+    format_euros,
+    format_time,
     has_answered,
     has_reached_goal,
     replay,
 )
-from app.envs.tool_agent.services.travel_state import TravelState
-from app.envs.tool_agent.services.value_formats import add_days, format_euros, format_time
+from app.envs.tool_agent.orders import TODAY, OrderItem, ShopOrder, ShopState
+from app.envs.tool_agent.travel import TravelState
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 
 SAMPLE = 60
 FORM: ToolFormat = "hermes"

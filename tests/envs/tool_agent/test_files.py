@@ -3,9 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.files_service import FilesService
-from app.envs.tool_agent.services.files_state import FilesState, StoredFile
-from app.envs.tool_agent.services.simulated_service import build_call
+from app.envs.tool_agent.episodes import build_call
+from app.envs.tool_agent.files import FilesService, FilesState, StoredFile
 from tests.support.simulated import Case, error, tools, tried, worked
 
 TREE = FilesState(

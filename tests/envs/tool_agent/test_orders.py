@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.orders_service import OrdersService
-from app.envs.tool_agent.services.orders_state import OrderItem, ShopCustomer, ShopOrder, ShopProduct, ShopState
-from app.envs.tool_agent.services.simulated_service import build_call
+from app.envs.tool_agent.episodes import build_call
+from app.envs.tool_agent.orders import OrderItem, OrdersService, ShopCustomer, ShopOrder, ShopProduct, ShopState
 from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 

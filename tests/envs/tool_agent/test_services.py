@@ -9,31 +9,27 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
-from app.envs.tool_agent.services.calendar_state import CalendarState
-from app.envs.tool_agent.services.reply_answers import MOST_REPLIED
-from app.envs.tool_agent.services.scenario_sampling import find_scenario
-from app.envs.tool_agent.services.service_registry import SERVICES
-from app.envs.tool_agent.services.simulated_service import (
+from app.envs.tool_agent.calendar import CalendarState
+from app.envs.tool_agent.environment import SERVICES
+from app.envs.tool_agent.episodes import (
+    MOST_CALLS,
+    MOST_REPLIED,
+    MOST_TURNS,
     ServiceScenario,
     SimulatedService,
     UserWish,
     carry_out,
-    list_tools,
-)
-from app.envs.tool_agent.services.tool_episodes import (
-    MOST_CALLS,
-    MOST_TURNS,
     find_next_turn,
+    find_scenario,
     has_answered,
     has_reached_goal,
+    list_tools,
     play_solution,
     replay,
 )
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.schemas import describe_schema_fault, get_members
+from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault, get_members
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.tiers import examples
 
 SAMPLE = 200

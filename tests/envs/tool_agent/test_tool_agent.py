@@ -13,12 +13,10 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.domain.values import Split
 from app.envs.tool_agent.environment import ToolAgent, ToolAgentParams
-from app.envs.tool_agent.services.scenario_sampling import TEST_SIZE
-from app.envs.tool_agent.services.tool_episodes import MOST_TURNS
+from app.envs.tool_agent.episodes import MOST_TURNS, TEST_SIZE
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.event_loop import finish
 from tests.support.tiers import examples
 

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.simulated_service import build_call
-from app.envs.tool_agent.services.travel_service import TravelService
-from app.envs.tool_agent.services.travel_state import Hotel, HotelBooking, TravelState, Trip, TripBooking
+from app.envs.tool_agent.episodes import build_call
+from app.envs.tool_agent.travel import Hotel, HotelBooking, TravelService, TravelState, Trip, TripBooking
 from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 

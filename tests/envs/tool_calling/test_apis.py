@@ -11,18 +11,31 @@ from pydantic import JsonValue
 
 import app.envs
 from app.domain.tasks import Message
-from app.envs.tool_calling.tasks.apis import ApiArgument, ApiBook, ApiDomain, ApiTool, WordedValue
-from app.envs.tool_calling.tasks.refusal_replies import is_right_refusal, write_refusal
-from app.envs.tool_calling.tasks.request_generation import TEST_SHARE
-from app.envs.tool_calling.tasks.request_wording import CallRequest, draw_call_request, draw_incomplete_request
-from app.envs.tool_calling.tasks.tool_requests import ToolRequest
+from app.envs.tool_calling.requests import (
+    TEST_SHARE,
+    ApiArgument,
+    ApiBook,
+    ApiDomain,
+    ApiTool,
+    CallRequest,
+    ToolRequest,
+    WordedValue,
+    draw_call_request,
+    draw_incomplete_request,
+    is_right_refusal,
+    write_refusal,
+)
 from app.toolkit.seeded import SeededRandom, is_held_out
-from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.matching import match_calls
-from app.toolkit.tool_calls.schemas import Schema, describe_schema_fault, get_item_schema, get_members
-from app.toolkit.tool_calls.value_equality import is_same_value
+from app.toolkit.tool_calls.calls import (
+    ParsedCall,
+    Schema,
+    describe_schema_fault,
+    get_item_schema,
+    get_members,
+    is_same_value,
+    match_calls,
+)
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 
 SENTENCES = 200
 """Fewest different ones of a tool."""

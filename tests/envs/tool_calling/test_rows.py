@@ -5,15 +5,10 @@ import json
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.domain.sources import LEFT_OUT, Dataset
-from app.domain.tasks import Message
+from app.domain.tasks import LEFT_OUT, Dataset, Message
 from app.envs.tool_calling.environment import APIS, ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.apis import ApiBook
-from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION
-from app.envs.tool_calling.tasks.request_generation import GeneratedRequests
-from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
-from app.envs.tool_calling.tasks.tool_rows import RowCategories, ToolRow
-from app.envs.tool_calling.tasks.tool_schemas import build_schema
+from app.envs.tool_calling.requests import INSTRUCTION, ApiBook, Category, GeneratedRequests, ToolRequest, build_schema
+from app.envs.tool_calling.rows import RowCategories, ToolRow
 from app.toolkit.tool_calls.calls import ExpectedCall
 
 AREA: dict[str, JsonValue] = {

@@ -16,15 +16,11 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.domain.values import Split
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.refusal_replies import MOST_CHARACTERS, OPENS, is_right_refusal
-from app.envs.tool_calling.tasks.request_generation import TEST_SIZE
-from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
+from app.envs.tool_calling.requests import MOST_CHARACTERS, OPENS, TEST_SIZE, Category, ToolRequest, is_right_refusal
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.matching import match_calls
+from app.toolkit.tool_calls.calls import ParsedCall, match_calls
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.event_loop import finish
 from tests.support.tiers import examples
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.panels import ConfiguredPanels
+from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.cards import V2, Fields, image, text_chunk

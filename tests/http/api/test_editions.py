@@ -13,12 +13,12 @@ import pytest
 from pydantic import JsonValue
 
 from app.envs.npc_arena.environment import NpcArena
-from app.http.api.examples import Examples
-from app.judges.panels import ConfiguredPanels
+from app.http.api.environment_routes import Examples
+from app.judges.panel import ConfiguredPanels
 from app.main import application
 from app.service.gateway import Gateway
 from app.settings import Settings
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 
 SHIPPED = find_packaged_folder("character_sheets")
 WAIT = 20.0

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from app.main.discovery import discover
+from app.main.components import discover
 from tests.support.gateways import Gateways
 
 WAIT = 60.0

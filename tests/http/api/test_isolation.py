@@ -12,9 +12,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from app.domain.programs import Program
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import Completion, Message, Program, Task
 from app.domain.values import Split
 from app.http.api.models import EnvironmentInfo
 from app.main.application import create_app

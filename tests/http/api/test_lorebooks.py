@@ -4,7 +4,7 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.domain.lorebooks import Lorebook
+from app.domain.worlds import Lorebook
 
 pytestmark = pytest.mark.xdist_group("worlds")
 

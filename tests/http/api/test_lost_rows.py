@@ -10,9 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 from app.http.api.models import GroupReplies
-from app.service import store_memory
-from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
-from app.service.run_registry import RunReport
+from app.service import catalogue
+from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
+from app.service.runs import RunReport
 from tests.support.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
@@ -122,7 +122,7 @@ def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(datab
 
 
 def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_memory, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(catalogue, "RECHECK_SECONDS", 0.0)
 
     async def report(client: httpx.AsyncClient) -> RunReport:
         return RunReport.model_validate_json((await client.get("/runs/a")).content)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.judges.judge_factory import build_chat_judges
-from app.judges.panels import ConfiguredPanels
-from app.service.request_models import GroupReply, ScoreResponse, TaskBatch
+from app.judges.panel import ConfiguredPanels, build_chat_judges
+from app.service.requests import GroupReply, ScoreResponse, TaskBatch
 from tests.support.chat_server import serving
 from tests.support.judge_cases import config
 from tests.support.playground import World, gateway

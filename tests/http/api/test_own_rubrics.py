@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.rlaif.environment import Rlaif
-from app.judges.rubric_files import load_rubric
+from app.judges.prompts import load_rubric
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, Settings
 

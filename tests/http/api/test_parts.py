@@ -13,7 +13,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.http.api.models import GroupPage, GroupReplies, GroupView
-from app.service.request_models import GroupProblem, GroupReply, HandedOutTask, ScoreResponse, TaskBatch
+from app.service.requests import GroupProblem, GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from tests.support.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]

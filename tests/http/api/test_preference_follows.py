@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.envs.rlaif.environment import Rlaif
-from app.judges.ranks import space_as_normal
+from app.judges.aggregation import space_as_normal
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import ChatServer, serving

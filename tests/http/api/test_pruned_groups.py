@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from sqlalchemy import delete
 
 from app.domain.retention import PruneRule
-from app.service.pruner import Pruner
-from app.service.request_models import TaskBatch
+from app.service.requests import TaskBatch
+from app.service.retention import Pruner
 from app.store.database import open_writer
-from app.store.part_tables import part_members, parts
+from app.store.tables import part_members, parts
 from tests.support.playground import World, gateway
 from tests.support.store_cases import opened
 

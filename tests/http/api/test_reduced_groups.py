@@ -14,10 +14,10 @@ from sqlalchemy import delete
 
 from app.domain.keeping import KeepRule
 from app.domain.retention import ReduceRule
-from app.service.pruner import Pruner
-from app.service.request_models import TaskBatch
+from app.service.requests import TaskBatch
+from app.service.retention import Pruner
 from app.store.database import open_writer
-from app.store.part_tables import part_members, parts
+from app.store.tables import part_members, parts
 from tests.support.playground import World, gateway
 from tests.support.store_cases import opened
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.http.api.models import GroupView
-from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse
+from app.service.requests import GroupReply, HandedOutTask, ScoreResponse
 from app.service.rescoring import RescoreReply, RescoreRequest
 from tests.support.playground import World, gateway, until
 

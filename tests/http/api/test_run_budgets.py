@@ -9,9 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.judging import Judgement, JudgeRequest
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
-from app.service.request_models import GroupReply, ScoreResponse
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
+from app.service.requests import GroupReply, ScoreResponse
 from tests.support.playground import World, by_number, gateway
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]

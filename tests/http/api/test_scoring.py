@@ -9,9 +9,9 @@ import pytest
 
 from app.domain.scores import Score
 from app.http.api.models import GroupPage, GroupReplies, GroupView
-from app.service import run_registry as runs
+from app.service import runs
 from app.service import task_cache as shelf
-from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
+from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from tests.support.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from app.envs.rlaif.environment import Rlaif
 from app.http.web import api_keys
 from app.main.application import create_app
-from app.service import store_memory
+from app.service import catalogue
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from app.telemetry import open_telemetry
 from tests.support.chat_server import ChatServer, serving
@@ -64,7 +64,7 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
 ) -> None:
     """Keys are read again during each request, which is a span of none. Nothing else depends on how long it takes."""
     monkeypatch.setattr(api_keys, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(store_memory, "RECHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(catalogue, "RECHECK_SECONDS", 3600.0)
     monkeypatch.setattr(open_telemetry, "CLOSE_SECONDS", 60.0)
     with collecting() as collector, serving(preferring) as judge:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.toolkit.package_data import find_packaged_folder
+from app.toolkit.templates import find_packaged_folder
 from tests.support.serving import Served, serving
 
 SHEET = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"

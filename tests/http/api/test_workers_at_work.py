@@ -9,9 +9,8 @@ import httpx
 from pydantic import BaseModel
 
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import Completion, Limits, Message, Task
 from app.domain.values import Split
-from app.domain.work import Limits
 from app.main.application import create_app
 from app.ports.environment import Environment, Tools
 from app.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.tasks import Context
-from app.service.request_models import HandedOutTask, TaskBatch
+from app.service.requests import HandedOutTask, TaskBatch
 from tests.support.chat_server import ChatServer
 from tests.support.chat_server import serving as judge_serving
 from tests.support.databases import Postgres

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from app.http.compat.delivery import Delivery
+from app.http.compat.one_sample import Delivery
 
 BODY = b"x" * 200_000
 

@@ -12,10 +12,8 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.envs.tool_calling.environment import ToolCalling
-from app.envs.tool_calling.tasks.tool_requests import ToolRequest
-from app.http.compat.ors.event_stream import CHUNK, write_result
-from app.http.compat.ors.replies import CallReply, TextBlock, ToolOutput
-from app.http.compat.ors.requests import Block
+from app.envs.tool_calling.requests import ToolRequest
+from app.http.compat.ors import CHUNK, Block, CallReply, TextBlock, ToolOutput, write_result
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.ors import Ors, read_stream

@@ -10,14 +10,14 @@ from fastapi import FastAPI
 
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterSheet, Core, CounterExample, Identity, Meta, SheetSecret, Voice
-from app.characters.sheet_sources import SheetFinding
+from app.characters.sheet_checks import SheetFinding
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.store.store import Store
+from app.main.store import Store
 from tests.support.outline import Outline
 from tests.support.store_cases import group, record, using
 

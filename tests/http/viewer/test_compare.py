@@ -10,10 +10,16 @@ import pytest
 from app.domain.access import KeyBounds
 from app.domain.groups import FoundGroups, GroupFilter, GroupSummary
 from app.domain.runs import StepRange
-from app.http.viewer.checkpoints import Checkpoint, find_shared_tasks
-from app.http.viewer.compare_pages import CompareQuestion, CompareWords, parse_checkpoints, warn_of_offline_judges
-from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge
+from app.http.viewer.compare_pages import (
+    Checkpoint,
+    CompareQuestion,
+    CompareWords,
+    find_shared_tasks,
+    parse_checkpoints,
+    warn_of_offline_judges,
+)
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
 from tests.support.playground import World, contrary, panels
 from tests.support.sample_views import MemoryViews, gsm8k_group
 from tests.support.viewing import answer, look, play_judged

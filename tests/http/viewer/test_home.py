@@ -10,17 +10,15 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.domain.access import KeyBounds
-from app.domain.programs import Isolation, Protection
-from app.domain.run_costs import BudgetForecast
+from app.domain.budgets import BudgetForecast
 from app.domain.run_health import Hold
-from app.domain.run_progress import RunProgress
-from app.domain.runs import Run
-from app.http.viewer.home_pages import HomePages, warn_of_runs
-from app.http.viewer.pages import create_viewer_router
+from app.domain.runs import Run, RunProgress
+from app.domain.tasks import Isolation, Protection
+from app.http.viewer.pages import HomePages, create_viewer_router, warn_of_runs
 from app.http.viewer.run_pages import RunRow, RunTotals
 from app.http.web.api_keys import get_bounds
-from app.service.overview import EnvironmentEntry
-from app.store.store import Store
+from app.main.store import Store
+from app.service.gateway import EnvironmentEntry
 from tests.support.outline import page
 from tests.support.playground import World
 from tests.support.sample_judges import JUDGES

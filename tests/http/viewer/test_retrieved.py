@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from app.domain.tasks import Context, Passage, Withheld
-from app.http.viewer.retrieved_passages import PassageView, RetrievedView, WithheldView, build_retrieved
-from app.toolkit.display import cut_excerpt
+from app.http.viewer.group_pages import PassageView, RetrievedView, WithheldView, build_retrieved
+from app.toolkit.texts import cut_excerpt
 
 NINE = datetime(412, 4, 3, 9, 15, tzinfo=UTC)
 

@@ -10,13 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.domain.exact_sums import add_up
-from app.domain.rollups import Rollup, RollupKey
+from app.domain.rollups import Rollup, RollupKey, add_up
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.http.viewer.run_curves import MOST_POINTS, SeriesSource, estimate_noise, measure_curves
-from app.http.viewer.run_marks import list_changes
-from app.store.store import Store
+from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, estimate_noise, list_changes, measure_curves
+from app.main.store import Store
 from tests.support.playground import World
 from tests.support.store_cases import alarm, group, record
 from tests.support.viewing import look, play, train

@@ -10,10 +10,19 @@ from app.domain.groups import Group, TaskPrompt
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.http.viewer.calls import MAX_ARGUMENTS, ArgumentView, ResultView, build_call, build_tools
-from app.http.viewer.cards import PresentedCandidate, build_cards, build_lines, build_readings
-from app.toolkit.bar_charts import MAX_BARS, Bar, build_bar_chart
-from app.toolkit.display import (
+from app.http.viewer.group_pages import (
+    MAX_ARGUMENTS,
+    ArgumentView,
+    PresentedCandidate,
+    ResultView,
+    build_call,
+    build_cards,
+    build_lines,
+    build_readings,
+    build_tools,
+)
+from app.toolkit.charts import MAX_BARS, Bar, build_bar_chart
+from app.toolkit.texts import (
     SHOWN_AT_ALL,
     Excerpt,
     cut_excerpt,

@@ -1,6 +1,6 @@
 """Two texts word by word."""
 
-from app.http.viewer.word_diff import (
+from app.http.viewer.rendering import (
     MOST_CHARACTERS,
     MOST_LINES,
     MOST_WORDS,

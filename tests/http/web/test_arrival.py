@@ -12,8 +12,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 
 from app.http.web.api_keys import KeyRing
-from app.http.web.arrival import create_timed_protocol
-from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.middleware import MiddlewareOptions, create_timed_protocol, install_middleware
 from tests.support.serving import free_port, serving
 
 SECONDS = 0.4

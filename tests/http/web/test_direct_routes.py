@@ -11,8 +11,8 @@ from app.domain.errors import Conflict
 from app.domain.values import FiniteNumber, Frozen
 from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
-from app.http.web.direct_routes import DirectRoute, index_direct_routes
 from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.routes import DirectRoute, index_direct_routes
 
 JSON = {"Content-Type": "application/json"}
 GOOD = b'{"names": ["ann"], "weight": 1.5}'

@@ -10,10 +10,9 @@ from starlette.testclient import TestClient
 from app.domain.access import ACCESS_SCOPES, AccessScope, StoredKey, compute_key_digest
 from app.http.web import api_keys
 from app.http.web.api_keys import KeyRing
-from app.http.web.key_scopes import find_scope, list_methods
-from app.http.web.route_scopes import SCOPES
+from app.http.web.routes import SCOPES, find_scope, list_methods
 from app.main.application import create_app
-from app.ports.keys import KnownKeys
+from app.ports.store import KnownKeys
 from app.settings import Settings
 
 SECRET = "gw_of-a-named-key"

@@ -11,20 +11,21 @@ import httpx
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from app.domain.digests import digest_of_model
 from app.domain.tasks import Completion, Message
+from app.domain.values import digest_of_model
 from app.http.api.environment_routes import digest_request
 from app.http.web.bodies import (
     DEFAULT_MAX_BYTES,
     LARGE_BYTES,
     MANY_ERRORS_BYTES,
+    WINDOW,
     BodyReader,
     JsonRequest,
     parse_quickly,
+    require_few_values,
 )
 from app.http.web.problems import MAX_ERRORS, RefusedBody
-from app.http.web.unparsed_json import WINDOW, require_few_values
-from app.service.request_models import GroupToScore, ScoreRequest
+from app.service.requests import GroupToScore, ScoreRequest
 from tests.support.livez_waits import measure_wait
 from tests.support.serving import Served, serving
 

@@ -6,7 +6,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from app.http.web.lazy_routes import LazyRoute
+from app.http.web.bodies import LazyRoute
 
 
 class Order(BaseModel):

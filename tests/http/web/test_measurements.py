@@ -5,8 +5,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.testclient import TestClient
 
 from app.http.web.api_keys import KeyRing
-from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.openapi import install_docs
 
 Seen = list[tuple[str, str, int]]
 

@@ -6,8 +6,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from app.http.web.api_keys import KeyRing
-from app.http.web.browser_protection import LOOPBACK_HOSTS
-from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware
 
 HERE = "http://127.0.0.1:8000"
 

@@ -7,8 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.serving import keep_peers
-from app.http.viewer.sign_in_pages import choose_page
+from app.cli.serve import keep_peers
+from app.http.viewer.pages import choose_page
 from app.http.web.api_keys import COOKIE
 from app.main.application import create_app
 from app.settings import Settings, SignInSettings

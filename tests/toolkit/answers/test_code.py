@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from app.toolkit.answers.code import extract_committed_code
-from app.toolkit.answers.committed import MOST_CHARACTERS
+from app.toolkit.answers import MOST_CHARACTERS, extract_committed_code
 
 F = "def f(x):\n    return x\n"
 G = "def f(x):\n    return x + 1\n"

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import WorkExceeded
 from app.domain.scores import Score
-from app.toolkit.answers.committed import (
+from app.toolkit.answers import (
     MOST_CHARACTERS,
     Committed,
     extract_committed,

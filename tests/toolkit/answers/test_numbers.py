@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
-from app.toolkit.answers.number_extraction import NumberAnswer, Place, grade_number, read_number
-from app.toolkit.answers.numerals import parse_number
+from app.toolkit.answers import NumberAnswer, Place, grade_number, parse_number, read_number
 
 
 class Rows(Frozen):

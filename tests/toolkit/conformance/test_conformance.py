@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel
 
-from app.cli.envs.conformance_run import CheckObserver, run_all_checks, run_check
+from app.cli.envs.check import CheckObserver, run_all_checks, run_check
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn

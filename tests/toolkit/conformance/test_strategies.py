@@ -7,16 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from app.cli.envs.conformance_run import open_tools, run_check
+from app.cli.envs.check import open_tools, run_check
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen
 from app.ports.environment import Environment, FreeReward, Tools
-from app.toolkit.conformance.checks import CHECKS
-from app.toolkit.conformance.findings import StrategyFigure
-from app.toolkit.conformance.strategies import measure_strategies
-from app.toolkit.conformance.subject import CheckDepth, CheckSubject
+from app.toolkit.conformance.checks import CHECKS, measure_strategies
+from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings

@@ -12,15 +12,10 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from app.domain.values import Frozen
-from app.sandbox.in_process import InProcessWorkers
-from app.toolkit.math_answers.boxed_answers import extract_committed_box
-from app.toolkit.math_answers.expressions import MOST_CHARACTERS, parse_expression
-from app.toolkit.math_answers.forms import Form
-from app.toolkit.math_answers.grading import GoldAnswer, check_answer
-from app.toolkit.math_answers.math_rows import MathRow
-from app.toolkit.math_answers.structures import Shape
-from app.toolkit.math_answers.worker_functions import ALL_EQUAL
-from app.toolkit.package_data import read_packaged_data
+from app.sandbox.workers import InProcessWorkers
+from app.toolkit.math_answers.expressions import MOST_CHARACTERS, Shape, extract_committed_box, parse_expression
+from app.toolkit.math_answers.grading import ALL_EQUAL, Form, GoldAnswer, MathRow, check_answer
+from app.toolkit.templates import read_packaged_data
 
 
 class Kind(Frozen):

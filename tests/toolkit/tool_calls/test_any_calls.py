@@ -6,11 +6,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.answers.committed import THINKING_TAG, TURN_END
-from app.toolkit.tool_calls.call_parsing import read_text_calls
+from app.toolkit.answers import THINKING_TAG, TURN_END
 from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_text_calls
 
 BOOK: dict[str, JsonValue] = {
     "type": "object",

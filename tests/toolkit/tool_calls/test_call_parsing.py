@@ -3,10 +3,8 @@
 import pytest
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.tool_calls.call_parsing import read_text_calls
 from app.toolkit.tool_calls.calls import ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_text_calls
 
 TOOLS = (
     ToolSpec(

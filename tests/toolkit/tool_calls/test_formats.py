@@ -6,11 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.toolkit.tool_calls.call_parsing import read_calls, read_message_calls, read_text_calls
-from app.toolkit.tool_calls.calls import CallReading, ParsedCall
-from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.json_text import MOST_CALLS
+from app.toolkit.tool_calls.calls import MOST_CALLS, CallReading, ParsedCall
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_calls, read_message_calls, read_text_calls
 
 BOOK: dict[str, JsonValue] = {
     "type": "object",

@@ -6,12 +6,18 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall
-from app.toolkit.tool_calls.formats.format_registry import FORMATS
-from app.toolkit.tool_calls.matching import MOST_COMPARED, CallMatch, match_calls
-from app.toolkit.tool_calls.rendering import render_tools
-from app.toolkit.tool_calls.schemas import describe_schema_fault
-from app.toolkit.tool_calls.value_equality import MOST_MORE, is_same_text, is_same_value
+from app.toolkit.tool_calls.calls import (
+    MOST_COMPARED,
+    MOST_MORE,
+    CallMatch,
+    ExpectedCall,
+    ParsedCall,
+    describe_schema_fault,
+    is_same_text,
+    is_same_value,
+    match_calls,
+)
+from app.toolkit.tool_calls.formats import FORMATS, render_tools
 
 TOOLS = (
     ToolSpec(

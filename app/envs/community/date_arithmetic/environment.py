@@ -17,12 +17,10 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from app.domain.digests import digest
-from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import read_packaged_data
+from app.domain.values import Frozen, WholeNumber, digest
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
-from app.toolkit.templates import Phrasings
+from app.toolkit.templates import Phrasings, read_packaged_data
 
 Kind = Literal["days", "weeks", "months", "weekday", "nth_weekday", "month_end", "working_days"]
 

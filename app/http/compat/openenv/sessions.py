@@ -1,23 +1,519 @@
 """One client's episodes, one after the other: the task, the messages, and the result."""
 
+import asyncio
+import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self, cast
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from app.domain.access import Caller
+from app.domain.access import Caller, find_bounds
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.groups import TaskRecord
+from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, ToolSpec, is_truncated
-from app.http.compat.openenv.actions import TEXTS, ParsedAction, parse_action
-from app.http.compat.openenv.episodes import DroppedEpisodes, OpenEnvEpisode
-from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
-from app.http.compat.openenv.resets import read_reset
-from app.http.compat.openenv.task_assignment import TaskAssigner
+from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_truncated
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber, canonical_json
+from app.http.web.problems import format_field_path
+from app.service.access import check_hand_out
 from app.service.gateway import Gateway
-from app.service.request_models import StepRequest
-from app.service.sample_intake import SampleReply, SampleToScore
+from app.service.requests import Cursor, HandedOutTask, LeaseSeconds, NextBatch, StepRequest, TaskId, TaskSelection
+from app.service.scoring import SampleReply, SampleToScore
+
+# Frames of OpenEnv's web socket: JSON objects with a `type`, one answer to each.
+
+Code = Literal[
+    "INVALID_JSON",
+    "UNKNOWN_TYPE",
+    "VALIDATION_ERROR",
+    "EXECUTION_ERROR",
+    "CAPACITY_REACHED",
+    "FACTORY_ERROR",
+    "SESSION_ERROR",
+]
+"""The error codes of OpenEnv's own server."""
+
+TYPES: Final = ("reset", "step", "state", "close", "mcp")
+
+
+class FrameRefused(Exception):
+    """An error that is sent to the client; the session continues."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Frame:
+    type: str
+    data: dict[str, JsonValue]
+
+
+class Observation(Frozen):
+    """The model's next observation."""
+
+    messages: tuple[Message, ...] = ()
+    """After a reset the prompt; after a step only the messages that follow the model's."""
+    text: str = ""
+    """The contents of `messages` joined by empty lines, for clients that need one string."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools that the model may call; sent only after a reset."""
+    task_id: str
+    turns_left: int
+    """Maximum number of further messages of the model."""
+    metadata: dict[str, JsonValue] = {}
+    """After a reset the task's public metadata; at the end the score. The same as the outer `metadata`."""
+
+
+class StepResult(Frozen):
+    """The response to a reset or a step."""
+
+    observation: Observation
+    reward: Annotated[Unit | None, Field(description="Null before the end of the episode.")] = None
+    done: bool = False
+    metadata: dict[str, JsonValue] = {}
+
+
+class State(Frozen):
+    episode_id: str | None = None
+    step_count: int = 0
+    environment: str
+    task_id: str | None = None
+    turns_left: int | None = None
+    done: bool = False
+
+
+def read_frame(text: str | bytes) -> Frame:
+    """Parses a frame. Raises FrameRefused if it is invalid. NaN and lone surrogates are accepted, because a model may
+    have written them."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" at line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise FrameRefused("INVALID_JSON", f"invalid JSON{where}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise FrameRefused("VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}')
+    if value["type"] not in TYPES:
+        raise FrameRefused("UNKNOWN_TYPE", f"unknown type; the types are {', '.join(TYPES)}")
+    data = value.get("data", {})
+    if not isinstance(data, dict):
+        raise FrameRefused("VALIDATION_ERROR", "data: expected an object")
+    return Frame(value["type"], cast("dict[str, JsonValue]", data))
+
+
+def asks_for_tools(action: Mapping[str, JsonValue]) -> bool:
+    """Whether a step asks which tools there are. It is no message of the model and uses up no turn."""
+    return action.get("type") == "list_tools" and action.keys() <= {"type", "metadata"}
+
+
+def build_observation_frame(stepped: StepResult) -> str:
+    return f'{{"type":"observation","data":{stepped.model_dump_json()}}}'
+
+
+def write_tool_listing(tools: Sequence[ToolSpec]) -> str:
+    """The data of the answer: an observation with `tools`, in the form that OpenEnv gives them."""
+    listed = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        for tool in (one.function for one in tools)
+    ]
+    return json.dumps({"observation": {"tools": listed}, "reward": None, "done": False, "metadata": {}})
+
+
+def build_listing_frame(tools: Sequence[ToolSpec]) -> str:
+    return f'{{"type":"observation","data":{write_tool_listing(tools)}}}'
+
+
+def build_state_frame(state: State) -> str:
+    return f'{{"type":"state","data":{state.model_dump_json()}}}'
+
+
+def build_rpc_frame(answer: str) -> str:
+    return f'{{"type":"mcp","data":{answer}}}'
+
+
+def build_error_frame(code: Code, message: str, **more: int) -> str:
+    return json.dumps({"type": "error", "data": {"message": message, "code": code, **more}})
+
+
+# The fields of a reset: the task, the run, and the group in which its answer is compared.
+
+MAX_GROUP: Final = 256
+
+Printable = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class Siblings(Frozen):
+    """Episodes over the same task that are judged together."""
+
+    key: Annotated[Printable, Field(max_length=200)] = ""
+    """Separates groups over the same task; resets with the same key get the same task."""
+    size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)]
+
+
+class Reset(Frozen):
+    """Every field is optional. `task_id`, `index` or `seed` selects the task; with only a `run`, a task is leased."""
+
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**64)] | None = None
+    """The same seed always gives the same task."""
+    episode_id: Printable | None = None
+    """Returned by `state`; generated if it is missing. Of an episode whose connection was lost: continues it."""
+    run: Name | None = None
+    """Run name to store results under."""
+    split: Split = "train"
+    params: dict[str, FiniteJson] = {}
+    """The environment's params; see its entry in the catalogue."""
+    select: TaskSelection = TaskSelection()
+    task_id: TaskId | None = None
+    """A task that was handed out before, over any API."""
+    index: Cursor | None = None
+    """Position in the order of tasks; a test split ends after its last task."""
+    group: Siblings | None = None
+    group_size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
+    """`group` without a key."""
+    policy: Policy | None = None
+    purpose: Purpose = "train"
+    lease_seconds: LeaseSeconds = 600.0
+    gather_seconds: Annotated[FiniteNumber, Field(ge=0, le=600)] = 20.0
+    """How long to wait for the other members of a group, from the first one's last step."""
+    wait_seconds: Annotated[FiniteNumber, Field(gt=0, le=600)] = 50.0
+    """Maximum seconds until the last step is answered. OpenEnv's clients time out after 60."""
+    unscored: Literal["error", "null"] = "error"
+    """The response to the last step if there is no score: an error, after which the same step can be sent again, or a
+    reward of null."""
+
+    @model_validator(mode="after")
+    def _check_task_choice(self) -> Self:
+        named = [name for name in ("task_id", "index", "seed") if getattr(self, name) is not None]
+        if self.task_id is not None and self.index is not None:
+            raise ValueError("give either task_id or index")
+        if self.group is not None and self.group_size is not None:
+            raise ValueError("give either group or group_size")
+        if self.siblings.size > 1 and not named and not self.siblings.key:
+            raise ValueError(
+                "members of a group need the same task: give all of them the same seed, index, task_id or group.key"
+            )
+        if self.purpose == "eval" and not named:
+            raise ValueError("an evaluation needs a seed, an index or a task_id")
+        return self
+
+    @property
+    def siblings(self) -> Siblings:
+        return self.group or Siblings(size=self.group_size or 1)
+
+
+def read_reset(data: dict[str, JsonValue]) -> Reset:
+    """Parses a reset; null counts as absent. Raises FrameRefused naming the unknown or invalid fields."""
+    try:
+        return Reset.model_validate({name: value for name, value in data.items() if value is not None})
+    except (ValidationError, RecursionError) as error:
+        raise FrameRefused("VALIDATION_ERROR", describe_faults(error)) from None
+
+
+def describe_faults(error: ValidationError | RecursionError) -> str:
+    """Names the invalid fields without their values."""
+    if isinstance(error, RecursionError):
+        return "data is nested too deeply"
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [f"{format_field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in found[:8]]
+    return "; ".join(one.removeprefix(": ") for one in told)
+
+
+# Episodes of OpenEnv's clients, and those whose connection has ended, so that they can go on.
+
+
+@dataclass(frozen=True)
+class OpenEnvEpisode:
+    """An episode so far. `said` has all messages after the prompt."""
+
+    task: HandedOutTask
+    reset: Reset
+    episode_id: str
+    said: tuple[Message, ...] = ()
+    steps: int = 0
+    done: bool = False
+
+    @property
+    def turns_left(self) -> int:
+        return 0 if self.done else self.task.max_turns - self.steps
+
+    def advance(self, *messages: Message, done: bool = False) -> "OpenEnvEpisode":
+        return OpenEnvEpisode(self.task, self.reset, self.episode_id, (*self.said, *messages), self.steps + 1, done)
+
+
+@dataclass(frozen=True)
+class _Dropped:
+    episode: OpenEnvEpisode
+    lost: bool
+    at: float
+
+
+class DroppedEpisodes:
+    """Unfinished episodes whose connection has ended, by environment and caller. One per process; the oldest are
+    forgotten first."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
+
+    def keep(self, owner: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
+        """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
+        key = (owner, episode.episode_id)
+        if self._forget_old().pop(key, None) is None:
+            self._kept[key] = _Dropped(episode, lost, time.monotonic())
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def take(self, owner: str, episode_id: str) -> OpenEnvEpisode | None:
+        found = self._forget_old().pop((owner, episode_id), None)
+        return None if found is None else found.episode
+
+    def take_lost(self, owner: str, reset: Reset) -> OpenEnvEpisode | None:
+        """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
+        only names it. Any other episode with this id is forgotten."""
+        found = self._forget_old().pop((owner, reset.episode_id or ""), None)
+        same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
+        return found.episode if found is not None and found.lost and same else None
+
+    def _forget_old(self) -> OrderedDict[tuple[str, str], _Dropped]:
+        oldest = time.monotonic() - self._seconds
+        while self._kept and next(iter(self._kept.values())).at < oldest:
+            self._kept.popitem(last=False)
+        return self._kept
+
+
+# Assigns tasks to resets.
+
+CURSOR_RANGE: Final = 2**40
+MAX_SHARED_TASKS: Final = 20_000
+"""Maximum number of groups whose task is remembered; the oldest are forgotten first."""
+
+
+@dataclass
+class _SharedTask:
+    dealing: "asyncio.Task[HandedOutTask]"
+    left: int
+
+
+class TaskAssigner:
+    """One per process. It remembers the next cursor of resets without a run, and the tasks of groups."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._walks: Counter[tuple[str, str]] = Counter()
+        self._shared: OrderedDict[tuple[str, str], _SharedTask] = OrderedDict()
+
+    async def assign_task(self, environment: str, reset: Reset, caller: Caller | None = None) -> HandedOutTask:
+        """The task for a reset. Raises InvalidRequest or NotFound naming the field, Forbidden beyond the caller's
+        bounds, or Conflict if the run has no task left."""
+        bounds = find_bounds(caller)
+        if reset.task_id is not None:
+            bounds.require_run(reset.run)
+            await self._gateway.bounds.require_tasks(bounds, [reset.task_id], "task_id")
+            return await self._load_task(environment, reset.task_id)
+        check_hand_out(bounds, environment, reset.run, reset.params)
+        if reset.index is not None or reset.seed is not None or not reset.siblings.key:
+            return await self._request_task(environment, reset)
+        return await self._assign_group_task(environment, reset)
+
+    async def _load_task(self, environment: str, task_id: str) -> HandedOutTask:
+        record = (await self._gateway.task_cache.get([task_id])).get(task_id)
+        if record is None or record.key.environment != environment:
+            raise NotFound(f"{task_id} was never handed out by {environment}", field="task_id")
+        return _build_handed_out(record)
+
+    async def _assign_group_task(self, environment: str, reset: Reset) -> HandedOutTask:
+        """The task of the group's first member, for all its members."""
+        asked = reset.model_dump_json(include={"run", "split", "params", "select", "purpose", "group"})
+        name = (environment, asked)
+        shared = self._shared.get(name)
+        if shared is None or (shared.dealing.done() and shared.dealing.exception() is not None):
+            shared = _SharedTask(asyncio.create_task(self._request_task(environment, reset)), reset.siblings.size)
+            self._shared[name] = shared
+            while len(self._shared) > MAX_SHARED_TASKS:
+                self._shared.popitem(last=False)
+        shared.left -= 1
+        if shared.left == 0:
+            self._shared.pop(name, None)
+        return await asyncio.shield(shared.dealing)
+
+    async def _request_task(self, environment: str, reset: Reset) -> HandedOutTask:
+        batch = await self._gateway.dispatcher.next_batch(
+            environment,
+            NextBatch(
+                batch_size=1,
+                run=reset.run,
+                split=reset.split,
+                params=reset.params,
+                select=reset.select,
+                purpose=reset.purpose,
+                lease_seconds=reset.lease_seconds,
+                cursor=self._choose_cursor(environment, reset),
+            ),
+        )
+        if batch.tasks:
+            return batch.tasks[0]
+        if reset.index is not None or reset.seed is not None:
+            raise InvalidRequest("the split has no such task", field="index")
+        if batch.exhausted:
+            raise Conflict("the run has finished this split")
+        raise Conflict("the remaining tasks of this split are leased to other holders; retry later")
+
+    def _choose_cursor(self, environment: str, reset: Reset) -> int | None:
+        if reset.index is not None:
+            return reset.index
+        if reset.seed is not None:
+            return self._wrap_cursor(environment, reset, reset.seed)
+        if reset.run is not None:
+            return None
+        walk = (environment, canonical_json([reset.split, reset.params, reset.select.model_dump(mode="json")]))
+        if len(self._walks) >= MAX_SHARED_TASKS:
+            self._walks.clear()
+        self._walks[walk] += 1
+        return self._wrap_cursor(environment, reset, self._walks[walk] - 1)
+
+    def _wrap_cursor(self, environment: str, reset: Reset, place: int) -> int:
+        """Seeds beyond the end of a split wrap around."""
+        if reset.split == "train":
+            return place % CURSOR_RANGE
+        hosted = self._gateway.catalogue.get_environment_or_current(environment)
+        return place % (hosted.environment.size(reset.split, hosted.validate_params(reset.params)) or CURSOR_RANGE)
+
+
+def _build_handed_out(record: TaskRecord) -> HandedOutTask:
+    prompt = record.prompt
+    return HandedOutTask(
+        task_id=record.task_id,
+        lease_id=None,
+        environment=record.key.environment,
+        messages=prompt.messages,
+        tools=prompt.tools,
+        max_turns=prompt.max_turns,
+        metadata=prompt.metadata,
+        lease_expires_at=None,
+    )
+
+
+# Recovers the model's message from a client's action.
+
+TEXTS: Final = ("text", "message", "content")
+"""Keys that may hold the model's text; `message` may also be a whole message in OpenAI's format."""
+
+_BESIDE: Final = {"tool_calls", "finish_reason", "reasoning_content", "metadata"}
+"""Keys that may stand beside the text."""
+
+_EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
+
+
+class OpenEnvAction(Frozen):
+    """One message of the model. Generic clients fill the only required field."""
+
+    # Clients take a server whose action is titled `Action` or `CallToolAction` for one that offers MCP tools.
+    model_config = ConfigDict(title="ModelMessage")
+
+    text: str
+    """What the model said; empty if it only called tools."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """In OpenAI's format."""
+    finish_reason: Annotated[str | None, Field(max_length=100)] = None
+    """From the inference server. `length` marks a truncated message, which ends the episode."""
+    reasoning_content: str | None = None
+    """The model's reasoning, if the server separates it from the answer. Stored, never scored."""
+
+
+@dataclass(frozen=True)
+class ParsedAction:
+    message: Message
+    finish_reason: str | None = None
+    read_as: Literal["json", "nothing"] | None = None
+    """`json` if the action was unknown, so that its JSON counts as the text; `nothing` if it counts as silence."""
+    fault: str = ""
+    """Why it counts as silence, naming the field."""
+
+    def to_completion(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
+        """The completion with this message; plain text if that is enough."""
+        if multi_turn or self.message.tool_calls or self.message.reasoning_content is not None:
+            return Completion(messages=(*before, self.message), finish_reason=self.finish_reason)
+        return Completion(text=self.message.content or "", finish_reason=self.finish_reason)
+
+
+def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
+    """Parses a JSON object as an action. Never raises: the object may be what a model wrote."""
+    message = data.get("message")
+    whole = message if isinstance(message, dict) and message.get("role") == "assistant" else {}
+    calls = any(one.get("tool_calls") not in _EMPTY for one in (data, whole))
+    if not calls and not set(data) - _BESIDE:
+        return _take_as_silence('text: missing; an action is {"text": "what the model said"}')
+    named = [name for name in TEXTS if data.get(name) is not None]
+    if calls and len(named) > 1:
+        return _take_as_silence(f"{named[1]}: give the text once, as text, message or content")
+    if not calls and (len(named) > 1 or not any(name in data for name in TEXTS)):
+        return _take_as_json(data)
+    try:
+        return _read_message(data, named, whole)
+    except (ValidationError, RecursionError) as error:
+        if calls:
+            return _take_as_silence(describe_faults(error))
+        return _take_as_json(data)
+
+
+def _read_message(data: dict[str, JsonValue], named: list[str], whole: dict[str, JsonValue]) -> ParsedAction:
+    said = None if not named or whole else data[named[0]]
+    beside = {name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"}
+    for name in named:
+        beside.pop(name, None)
+    text = "" if said is None else said if isinstance(said, str) else _write_json(said)
+    action = OpenEnvAction.model_validate(_make_encodable({**beside, "text": text}))
+    if whole:
+        message = Message.model_validate(_make_encodable(whole))
+        update = {"tool_calls": action.tool_calls} if action.tool_calls else {}
+        return ParsedAction(message.model_copy(update=update), action.finish_reason)
+    return ParsedAction(_build_message(action, silent=said is None), action.finish_reason)
+
+
+def _build_message(action: OpenEnvAction, *, silent: bool) -> Message:
+    return Message(
+        role="assistant",
+        content=None if silent and action.tool_calls else action.text,
+        tool_calls=action.tool_calls,
+        reasoning_content=action.reasoning_content,
+    )
+
+
+def _take_as_json(data: dict[str, JsonValue]) -> ParsedAction:
+    return ParsedAction(Message(role="assistant", content=_repair_surrogates(_write_json(data))), read_as="json")
+
+
+def _take_as_silence(fault: str) -> ParsedAction:
+    return ParsedAction(Message(role="assistant", content=""), read_as="nothing", fault=fault)
+
+
+def _write_json(value: JsonValue) -> str:
+    """JSON text as a model most likely wrote it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _make_encodable(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return _repair_surrogates(value)
+    if isinstance(value, list):
+        return [_make_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_repair_surrogates(name): _make_encodable(item) for name, item in value.items()}
+    return value
+
+
+def _repair_surrogates(text: str) -> str:
+    """Replaces lone surrogates, which cannot be stored, by the replacement character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
 
 CONTRACT = "openenv"
 

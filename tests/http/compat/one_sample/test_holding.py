@@ -11,8 +11,8 @@ from starlette.types import Message
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.http.compat.one_sample.held_samples import ClientLeft, HeldSamples, LabelledSample
-from app.service.sample_intake import SampleReply, SampleToScore
+from app.http.compat.one_sample import ClientLeft, HeldSamples, LabelledSample
+from app.service.scoring import SampleReply, SampleToScore
 
 
 @dataclass

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Completion
-from app.http.compat.one_sample.labels import MAX_CHARACTERS, SampleLabel, read_label
-from app.http.compat.one_sample.texts import build_completion, extract_response
+from app.http.compat.one_sample import MAX_CHARACTERS, SampleLabel, build_completion, extract_response, read_label
 
 TASK = f"task_{7:032x}"
 

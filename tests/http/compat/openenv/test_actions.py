@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
-from app.http.compat.openenv.actions import OpenEnvAction, ParsedAction, parse_action
+from app.http.compat.openenv.sessions import OpenEnvAction, ParsedAction, parse_action
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))

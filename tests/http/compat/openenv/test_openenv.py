@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.http.compat.openenv.frames import write_tool_listing
+from app.http.compat.openenv.sessions import write_tool_listing
 from tests.support.openenv import Talk, talking
 from tests.support.playground import World
 

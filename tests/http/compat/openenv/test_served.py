@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from app.main.discovery import discover
+from app.main.components import discover
 from tests.support.gateways import Gateways
 from tests.support.openenv import PREFIX, connected, right_actions
 from tests.support.serving import serving

@@ -5,9 +5,8 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
-from app.http.compat.openenv.episodes import DroppedEpisodes, OpenEnvEpisode
-from app.http.compat.openenv.resets import Reset
-from app.service.request_models import HandedOutTask
+from app.http.compat.openenv.sessions import DroppedEpisodes, OpenEnvEpisode, Reset
+from app.service.requests import HandedOutTask
 from tests.support.openenv import talking
 
 

@@ -1,0 +1,647 @@
+"""Macros of cards: replaces `{{char}}` and `{{user}}`; random macros are left unchanged."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from app.characters.cards.files import ImportNotes, ImportReport, JsonFields, Object, Version, build_refusal
+from app.characters.lorebooks import MOST_PATTERNS, compile_key
+from app.domain.errors import TooLarge
+from app.domain.worlds import Lorebook, LoreEntry, SecondaryLogic
+
+_MACRO: Final = re.compile(r"(?:\{\{([^{}]*)\}\}|<(bot|char|user)>)(['’]s\b)?", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_NOT_SHOWN: Final = ("//", "comment:", "hidden_key:")
+
+
+@dataclass(frozen=True)
+class MacroNames:
+    """Replacements of the macros. `char` is None for a book without a character."""
+
+    char: str | None
+    user: str = "the one before you"
+    users: str = "their"
+    """For `{{user}}'s`."""
+
+
+@dataclass(frozen=True)
+class ReplacedText:
+    text: str
+    left: tuple[str, ...]
+    """Macros left in the text."""
+
+
+def replace_macros(text: str, wording: MacroNames) -> ReplacedText:
+    """Replaces names, removes comments, and leaves the rest unchanged. Takes linear time."""
+    left: list[str] = []
+
+    def replace_match(found: re.Match[str]) -> str:
+        name = (found[1] if found[1] is not None else found[2]).strip().casefold()
+        suffix = found[3] or ""
+        if name == "user":
+            return wording.users if suffix else wording.user
+        if name in ("char", "bot") and wording.char is not None:
+            return wording.char + suffix
+        if name.startswith(_NOT_SHOWN):
+            return suffix
+        left.append(found[0].removesuffix(suffix))
+        return found[0]
+
+    return ReplacedText(strip_control_characters(_MACRO.sub(replace_match, text)), tuple(left))
+
+
+def strip_control_characters(text: str) -> str:
+    """Removes control characters except line breaks and tabs."""
+    return _CONTROL.sub("", text)
+
+
+def name_macro(macro: str) -> str:
+    """`{{random}}` for `{{random:a,b}}`: the macro's name for reports."""
+    name = macro.strip("{}<>").partition(":")[0].strip().casefold()[:40]
+    return "{{" + name + "}}"
+
+
+# Converts world info exports of chat front-ends to the lorebook format of cards.
+
+_ENTRY: Final = {
+    "uid": "id",
+    "key": "keys",
+    "keysecondary": "secondary_keys",
+    "content": "content",
+    "comment": "comment",
+    "constant": "constant",
+    "selective": "selective",
+    "order": "insertion_order",
+}
+_EXTENSIONS: Final = {
+    "position": "position",
+    "selectiveLogic": "selectiveLogic",
+    "probability": "probability",
+    "useProbability": "useProbability",
+    "scanDepth": "scan_depth",
+    "caseSensitive": "case_sensitive",
+    "matchWholeWords": "match_whole_words",
+    "preventRecursion": "prevent_recursion",
+    "excludeRecursion": "exclude_recursion",
+}
+
+
+def from_world_info(book: JsonFields) -> JsonFields:
+    """Entries in the order of the file. InvalidRequest naming an invalid entry."""
+    entries = book.get_part("entries")
+    read: list[JsonValue] = []
+    for name in entries.values:
+        if not isinstance(entries.values[name], dict):
+            raise build_refusal(entries.build_path(name), "must be an object")
+        read.append(_convert_entry(entries.get_part(name)))
+    return JsonFields(
+        {**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": read}
+    )
+
+
+def _convert_entry(entry: JsonFields) -> dict[str, JsonValue]:
+    """Secondary keys are used by default, as in the original tools."""
+    extensions = dict(entry.get_part("extensions").values)
+    found: dict[str, JsonValue] = {"selective": True, "enabled": entry.get_flag("disable") is not True}
+    for name, value in entry.values.items():
+        if name == "position" and isinstance(value, str):
+            found[name] = value
+        elif name in _ENTRY:
+            found[_ENTRY[name]] = value
+        elif name in _EXTENSIONS or name not in ("disable", "extensions"):
+            extensions[_EXTENSIONS.get(name, name)] = value
+    return {**found, "extensions": extensions}
+
+
+# Decorators: lines `@@name value` at the start of an entry's content that control its use.
+
+MOST: Final = 64
+_LINE: Final = re.compile(r"(@@@?)([A-Za-z_]+)(?:[ \t]+(.*))?")
+
+
+@dataclass(frozen=True)
+class Decorator:
+    name: str
+    value: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The comma-separated values."""
+        return tuple(part for part in (one.strip() for one in self.value.split(",")) if part)
+
+
+@dataclass(frozen=True)
+class DecoratedContent:
+    """Content and decorators. Each chain is a decorator followed by its fallbacks, in order."""
+
+    content: str
+    chains: tuple[tuple[Decorator, ...], ...]
+
+
+def split_decorators(content: str) -> DecoratedContent:
+    """Separates decorators from content; unchanged where there are none."""
+    lines = content.split("\n")
+    chains: list[list[Decorator]] = []
+    read = 0
+    for line in lines[: 4 * MOST]:
+        found = _LINE.fullmatch(line.strip())
+        if found is None and (line.strip() or not chains):
+            break
+        read += 1
+        if found is None:
+            continue
+        decorator = Decorator(found[2].casefold(), (found[3] or "").strip())
+        if found[1] == "@@@" and chains:
+            chains[-1].append(decorator)
+        else:
+            chains.append([decorator])
+    if not chains:
+        return DecoratedContent(content, ())
+    return DecoratedContent("\n".join(lines[read:]).strip("\n"), tuple(tuple(chain) for chain in chains[:MOST]))
+
+
+# Import of a lorebook entry from the card format; notes record what is unsupported.
+
+MOST_CONTENT: Final = 20_000
+MOST_KEY: Final = 200
+MOST_DEPTH: Final = 1000
+MOST_BROKEN: Final = 100
+_LOGIC: Final[Mapping[int, SecondaryLogic]] = {0: "and_any", 1: "not_all", 2: "not_any", 3: "and_all"}
+_SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
+_PLACED: Final = {"before_desc": "before_character", "after_desc": "after_character"}
+_DECORATED: Final = {
+    "scan_depth": "scan_depth",
+    "position": "position",
+    "activate": "constant",
+    "dont_activate": "enabled",
+    "additional_keys": "secondary_keys",
+    "exclude_keys": "secondary_keys",
+}
+_READ_EXTENSIONS: Final = {
+    "position",
+    "selectiveLogic",
+    "probability",
+    "useProbability",
+    "scan_depth",
+    "case_sensitive",
+    "match_whole_words",
+    "prevent_recursion",
+    "exclude_recursion",
+}
+"""Supported keys of an entry's extensions; the others are specific to other tools."""
+
+
+class EntryReader:
+    """Reads the entries of one book in order."""
+
+    def __init__(self, wording: MacroNames, notes: ImportNotes, where: str) -> None:
+        self._wording = wording
+        self._notes = notes
+        self._where = where
+        self._taken: set[str] = set()
+        self._patterns = 0
+        self._broken = 0
+
+    def read(self, entry: JsonFields, number: int) -> LoreEntry | None:
+        """None for an unsupported entry. InvalidRequest naming the field for an invalid one."""
+        decorated = split_decorators(entry.get_text("content"))
+        content = self._replace_macros(decorated.content, "content")
+        extensions = entry.get_part("extensions")
+        keys, secondary, regex = self._read_keys(entry)
+        number_of_logic = int(extensions.get_number_or_none("selectiveLogic") or 0)
+        values: dict[str, object] = {
+            "content": content,
+            "keys": keys,
+            "regex": regex,
+            "name": (entry.get_text("name") or entry.get_text("comment"))[:MOST_KEY],
+            "enabled": entry.get_flag("enabled") is not False,
+            "constant": entry.get_flag("constant") is True and entry.get_flag("use_regex") is not True,
+            "secondary_keys": secondary,
+            "logic": _LOGIC.get(number_of_logic, "and_any") if secondary else "and_any",
+            "order": self._read_whole_number(entry, "insertion_order", 100),
+            "priority": None if entry.get_number("priority") is None else self._read_whole_number(entry, "priority", 0),
+            "position": self._read_position(entry, extensions),
+            "scan_depth": self._clamp_depth(extensions.get_number_or_none("scan_depth")),
+            "case_sensitive": _read_case_sensitivity(entry),
+            "whole_words": extensions.get_flag_or_none("match_whole_words"),
+            "probability": _read_probability(extensions),
+            "prevent_recursion": extensions.get_flag_or_none("prevent_recursion") is True,
+            "exclude_recursion": extensions.get_flag_or_none("exclude_recursion") is True,
+        }
+        self._apply_decorators(decorated, entry, values)
+        self._note_leftovers(entry, extensions)
+        if len(content) > MOST_CONTENT:
+            self._notes.add_kept(f"{self._where}entries[]", f"the content is longer than {MOST_CONTENT} characters")
+            return None
+        try:
+            return LoreEntry.model_validate({"id": self._choose_id(entry, number), **values})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise build_refusal(entry.build_path(str(first["loc"][0])), first["msg"]) from None
+
+    def _choose_id(self, entry: JsonFields, number: int) -> str:
+        given = entry.values.get("id")
+        wanted = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
+        wanted = wanted[: MOST_KEY - 10] or str(number)
+        unique, again = wanted, 1
+        while unique in self._taken:
+            again += 1
+            unique = f"{wanted}-{number}" if again == 2 else f"{wanted}-{number}-{again}"
+        self._taken.add(unique)
+        return unique
+
+    def _replace_macros(self, text: str, field: str) -> str:
+        found = replace_macros(text, self._wording)
+        for macro in dict.fromkeys(map(name_macro, found.left)):
+            self._notes.add_kept(f"{self._where}entries[].{field}", f"{macro} is left unchanged")
+        return found.text
+
+    def _read_keys(self, entry: JsonFields) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Keys, secondary keys, and whether they are patterns. As in other tools, `/pattern/flags` is a pattern."""
+        uses_regex = entry.get_flag("use_regex") is True
+        keys = [self._replace_macros(key, "keys").strip() for key in entry.get_texts("keys")]
+        more = [self._replace_macros(key, "secondary_keys").strip() for key in entry.get_texts("secondary_keys")]
+        if more and (uses_regex or entry.get_flag("selective") is not True):
+            self._notes.add_kept(f"{self._where}entries[].secondary_keys", "the entry does not use secondary keys")
+            more = []
+        patterns = uses_regex or any(_SLASHED.fullmatch(key) for key in (*keys, *more))
+        if patterns and not uses_regex:
+            keys, more = [self._as_pattern(key, entry) for key in keys], [self._as_pattern(key, entry) for key in more]
+        usable = [tuple(dict.fromkeys(key for key in some if self._is_usable(key, patterns))) for some in (keys, more)]
+        return usable[0], usable[1], patterns
+
+    def _as_pattern(self, key: str, entry: JsonFields) -> str:
+        """Escapes a plain key among patterns, with the entry's case setting."""
+        if not key or _SLASHED.fullmatch(key):
+            return key
+        return ("" if _read_case_sensitivity(entry) else "(?i)") + re.escape(key)
+
+    def _is_usable(self, key: str, pattern: bool) -> bool:
+        if not key:
+            return False
+        if len(key) > MOST_KEY:
+            self._notes.add_kept(f"{self._where}entries[].keys", f"a key longer than {MOST_KEY} characters is not used")
+            return False
+        return not pattern or self._is_searchable(key)
+
+    def _is_searchable(self, key: str) -> bool:
+        """Checks both limits before compiling, since compiling is slow, above all when it fails."""
+        field = f"{self._where}entries[].keys"
+        if self._patterns >= MOST_PATTERNS or self._broken >= MOST_BROKEN:
+            limit = f"{MOST_PATTERNS} keys that are patterns, and {MOST_BROKEN} of them broken"
+            self._notes.add_kept(field, f"a lorebook has at most {limit}")
+            return False
+        try:
+            compile_key(key)
+        except ValueError as error:
+            self._broken += 1
+            self._notes.add_kept(field, f"{key!r} is not used: {error}")
+            return False
+        self._patterns += 1
+        return True
+
+    def _read_position(self, entry: JsonFields, extensions: JsonFields) -> str:
+        number = extensions.get_number_or_none("position")
+        if number is None:
+            return "before_character" if entry.get_text("position") == "before_char" else "after_character"
+        if number not in (0, 1):
+            why = "placed with the other lore: author's notes, examples and depths are not supported"
+            self._notes.add_kept(f"{self._where}entries[].extensions.position", why)
+        return "before_character" if number == 0 else "after_character"
+
+    def _read_whole_number(self, entry: JsonFields, name: str, otherwise: int) -> int:
+        number = entry.get_number(name)
+        if number is None:
+            return otherwise
+        whole = int(max(-1_000_000, min(1_000_000, number)))
+        if whole != number:
+            self._notes.add_kept(f"{self._where}entries[].{name}", "rounded to a whole number within ±1,000,000")
+        return whole
+
+    def _clamp_depth(self, number: float | None) -> int | None:
+        return None if number is None else int(max(0, min(MOST_DEPTH, number)))
+
+    def _apply_decorators(self, decorated: DecoratedContent, entry: JsonFields, values: dict[str, object]) -> None:
+        names: set[str] = set()
+        enabled = values["enabled"]
+        for chain in decorated.chains:
+            used = next(
+                (one for one in chain if one.name not in names and self._apply_decorator(one, entry, values)), None
+            )
+            field = f"{self._where}entries[].content @@{chain[0].name if used is None else used.name}"
+            if used is None:
+                self._notes.add_kept(field, "unsupported decorator")
+            else:
+                names.add(used.name)
+                self._notes.add_mapped(field, f"lorebook.entries[].{_DECORATED[used.name]}")
+        if {"activate", "dont_activate"} <= names:
+            values["enabled"] = enabled
+
+    def _apply_decorator(self, decorator: Decorator, entry: JsonFields, values: dict[str, object]) -> bool:
+        """Returns whether the decorator and its value are supported."""
+        match decorator.name:
+            case "scan_depth" if re.fullmatch(r"[0-9]{1,9}", decorator.value):
+                values["scan_depth"] = self._clamp_depth(int(decorator.value))
+            case "position" if decorator.value in _PLACED:
+                values["position"] = _PLACED[decorator.value]
+            case "activate":
+                values["constant"] = True
+            case "dont_activate":
+                values["enabled"] = False
+            case "additional_keys":
+                return self._add_keys(decorator, "and_any", entry, values)
+            case "exclude_keys":
+                return self._add_keys(decorator, "not_any", entry, values)
+            case _:
+                return False
+        return True
+
+    def _add_keys(
+        self, decorator: Decorator, logic: SecondaryLogic, entry: JsonFields, values: dict[str, object]
+    ) -> bool:
+        """Adds secondary keys, unless the entry has some: it supports one list with one logic."""
+        patterns = values["regex"] is True
+        keys = decorator.values
+        if patterns and entry.get_flag("use_regex") is not True:
+            keys = tuple(self._as_pattern(key, entry) for key in keys)
+        keys = tuple(key for key in keys if self._is_usable(key, patterns))
+        if values["secondary_keys"] or not keys:
+            return False
+        values["secondary_keys"], values["logic"] = keys, logic
+        return True
+
+    def _note_leftovers(self, entry: JsonFields, extensions: JsonFields) -> None:
+        for name, value in entry.values.items():
+            if name not in _ENTRY_FIELDS:
+                self._notes.add_kept(f"{self._where}entries[].{name[:60]}", "not a lorebook field")
+            elif name in _MAPPED:
+                self._notes.add_mapped(f"{self._where}entries[].{name}", f"lorebook.entries[].{_MAPPED[name]}")
+            elif name == "comment" and value and entry.get_text("name"):
+                self._notes.add_kept(f"{self._where}entries[].comment", "the entry has a name")
+        for name, value in extensions.values.items():
+            read = name in _READ_EXTENSIONS and isinstance(value, bool | int | float)
+            if not read and value not in (None, False, 0, "", [], {}):
+                self._notes.add_kept(f"{self._where}entries[].extensions.{name[:60]}", "used by other tools only")
+
+
+_MAPPED: Final = {
+    "keys": "keys",
+    "content": "content",
+    "enabled": "enabled",
+    "insertion_order": "order",
+    "case_sensitive": "case_sensitive",
+    "name": "name",
+    "priority": "priority",
+    "id": "id",
+    "secondary_keys": "secondary_keys",
+    "constant": "constant",
+    "position": "position",
+    "use_regex": "regex",
+}
+_ENTRY_FIELDS: Final = {*_MAPPED, "comment", "selective", "extensions"}
+
+
+def _read_case_sensitivity(entry: JsonFields) -> bool | None:
+    own = entry.get_flag("case_sensitive")
+    return entry.get_part("extensions").get_flag_or_none("case_sensitive") if own is None else own
+
+
+def _read_probability(extensions: JsonFields) -> float:
+    number = extensions.get_number_or_none("probability")
+    if number is None or extensions.get_flag_or_none("useProbability") is False:
+        return 1.0
+    return max(0.0, min(1.0, number / 100))
+
+
+# Import of lorebooks: `lorebook_v3`, a card's `character_book`, and world info exports.
+
+ORIGINAL: Final = "lorebook/original"
+"""Extension key of the original file."""
+MOST_ENTRIES: Final = 5000
+MOST_TOKENS: Final = 100_000
+_BOOK_FIELDS: Final = {
+    "name": "name",
+    "description": "description",
+    "scan_depth": "scan_depth",
+    "token_budget": "token_budget",
+    "recursive_scanning": "recursive",
+}
+
+
+def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
+    """Reads our own format, or another tool's, whose file is kept under `extensions`. InvalidRequest or TooLarge naming
+    the field."""
+    if not isinstance(value, dict):
+        raise build_refusal("the document", "must be a JSON object")
+    require_few_entries(value)
+    own = _parse_own_lorebook(value)
+    if own is not None:
+        return own, ImportReport(source="lorebook")
+    notes = ImportNotes()
+    source, book = _find_book(value)
+    read = build_lorebook(book, MacroNames(char=None), notes, where="")
+    return read.model_copy(update={"extensions": {ORIGINAL: value}}), notes.build_report(source)
+
+
+def require_few_entries(value: Mapping[str, object]) -> None:
+    """Counts the entries before any of them is read: to refuse each of a million takes minutes. TooLarge."""
+    data = value.get("data")
+    for where, book in (("entries", value), ("data.entries", data if isinstance(data, Mapping) else {})):
+        entries = book.get("entries")
+        if isinstance(entries, (list, tuple, dict)) and len(entries) > MOST_ENTRIES:
+            raise TooLarge(f"{where}: more than {MOST_ENTRIES} entries", field=where)
+
+
+def _parse_own_lorebook(value: Object) -> Lorebook | None:
+    try:
+        return Lorebook.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _find_book(value: Mapping[str, JsonValue]) -> tuple[str, JsonFields]:
+    """The format's name, and the book in the card format."""
+    spec = value.get("spec")
+    if spec == "lorebook_v3":
+        if not isinstance(value.get("data"), dict):
+            raise build_refusal("data", "must be an object: the lorebook")
+        return "lorebook V3", JsonFields(value).get_part("data")
+    if isinstance(spec, str) and spec.startswith("chara_card"):
+        raise build_refusal("spec", "is a character card, not a lorebook")
+    if isinstance(value.get("entries"), dict):
+        return "world info", from_world_info(JsonFields(value))
+    if "entries" not in value:
+        raise build_refusal("entries", "is missing: not a supported lorebook format")
+    return "lorebook V2", JsonFields(value)
+
+
+def read_entries(
+    book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str
+) -> tuple[tuple[JsonFields, LoreEntry | None], ...]:
+    """Original entries with their parsed form; None for an unsupported entry."""
+    entries = tuple(book.iter_parts("entries"))
+    if len(entries) > MOST_ENTRIES:
+        raise TooLarge(
+            f"{book.build_path('entries')}: more than {MOST_ENTRIES} entries", field=book.build_path("entries")
+        )
+    reader = EntryReader(wording, notes, where)
+    return tuple((entry, reader.read(entry, number)) for number, entry in enumerate(entries, start=1))
+
+
+def build_lorebook(book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str) -> Lorebook:
+    """Builds the book without keeping the original. `where`: prefix of fields in the notes, with its full stop."""
+    read = read_entries(book, wording, notes, where)
+    depth, budget = book.get_number("scan_depth"), book.get_number("token_budget")
+    values: dict[str, object] = {
+        "name": book.get_text("name"),
+        "description": book.get_text("description"),
+        "recursive": book.get_flag("recursive_scanning") is True,
+        "entries": tuple(entry for _, entry in read if entry is not None),
+    }
+    if depth is not None:
+        values["scan_depth"] = int(max(0, min(MOST_DEPTH, depth)))
+    if budget is not None:
+        values["token_budget"] = int(max(0, min(MOST_TOKENS, budget)))
+    for name, given in book.values.items():
+        if name in _BOOK_FIELDS:
+            notes.add_mapped(f"{where}{name}", f"lorebook.{_BOOK_FIELDS[name]}")
+        elif name not in ("entries", "extensions") or (name == "extensions" and given):
+            notes.add_kept(f"{where}{name[:60]}", "not a lorebook field")
+    return Lorebook.model_validate(values)
+
+
+# Export of lorebooks in the card format; unchanged parts keep their original form.
+
+_LOGIC_NUMBERS: Final = {"and_any": 0, "not_all": 1, "not_any": 2, "and_all": 3}
+_SLASHED_KEY: Final = re.compile(r"/.+/[a-z]*", re.DOTALL)
+
+
+def write_lorebook(book: Lorebook) -> JsonValue:
+    """The original file if the book is unchanged, else a `lorebook_v3`."""
+    original = book.extensions.get(ORIGINAL)
+    if isinstance(original, dict) and read_lorebook(original)[0] == book:
+        return original
+    plain = book.model_copy(update={"extensions": {k: v for k, v in book.extensions.items() if k != ORIGINAL}})
+    return {"spec": "lorebook_v3", "data": build_book(plain, "V3")}
+
+
+def build_book(book: Lorebook, version: Version) -> dict[str, JsonValue]:
+    return {
+        **_build_book_fields(book),
+        "extensions": dict(book.extensions),
+        "entries": [build_entry(entry, version) for entry in book.entries],
+    }
+
+
+def update_book(
+    book: Lorebook, original: JsonFields, wording: MacroNames, version: Version, *, converted: bool
+) -> dict[str, JsonValue]:
+    """The card's original book with our changes applied. `converted`: the card version changed, so every entry is
+    rewritten."""
+    notes = ImportNotes()
+    before = build_lorebook(original, wording, notes, "")
+    if book == before and not converted:
+        return dict(original.values)
+    entries = read_entries(original, wording, notes, "")
+    known = {read.id: (given, read) for given, read in entries if read is not None}
+    written: list[JsonValue] = []
+    for entry in book.entries:
+        given, read = known.get(entry.id, (None, None))
+        if given is None or read is None:
+            written.append(build_entry(entry, version))
+        elif read == entry and not converted:
+            written.append(dict(given.values))
+        else:
+            written.append(_merge_entry(given, read, entry, version))
+    left = [dict(given.values) for given, read in entries if read is None]
+    changed = {k: v for k, v in _build_book_fields(book).items() if v != _build_book_fields(before).get(k)}
+    return {**original.values, **changed, "entries": [*written, *left]}
+
+
+def _merge_entry(given: JsonFields, read: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+    """Changed content drops its decorators, whose values are in the fields."""
+    fields = build_entry(entry, version)
+    fields.pop("id", None)
+    if read.content == entry.content:
+        content = given.get_text("content")
+        fields["content"] = split_decorators(content).content if version == "V2" else content
+    extensions = {**given.get_part("extensions").values, **_as_object(fields["extensions"])}
+    return {**given.values, **fields, "extensions": extensions}
+
+
+def _as_object(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def build_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+    keys, secondary = _build_keys(entry, version)
+    fields: dict[str, JsonValue] = {
+        "keys": list(keys),
+        "content": entry.content,
+        "extensions": _build_extensions(entry),
+        "enabled": entry.enabled,
+        "insertion_order": entry.order,
+        "constant": entry.constant,
+        "selective": bool(entry.secondary_keys),
+        "secondary_keys": list(secondary),
+        "position": "before_char" if entry.position == "before_character" else "after_char",
+    }
+    if entry.name:
+        fields["name"] = entry.name
+    if entry.priority is not None:
+        fields["priority"] = entry.priority
+    if entry.case_sensitive is not None:
+        fields["case_sensitive"] = entry.case_sensitive
+    if version == "V3":
+        fields["use_regex"] = _is_pattern(entry)
+    if version == "V3" or re.fullmatch(r"0|[1-9][0-9]{0,8}", entry.id):
+        fields["id"] = int(entry.id) if entry.id.isdecimal() and version == "V2" else entry.id
+    return fields
+
+
+def _is_pattern(entry: LoreEntry) -> bool:
+    """Whether V3's `use_regex` applies to all keys; otherwise patterns are written between slashes."""
+    everything = (*entry.keys, *entry.secondary_keys)
+    plain = not any(_SLASHED_KEY.fullmatch(key) for key in everything)
+    return entry.regex and plain and not entry.constant and not entry.secondary_keys
+
+
+def _build_keys(entry: LoreEntry, version: Version) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not entry.regex or (version == "V3" and _is_pattern(entry)):
+        return entry.keys, entry.secondary_keys
+    return tuple(map(_add_slashes, entry.keys)), tuple(map(_add_slashes, entry.secondary_keys))
+
+
+def _add_slashes(key: str) -> str:
+    return key if _SLASHED_KEY.fullmatch(key) else f"/{key}/"
+
+
+def _build_extensions(entry: LoreEntry) -> dict[str, JsonValue]:
+    """Settings without a card field, under the names that other tools use."""
+    found = dict(entry.extensions)
+    found["position"] = 0 if entry.position == "before_character" else 1
+    found["selectiveLogic"] = _LOGIC_NUMBERS[entry.logic]
+    if entry.probability < 1:
+        found |= {"probability": entry.probability * 100, "useProbability": True}
+    if entry.scan_depth is not None:
+        found["scan_depth"] = entry.scan_depth
+    if entry.whole_words is not None:
+        found["match_whole_words"] = entry.whole_words
+    if entry.prevent_recursion:
+        found["prevent_recursion"] = True
+    if entry.exclude_recursion:
+        found["exclude_recursion"] = True
+    return found
+
+
+def _build_book_fields(book: Lorebook) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {
+        "name": book.name,
+        "description": book.description,
+        "scan_depth": book.scan_depth,
+        "recursive_scanning": book.recursive,
+    }
+    return fields if book.token_budget is None else {**fields, "token_budget": book.token_budget}

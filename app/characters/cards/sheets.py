@@ -1,0 +1,525 @@
+"""Example dialogue of cards: blocks that begin with <START>, lines that begin with the speaker."""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from app.characters.cards.files import (
+    SPECS,
+    ImportNotes,
+    ImportReport,
+    JsonFields,
+    Object,
+    ParsedCard,
+    Version,
+    build_refusal,
+    measure_depth,
+    parse_card,
+)
+from app.characters.cards.lorebooks import (
+    MacroNames,
+    build_book,
+    build_lorebook,
+    name_macro,
+    read_lorebook,
+    replace_macros,
+    strip_control_characters,
+    update_book,
+)
+from app.characters.loading import MAX_FILE_BYTES, dump_yaml, parse_model
+from app.characters.schema import SCHEMA_VERSION, CharacterSheet
+from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.worlds import Lorebook
+
+_START: Final = re.compile(r"^[ \t]*<START>[ \t]*$", re.IGNORECASE | re.MULTILINE)
+MOST: Final = 4000
+"""Characters of a line or a reply."""
+
+
+@dataclass(frozen=True)
+class ExampleDialogue:
+    """Exchanges of a line and a reply, and the remaining text with its speakers renamed to They and You, as in the
+    prompt."""
+
+    exchanges: tuple[tuple[str, str], ...]
+    rest: str
+
+
+def parse_dialogue(text: str, names: tuple[str, ...]) -> ExampleDialogue:
+    """`names`: other names of the character besides `{{char}}`. A block is parsed as a whole or left as text."""
+    character = "|".join([r"\{\{char\}\}", "<bot>", "<char>", *map(re.escape, filter(None, names))])
+    speaker = re.compile(rf"^[ \t]*(?:(\{{\{{user\}}\}}|<user>)|({character}))[ \t]*:", re.IGNORECASE | re.MULTILINE)
+    exchanges: list[tuple[str, str]] = []
+    rest: list[str] = []
+    for block in (one.strip() for one in _START.split(text)):
+        found = _parse_exchanges(block, speaker)
+        if found:
+            exchanges += found
+        elif block:
+            rest.append(speaker.sub(lambda found: "They:" if found[1] else "You:", block))
+    return ExampleDialogue(tuple(exchanges), "\n\n".join(rest))
+
+
+def _parse_exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Empty unless player and character alternate, player first."""
+    marks = list(speaker.finditer(block))
+    if not marks or marks[0].start() != 0 or len(marks) % 2:
+        return []
+    said = [
+        block[mark.end() : following.start() if following is not None else len(block)].strip()
+        for mark, following in zip(marks, [*marks[1:], None], strict=True)
+    ]
+    turns = [mark[1] is not None for mark in marks]
+    if turns != [True, False] * (len(marks) // 2) or not all(0 < len(line) <= MOST for line in said):
+        return []
+    return list(zip(said[::2], said[1::2], strict=True))
+
+
+# Import of a character card as a sheet; the original card is kept.
+
+ORIGINAL: Final = "character_card/original"
+"""Extension key of the original card."""
+MAX_DEPTH: Final = 24
+"""Maximum nesting of a card, which is embedded in a sheet, and the sheet in a card."""
+UNKNOWN: Final = "unknown"
+_YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "pt": "você"}
+_YOUR: Final = {"en": "your"}
+
+KEPT: Final = {
+    "creator_notes": "notes for people; not used in prompts",
+    "creator_notes_multilingual": "notes for people; not used in prompts",
+    "system_prompt": "the author's instructions to a model; not used in any prompt",
+    "post_history_instructions": "the author's instructions to a model; not used in any prompt",
+    "group_only_greetings": "scenes have one character",
+    "assets": "neither fetched nor used",
+    "source": "where the card came from",
+    "creation_date": "a fact about the card",
+    "modification_date": "a fact about the card",
+}
+_TEXTS: Final = {"description": "core.description", "personality": "core.personality", "scenario": "scenario.situation"}
+
+
+@dataclass(frozen=True)
+class SheetNaming:
+    """Values that a card lacks. Defaults: `id` from the name, `world` from the id."""
+
+    id: str | None = None
+    language: str = "en"
+    world: str | None = None
+
+
+def build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> CharacterSheet:
+    """InvalidRequest naming the card's field."""
+    if measure_depth(dict(card.document)) > MAX_DEPTH:
+        raise build_refusal("the document", f"is nested deeper than {MAX_DEPTH} levels")
+    sheet_id = naming.id or build_slug(card.fields.get_text("name"))
+    parts = _SheetPartsReader(card.fields, naming.language, notes).read()
+    parts["meta"] = {
+        **_build_meta(card, notes),
+        "schema_version": SCHEMA_VERSION,
+        "id": sheet_id,
+        "licence": UNKNOWN,
+        "genre": UNKNOWN,
+        "world": naming.world or sheet_id,
+        "extensions": {ORIGINAL: dict(card.document)},
+    }
+    _note_remaining(card, notes)
+    try:
+        return CharacterSheet.model_validate(parts)
+    except ValidationError as error:
+        raise _explain_refusal(card, error) from None
+
+
+def _explain_refusal(card: ParsedCard, error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = _SOURCES.get(".".join(str(step) for step in first["loc"][:2]))
+    said = " ".join(first["msg"].split())
+    if field is None:
+        return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {said}")
+    return build_refusal(card.fields.build_path(field), said)
+
+
+def build_slug(name: str) -> str:
+    """A file-safe id from any name."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().casefold()
+    found = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
+    return found or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def find_char_name(fields: JsonFields) -> str:
+    """The replacement of `{{char}}`."""
+    return _collapse_whitespace(fields.get_text("nickname")) or _collapse_whitespace(fields.get_text("name"))
+
+
+def _collapse_whitespace(text: str) -> str:
+    return " ".join(strip_control_characters(text).split())
+
+
+class _SheetPartsReader:
+    """Reads the sheet's blocks except `meta` from the card's fields."""
+
+    def __init__(self, fields: JsonFields, language: str, notes: ImportNotes) -> None:
+        self._fields = fields
+        self._notes = notes
+        self._language = language
+        self._name = _collapse_whitespace(fields.get_text("name"))
+        if not self._name:
+            raise build_refusal(fields.build_path("name"), "is missing")
+        self._nickname = _collapse_whitespace(fields.get_text("nickname"))
+        name = find_char_name(fields)
+        self._told = MacroNames(char=name)
+        you = _YOU.get(language, _YOU["en"])
+        self._spoken = MacroNames(char=name, user=you, users=_YOUR.get(language, you))
+
+    def read(self) -> dict[str, object]:
+        told = {name: self._read_text(name, to, self._told) for name, to in _TEXTS.items()}
+        greeting = self._read_text("first_mes", "scenario.greeting", self._spoken)
+        greetings = tuple(filter(None, map(self._read_greeting, self._fields.get_texts("alternate_greetings"))))
+        if greetings:
+            self._note_mapped("alternate_greetings", "scenario.greetings")
+        self._note_mapped("name", "identity.name")
+        if self._nickname:
+            self._note_mapped("nickname", "identity.aliases")
+        return {
+            "identity": {"name": self._name, "aliases": [self._nickname] if self._nickname else []},
+            "core": {"description": told["description"], "personality": told["personality"]},
+            "voice": {"language": self._language, **self._read_voice()},
+            "scenario": {"situation": told["scenario"], "greeting": greeting, "greetings": greetings},
+            "lorebook": self._read_lorebook(),
+        }
+
+    def _note_mapped(self, name: str, to: str) -> None:
+        self._notes.add_mapped(self._fields.build_path(name), to)
+
+    def _read_text(self, name: str, to: str, wording: MacroNames) -> str | None:
+        text = self._replace_macros(self._fields.get_text(name), name, wording)
+        if text:
+            self._note_mapped(name, to)
+        return text or None
+
+    def _read_greeting(self, text: str) -> str:
+        return self._replace_macros(text, "alternate_greetings", self._spoken)
+
+    def _replace_macros(self, text: str, name: str, wording: MacroNames) -> str:
+        found = replace_macros(text, wording)
+        for macro in dict.fromkeys(map(name_macro, found.left)):
+            self._notes.add_kept(self._fields.build_path(name), f"{macro} is left unchanged")
+        return found.text.strip()
+
+    def _read_voice(self) -> Mapping[str, object]:
+        talk = parse_dialogue(self._fields.get_text("mes_example"), (self._name, self._nickname))
+        lines = [[self._replace_macros(line, "mes_example", self._spoken) for line in one] for one in talk.exchanges]
+        fitting = [one for one in lines if all(0 < len(line) <= MOST for line in one)]
+        examples = [{"player": player, "reply": reply} for player, reply in fitting]
+        if len(fitting) < len(lines):
+            self._notes.add_kept(
+                self._fields.build_path("mes_example"), "an exchange is empty or too long after names are filled in"
+            )
+        dialogue = self._replace_macros(talk.rest, "mes_example", self._spoken)
+        if examples:
+            self._note_mapped("mes_example", "voice.examples")
+        if dialogue:
+            self._note_mapped("mes_example", "voice.dialogue")
+        return {"examples": examples, "dialogue": dialogue or None}
+
+    def _read_lorebook(self) -> object:
+        if self._fields.values.get("character_book") is None:
+            return None
+        book = self._fields.get_part("character_book")
+        return build_lorebook(book, self._told, self._notes, where=f"{book.path}.")
+
+
+def _build_meta(card: ParsedCard, notes: ImportNotes) -> dict[str, object]:
+    fields = card.fields
+    given = tuple(dict.fromkeys(_collapse_whitespace(tag) for tag in fields.get_texts("tags")))
+    tags = tuple(tag for tag in given if 0 < len(tag) <= 120)
+    if len(tags) < len(given):
+        notes.add_kept(fields.build_path("tags"), "empty tags and tags longer than 120 characters are not used")
+    version, creator = (
+        _collapse_whitespace(fields.get_text("character_version"))[:120].strip(),
+        _collapse_whitespace(fields.get_text("creator")),
+    )
+    for name, value, to in (
+        ("tags", tags, "meta.tags"),
+        ("character_version", version, "meta.version"),
+        ("creator", creator, "meta.source"),
+    ):
+        if value:
+            notes.add_mapped(fields.build_path(name), to)
+    notes.add_assumed("the licence is unknown: ask the card's author before you redistribute the sheet")
+    return {
+        "version": version or "1",
+        "source": f"character card {card.version}{f' by {creator}' if creator else ''}"[:120].strip(),
+        "summary": f"{_collapse_whitespace(fields.get_text('name'))[:200]}, from a character card.",
+        "tags": tags,
+    }
+
+
+def _note_remaining(card: ParsedCard, notes: ImportNotes) -> None:
+    fields = card.fields
+    for name, value in fields.values.items():
+        if name in KEPT and value not in (None, "", [], {}):
+            notes.add_kept(fields.build_path(name), KEPT[name])
+        elif name not in KEPT and name not in _READ:
+            notes.add_kept(fields.build_path(name[:60]), "not a sheet field")
+    for name in fields.get_part("extensions").values:
+        notes.add_kept(f"{fields.build_path('extensions')}.{name[:60]}", "used by other tools only")
+    for name in card.outside:
+        notes.add_kept(name[:60], "outside the card's fields")
+    if card.newer is not None:
+        notes.add_assumed(f"{card.newer} is a newer version; it is read as {card.version}")
+
+
+_SOURCES: Final = {
+    "identity.name": "name",
+    "identity.aliases": "nickname",
+    "core.description": "description",
+    "core.personality": "personality",
+    "scenario.situation": "scenario",
+    "scenario.greeting": "first_mes",
+    "scenario.greetings": "alternate_greetings",
+    "voice.examples": "mes_example",
+    "voice.dialogue": "mes_example",
+    "meta.tags": "tags",
+    "meta.version": "character_version",
+    "meta.source": "creator",
+    "meta.extensions": "extensions",
+}
+"""The card's field from which each part of a sheet comes."""
+_READ: Final = {*_SOURCES.values(), "character_book", "extensions"}
+
+
+# Export of a sheet as a card: the original card if unchanged, else one with the sheet embedded.
+
+NATIVE: Final = "npc_arena/sheet"
+"""Extension key of the embedded sheet."""
+
+_DEFAULTS: Final[dict[str, JsonValue]] = {
+    "name": "",
+    "description": "",
+    "personality": "",
+    "scenario": "",
+    "first_mes": "",
+    "mes_example": "",
+    "creator_notes": "",
+    "system_prompt": "",
+    "post_history_instructions": "",
+    "alternate_greetings": [],
+    "tags": [],
+    "creator": "",
+    "character_version": "",
+    "extensions": {},
+}
+
+
+def build_card(sheet: CharacterSheet, version: Version | None = None) -> dict[str, JsonValue]:
+    """Without `version`: the original version, or V2 for a sheet that was never a card."""
+    original = find_original(sheet)
+    unchanged = original is not None and _reimport_original(original, sheet) == sheet
+    if original is not None and unchanged and version in (None, original.version):
+        return dict(original.document)
+    wanted: Version = version or (original.version if original is not None else "V2")
+    if wanted == "V1":
+        wanted = "V2"
+    data = _build_fields(sheet, original, wanted)
+    extensions = data["extensions"] if isinstance(data["extensions"], dict) else {}
+    data["extensions"] = {**extensions, NATIVE: sheet.model_dump(mode="json")}
+    spec, spec_version = SPECS[wanted]
+    around = {} if original is None or original.version == "V1" else dict(original.document)
+    return {**around, "spec": spec, "spec_version": spec_version, "data": data}
+
+
+def find_original(sheet: CharacterSheet) -> ParsedCard | None:
+    document = sheet.meta.extensions.get(ORIGINAL)
+    return parse_card(document) if isinstance(document, dict) else None
+
+
+def _reimport_original(original: ParsedCard, sheet: CharacterSheet) -> CharacterSheet:
+    naming = SheetNaming(id=sheet.id, language=sheet.voice.language, world=sheet.meta.world)
+    return build_sheet(original, naming, ImportNotes())
+
+
+def _build_fields(sheet: CharacterSheet, original: ParsedCard | None, version: Version) -> dict[str, JsonValue]:
+    """Card fields; unchanged ones keep their original text."""
+    data: dict[str, JsonValue] = dict(_DEFAULTS)
+    if version == "V3":
+        data["group_only_greetings"] = []
+    before = None if original is None else _reimport_original(original, sheet)
+    if original is not None:
+        data |= original.fields.values
+    for name, write in _WRITERS.items():
+        if before is None or write(sheet) != write(before):
+            data[name] = write(sheet)
+    data.pop("character_book", None)
+    book = _build_card_book(sheet, original, version)
+    return data if book is None else {**data, "character_book": book}
+
+
+def _build_card_book(sheet: CharacterSheet, original: ParsedCard | None, version: Version) -> JsonValue:
+    if sheet.lorebook is None:
+        return None
+    if original is None or original.fields.values.get("character_book") is None:
+        return build_book(sheet.lorebook, version)
+    given, wording = original.fields.get_part("character_book"), MacroNames(char=find_char_name(original.fields))
+    return update_book(sheet.lorebook, given, wording, version, converted=original.version != version)
+
+
+def _describe_character(sheet: CharacterSheet) -> str:
+    """Description of a sheet without free text, for other tools. Secrets are left out."""
+    who, core, known = sheet.identity, sheet.core, sheet.knowledge
+    lines = [
+        ("", ", ".join(filter(None, (who.name, who.role, who.species, who.age, who.pronouns, who.faction)))),
+        ("Looks: ", who.appearance or ""),
+        ("Past: ", core.backstory or ""),
+        ("Principles: ", "; ".join(core.principles)),
+        ("Contradictions: ", "; ".join(core.contradictions)),
+        ("Goals: ", "; ".join(core.goals)),
+        ("Fears: ", "; ".join(core.fears)),
+        ("Weaknesses: ", "; ".join(core.flaws)),
+        ("Way of speaking: ", " ".join(filter(None, (sheet.voice.style, sheet.voice.dialect)))),
+        ("Knows: ", "; ".join((*known.knows, *(fact.text for fact in sheet.lore_facts if fact.known)))),
+    ]
+    return "\n".join(f"{head}{text}" for head, text in lines if text)
+
+
+def _format_dialogue(sheet: CharacterSheet) -> str:
+    talks = [f"{{{{user}}}}: {one.player}\n{{{{char}}}}: {one.reply}" for one in sheet.voice.examples]
+    blocks = [*talks, *([sheet.voice.dialogue] if sheet.voice.dialogue else [])]
+    return "\n".join(f"<START>\n{block}" for block in blocks)
+
+
+_WRITERS: Final[dict[str, Callable[[CharacterSheet], JsonValue]]] = {
+    "name": lambda sheet: sheet.identity.name,
+    "description": lambda sheet: sheet.core.description or _describe_character(sheet),
+    "personality": lambda sheet: sheet.core.personality or "; ".join(sheet.core.traits),
+    "scenario": lambda sheet: sheet.scenario.situation or "",
+    "first_mes": lambda sheet: sheet.scenario.greeting or "",
+    "mes_example": _format_dialogue,
+    "alternate_greetings": lambda sheet: list(sheet.scenario.greetings),
+    "tags": lambda sheet: list(sheet.meta.tags),
+    "character_version": lambda sheet: sheet.meta.version,
+}
+
+
+# Sheets written as YAML files that read back as the same sheet.
+
+
+def dump_sheet(sheet: CharacterSheet) -> str:
+    """TooLarge beyond the import limit; InvalidRequest for text that YAML cannot represent."""
+    text = dump_yaml(sheet.model_dump(mode="json"))
+    if len(text.encode()) > MAX_FILE_BYTES:
+        raise TooLarge(f"{sheet.id}: the sheet would exceed {MAX_FILE_BYTES} bytes")
+    if parse_model(text, f"{sheet.id}.yaml", CharacterSheet) != sheet:
+        raise InvalidRequest(f"{sheet.id}: contains text that YAML cannot represent")
+    return text
+
+
+# Import of cards and lorebooks; a card with an embedded sheet restores it, with later changes to the card.
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """An imported character sheet or lorebook."""
+
+    content: CharacterSheet | Lorebook
+    report: ImportReport
+
+
+def import_document(value: JsonValue, naming: SheetNaming) -> ImportResult:
+    """InvalidRequest or TooLarge naming the field if it is neither a card nor a lorebook."""
+    card = parse_card(value)
+    if card is None:
+        return ImportResult(*read_lorebook(value))
+    notes = ImportNotes()
+    native = _find_native_sheet(card)
+    if native is None:
+        return ImportResult(build_sheet(card, naming, notes), notes.build_report(f"character card {card.version}"))
+    sheet = _merge_native_sheet(card, *native, naming, notes)
+    return ImportResult(sheet, notes.build_report(f"character card {card.version} with a sheet"))
+
+
+def _find_native_sheet(card: ParsedCard) -> tuple[CharacterSheet, Object] | None:
+    """The sheet embedded in a card, and the card that this sheet exports to."""
+    if card.version == "V1":
+        return None
+    extensions = card.fields.get_part("extensions")
+    if NATIVE not in extensions.values:
+        return None
+    try:
+        sheet = CharacterSheet.model_validate(extensions.values[NATIVE])
+        return sheet, build_card(sheet, card.version)
+    except InvalidRequest as error:
+        raise build_refusal(extensions.build_path(NATIVE), f"the original card is invalid: {error.detail}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join([extensions.build_path(NATIVE), *map(str, first["loc"])])
+        raise build_refusal(field, " ".join(first["msg"].split())) from None
+
+
+def _merge_native_sheet(
+    card: ParsedCard, native: CharacterSheet, written: Object, naming: SheetNaming, notes: ImportNotes
+) -> CharacterSheet:
+    """Changes that other tools made to the card override the embedded sheet."""
+    notes.add_mapped(
+        card.fields.get_part("extensions").build_path(NATIVE), "the whole sheet, including fields for judges only"
+    )
+    if native.gates.disabled:
+        notes.add_assumed(f"the sheet disables gates: {', '.join(native.gates.disabled)}")
+    sheet = native
+    if written != card.document:
+        alone = _remove_native_sheet(card)
+        fresh = build_sheet(alone, SheetNaming(native.id, native.voice.language, native.meta.world), ImportNotes())
+        sheet = _take_parts(native, fresh, _list_changed_parts(card, parse_card(dict(written)), notes))
+    if naming.id is not None:
+        sheet = sheet.model_copy(update={"meta": sheet.meta.model_copy(update={"id": naming.id})})
+    return sheet
+
+
+def _list_changed_parts(card: ParsedCard, written: ParsedCard | None, notes: ImportNotes) -> list[str]:
+    """Parts of the sheet whose card fields were changed."""
+    then = {} if written is None else written.fields.values
+    now = card.fields.values
+    changed = [name for name in _PARTS if now.get(name) != then.get(name)]
+    for name in changed:
+        notes.add_mapped(
+            card.fields.build_path(name), f"{' and '.join(_PARTS[name])}, changed since the sheet was embedded"
+        )
+    if {"name", "nickname"} & set(changed):
+        changed += [name for name in _PARTS if "{{char}}" in str(now.get(name)).casefold()]
+    return ["meta.extensions", *(part for name in changed for part in _PARTS[name])]
+
+
+def _remove_native_sheet(card: ParsedCard) -> ParsedCard:
+    extensions = {k: v for k, v in card.fields.get_part("extensions").values.items() if k != NATIVE}
+    data: dict[str, JsonValue] = {**card.fields.values, "extensions": extensions}
+    return ParsedCard(card.version, {**card.document, "data": data}, JsonFields(data, card.fields.path), card.newer)
+
+
+def _take_parts(sheet: CharacterSheet, fresh: CharacterSheet, parts: list[str]) -> CharacterSheet:
+    for part in parts:
+        block, _, field = part.partition(".")
+        value: object = getattr(fresh, block)
+        if field:
+            value = getattr(sheet, block).model_copy(update={field: getattr(value, field)})
+        sheet = sheet.model_copy(update={block: value})
+    return sheet
+
+
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": ("identity.name",),
+    "nickname": ("identity.aliases",),
+    "description": ("core.description",),
+    "personality": ("core.personality",),
+    "scenario": ("scenario.situation",),
+    "first_mes": ("scenario.greeting",),
+    "alternate_greetings": ("scenario.greetings",),
+    "mes_example": ("voice.examples", "voice.dialogue"),
+    "character_book": ("lorebook",),
+    "tags": ("meta.tags",),
+    "character_version": ("meta.version",),
+}

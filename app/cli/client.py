@@ -1,0 +1,336 @@
+"""HTTP client of a running gateway, for commands."""
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import typer
+from pydantic import JsonValue, SecretStr, ValidationError
+
+from app.domain.errors import (
+    EnvironmentUnavailable,
+    InvalidRequest,
+    NotFound,
+    RequestRefused,
+    Unauthorized,
+    Unavailable,
+)
+from app.domain.health_records import RunHealth
+from app.domain.labels import ImportedLabel, ImportRequest
+from app.domain.runs import Purpose, Run
+from app.domain.tasks import Completion, Message, Turn
+from app.domain.values import Frozen, suggest
+from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
+from app.features.authoring.routes import SavedTexts
+from app.features.labels.model import ImportReceipt
+from app.features.labels.routes import JudgeAgreement
+from app.http.api.models import (
+    EnvironmentInfo,
+    EnvironmentList,
+    GroupPage,
+    GroupView,
+    JudgeList,
+    ServiceHealth,
+    TaskView,
+)
+from app.http.web.problems import Problem
+from app.service.requests import GroupProblem, GroupReply, ScoreResponse, TaskBatch
+from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
+from app.service.runs import RunReport, RunSettings
+from app.settings import read_settings
+
+PageT = TypeVar("PageT", bound=Frozen)
+
+_KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
+
+
+@dataclass(frozen=True)
+class AnsweredTask:
+    """A task with the completions to score."""
+
+    task_id: str
+    lease_id: str | None
+    completions: Sequence[Completion]
+
+
+@dataclass(frozen=True)
+class GatewayClient:
+    """Every request raises Unavailable when a retry may help, and RequestRefused with the gateway's message when it
+    cannot help."""
+
+    client: httpx.AsyncClient
+
+    async def list_environments(self) -> EnvironmentList:
+        return EnvironmentList.model_validate_json(await self._send_request("GET", "/envs"))
+
+    async def list_judges(self) -> JudgeList:
+        return JudgeList.model_validate_json(await self._send_request("GET", "/judges"))
+
+    async def fetch_agreement(self, judge: str, environment: str | None, run: str | None) -> JudgeAgreement:
+        asked = httpx.QueryParams({k: v for k, v in {"env": environment, "run": run}.items() if v is not None})
+        path = f"/judges/{quote(judge, safe='')}/agreement?{asked}"
+        return JudgeAgreement.model_validate_json(await self._send_request("GET", path))
+
+    async def import_choices(self, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
+        body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
+        return ImportReceipt.model_validate_json(await self._send_request("POST", "/labels/import", body))
+
+    async def fetch_version(self) -> str:
+        return ServiceHealth.model_validate_json(await self._send_request("GET", "/livez")).version
+
+    async def require_run(self, name: str) -> Run:
+        """NotFound, with near names, when there is no run of this name."""
+        return RunReport.model_validate_json(await self._send_request("GET", f"/runs/{name}")).run
+
+    async def fetch_run(self, name: str) -> Run | None:
+        """None while there is no run of this name."""
+        try:
+            return await self.require_run(name)
+        except NotFound:
+            return None
+
+    async def put_run(self, name: str, settings: RunSettings) -> Run:
+        body = settings.model_dump(mode="json", exclude_unset=True)
+        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
+
+    async def fetch_page(self, path: str, kind: type[PageT], asked: Mapping[str, str] | None = None) -> PageT:
+        """A page of the viewer as data."""
+        query = httpx.QueryParams({**(asked or {}), "format": "json"})
+        return kind.model_validate_json(await self._send_request("GET", f"{path}?{query}"))
+
+    async def fetch_run_health(self, name: str) -> RunHealth:
+        return RunHealth.model_validate_json(await self._send_request("GET", f"/runs/{name}/health"))
+
+    async def release_run(self, name: str) -> Run:
+        return Run.model_validate_json(await self._send_request("POST", f"/runs/{name}/release", {}))
+
+    async def fetch_group(self, group_id: str) -> GroupView:
+        return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))
+
+    async def list_groups(self, query: Mapping[str, str]) -> GroupPage:
+        """A page of stored groups, newest first."""
+        return GroupPage.model_validate_json(await self._send_request("GET", f"/groups?{httpx.QueryParams(query)}"))
+
+    async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
+        body = request.model_dump(mode="json", exclude_none=True)
+        return RescoreReply.model_validate_json(await self._send_request("POST", f"/groups/{group_id}/rescore", body))
+
+    async def estimate_rescore(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
+        body, path = request.model_dump(mode="json", exclude_none=True), f"/groups/{group_id}/rescore/estimate"
+        return RescoreEstimate.model_validate_json(await self._send_request("POST", path, body))
+
+    async def fetch_task(self, task_id: str) -> TaskView:
+        return TaskView.model_validate_json(await self._send_request("GET", f"/tasks/{task_id}"))
+
+    async def fetch_environment(self, name: str) -> EnvironmentInfo:
+        """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
+        listed = {environment.name: environment for environment in (await self.list_environments()).environments}
+        found = listed.get(name)
+        if found is None:
+            near = suggest(name, listed) or f"; available: {', '.join(sorted(listed))}"
+            raise NotFound(f"the gateway has no environment {name!r}{near}")
+        if not found.available:
+            raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
+        return found
+
+    async def fetch_next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> TaskBatch:
+        """Tasks of one environment, or of the mixture in `ask`."""
+        path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
+        return TaskBatch.model_validate_json(await self._send_request("POST", path, dict(ask)))
+
+    async def step(self, environment: str, task_id: str, messages: Sequence[Message]) -> Turn:
+        said: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        body: dict[str, JsonValue] = {"task_id": task_id, "messages": said}
+        return Turn.model_validate_json(await self._send_request("POST", f"/envs/{environment}/step", body))
+
+    async def score(
+        self,
+        groups: Sequence[AnsweredTask],
+        run: str | None,
+        policy: Mapping[str, JsonValue] | None,
+        purpose: Purpose = "train",
+    ) -> tuple[GroupReply | GroupProblem, ...]:
+        """Replies in the order of `groups`."""
+        written: list[JsonValue] = [_encode_group(group) for group in groups]
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "purpose": purpose}
+        if policy is not None:
+            body["policy"] = dict(policy)
+        return ScoreResponse.model_validate_json(await self._send_request("POST", "/score", body)).groups
+
+    async def tell_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
+        told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
+        return EventsAdded.model_validate_json(
+            await self._send_request("POST", f"/worlds/{world}/events", {"events": told})
+        )
+
+    async def withdraw_event(self, world: str, event: str) -> None:
+        await self._send_request("DELETE", f"/worlds/{world}/events/{event}")
+
+    async def branch_world(self, world: str, parent: str, at: datetime) -> None:
+        await self._send_request("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
+
+    async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
+        body = book.model_dump(mode="json", exclude_defaults=True)
+        await self._send_request("PUT", f"/worlds/{world}/lorebooks/{name}", body)
+
+    async def explain_retrieval(self, world: str, character: str, line: str, as_of: datetime) -> RetrievalExplanation:
+        asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
+        return RetrievalExplanation.model_validate_json(
+            await self._send_request("GET", f"/worlds/{world}/events?{asked}")
+        )
+
+    async def fetch_characters(self) -> bytes:
+        """A ZIP file."""
+        return await self._send_request("GET", "/characters/archive")
+
+    async def store_characters(self, content: bytes, note: str, *, force: bool) -> SavedTexts:
+        asked = httpx.QueryParams({"note": note, "force": str(force).lower()})
+        reply = await self._send_request("POST", f"/characters/archive?{asked}", content=content)
+        return SavedTexts.model_validate_json(reply)
+
+    async def _send_request(
+        self, method: str, path: str, body: Mapping[str, JsonValue] | None = None, content: bytes | None = None
+    ) -> bytes:
+        base = str(self.client.base_url).rstrip("/")
+        try:
+            reply = await self.client.request(method, path, json=body, content=content)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(
+                f"cannot reach the gateway at {str(base).rstrip('/')} (set --url): {error or type(error).__name__}"
+            ) from error
+        if reply.is_success:
+            return reply.content
+        words = f"{base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        if reply.status_code >= 500 or reply.status_code in {408, 429}:
+            raise Unavailable(words)
+        raise _KINDS.get(reply.status_code, InvalidRequest)(words)
+
+
+def _encode_group(group: AnsweredTask) -> JsonValue:
+    completions: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in group.completions]
+    return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions}
+
+
+def describe_refusal(reply: httpx.Response) -> str:
+    """The gateway's reason for refusing a request."""
+    try:
+        problem = Problem.model_validate_json(reply.content)
+    except ValidationError:
+        return " ".join(reply.text.split())[:300]
+    return "; ".join(f"{one.field}: {one.message}" for one in problem.errors) or problem.detail
+
+
+# The default gateway URL of commands, and the keys they send.
+
+_NEAR: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}  # noqa: S104 - not listened on
+"""What to open on this machine instead of what is listened on: a socket of all IPv6 addresses takes no IPv4."""
+
+
+def find_gateway_url() -> str:
+    """URL of the gateway that these settings serve on this machine."""
+    try:
+        settings = read_settings()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return build_local_url(settings.host, settings.port)
+
+
+def build_local_url(host: str, port: int) -> str:
+    """Where what listens on this address can be opened on this machine."""
+    return f"http://{join_address(_NEAR.get(host, host), port)}"
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def describe_url(url: str) -> str:
+    """The address for a report: without a name and password that stand in it. Empty for what is no web address."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return ""
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        return ""
+    return str(parsed.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+
+
+def read_policy_key(variable: str | None) -> SecretStr | None:
+    """The key in this environment variable. ValueError when it is not set."""
+    key = None if variable is None else read_settings().read_secret(variable)
+    if variable is not None and key is None:
+        raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
+    return key
+
+
+def build_gateway_headers(api_key: str) -> dict[str, str]:
+    """Of every request to the gateway; empty without a key."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+# Retries of an unavailable server, with or without a time limit.
+
+T = TypeVar("T")
+
+FIRST_SECONDS: Final = 0.25
+MOST_SECONDS: Final = 10.0
+
+
+@dataclass
+class Retrier:
+    """`waiting`: the last error by server; empty while all servers answer."""
+
+    most_seconds: float = MOST_SECONDS
+    """Maximum seconds between two attempts."""
+    ends_after: float | None = None
+    """Seconds after which retrying stops; None for never."""
+    waiting: dict[str, str] = field(default_factory=dict)
+
+    def note_waiting(self, who: str, why: str, *, waits: bool) -> None:
+        """Notes that `who` waits for something other than a reply, or no longer does."""
+        if waits:
+            self.waiting[who] = why
+        else:
+            self.waiting.pop(who, None)
+
+    async def retry_until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Retries after every Unavailable, with exponential backoff. Raises the last one after `ends_after` seconds."""
+        seconds, began = FIRST_SECONDS, time.monotonic()
+        while True:
+            try:
+                answer = await ask()
+            except Unavailable as error:
+                self.waiting[who] = error.detail
+                if self.ends_after is not None and time.monotonic() - began >= self.ends_after:
+                    raise
+                await asyncio.sleep(random.uniform(seconds / 2, seconds))  # noqa: S311  # so that not all come at once
+                seconds = min(2 * seconds, self.most_seconds)
+            else:
+                self.waiting.pop(who, None)
+                return answer
+
+
+# Graceful handling of Ctrl-C and SIGTERM.
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Calls `stop` in the running loop for each signal."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # not on Windows
+            loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,319 @@
+"""`atropos-envs db size`: what fills the store, how fast it grows, and whether a vacuum would help."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
+from app.cli.judge_bench import open_configured_store, say_store
+from app.domain.errors import GatewayError
+from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
+from app.domain.values import utc_now
+from app.ports.store import DatabaseSize
+from app.service.retention import Pruner
+from app.settings import Settings, read_settings
+from app.store.copy import copy_store, count_rows, measure_database
+from app.store.statements import to_micros
+from app.toolkit.templates import find_packaged_folder
+from app.toolkit.texts import format_bytes, format_time
+
+MOST_LISTED: Final = 20
+
+
+def size(as_json: AsJson = False) -> None:
+    """Say what fills the store: bytes by table and by run, growth per day, a forecast and advice about a vacuum.
+
+    It only reads, beside a service too. Bytes of runs are estimated by some of their groups. A SQLite file of more than
+    4 GiB is not read whole, so the bytes of its tables are estimates as well."""
+    with stop_on_errors():
+        settings = read_settings()
+        say_store(settings)
+        found = measure_database(settings.database_url, find_packaged_folder("migrations"), to_micros(utc_now()))
+    if as_json:
+        print_json(found)
+    else:
+        _print_size(found)
+
+
+def _print_size(found: DatabaseSize) -> None:
+    console = output_console()
+    dead = any(one.dead_rows for one in found.tables)
+    by_table = Table("table", "rows", "bytes" if found.measured_by == "pages" else "bytes, about")
+    if dead:
+        by_table.add_column("dead rows")
+    for one in found.tables[:MOST_LISTED]:
+        more = (f"{one.dead_rows:,}",) if dead else ()
+        by_table.add_row(one.table, f"{one.rows:,}", format_bytes(one.bytes), *more)
+    console.print(by_table)
+    by_run = Table("run", "environment", "purpose", "groups", "rollouts", "bytes, about", "a day", "newest")
+    for each in found.runs[:MOST_LISTED]:
+        stored = each.stored
+        by_run.add_row(
+            *(stored.run or "-", stored.environment, stored.purpose, f"{stored.groups:,}", f"{stored.rollouts:,}"),
+            *(format_bytes(stored.bytes), format_bytes(each.bytes_per_day), format_time(each.last_at)),
+        )
+    console.print(by_run)
+    if len(found.runs) > MOST_LISTED:
+        typer.echo(f"and {len(found.runs) - MOST_LISTED:,} smaller ones; --json has all")
+    typer.echo(f"database: {format_bytes(found.bytes)}, of it free: {format_bytes(found.free_bytes)}")
+    typer.echo(
+        f"growth: {format_bytes(found.bytes_per_day)} a day, by the last {found.recent_days:.3g} days;"
+        f" in 30 days about {format_bytes(found.forecast_bytes)}"
+    )
+    for line in found.advice:
+        typer.echo(line)
+
+
+# `atropos-envs db`: looks after the database of the store.
+
+db = typer.Typer(help="Look after the database of the store.", no_args_is_help=True)
+
+COUNTED_AT_ONCE: Final = 50
+"""Groups that are counted by one write. A service on the same store waits meanwhile."""
+
+_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+db.command()(size)
+
+
+@db.callback()
+def callback() -> None:
+    """Look after the database of the store."""
+
+
+@db.command("rebuild-statistics")
+def rebuild_statistics(
+    resume: Annotated[
+        bool, typer.Option("--continue", help="Keep what is counted, and count only groups that are not.")
+    ] = False,
+) -> None:
+    """Count all stored groups into the statistics again.
+
+    Needed only after an upgrade that adds figures, or when services of two releases scored at the same time. A service
+    may go on meanwhile: `/stats` grows as groups are counted, and says how many are missing. An interrupted command
+    loses nothing: a service counts the rest, as `--continue` does."""
+    try:
+        counted = asyncio.run(_rebuild(read_settings(), resume))
+    except GatewayError as error:
+        stop(describe_error(error))
+    except ValueError as error:
+        stop(str(error))
+    typer.echo(f"counted {counted:,} groups")
+
+
+async def _rebuild(settings: Settings, resume: bool) -> int:
+    counted = 0
+    async with open_configured_store(settings) as opened:
+        total = await (opened.views.count_uncounted() if resume else opened.statistics.forget_all())
+        with Progress(*_COLUMNS, console=errors) as progress:
+            bar = progress.add_task("groups", total=total)
+            while some := await opened.statistics.count_groups(COUNTED_AT_ONCE):
+                counted += some
+                progress.advance(bar, some)
+    return counted
+
+
+@db.command()
+def copy(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="An empty PostgreSQL database: postgresql://user@host/name. Leave its password to PGPASSWORD or "
+            "~/.pgpass: other users of the machine can read a command line.",
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="sqlite:///file.db", show_default="the configured database"),
+    ] = None,
+) -> None:
+    """Copy a SQLite store to PostgreSQL, row by row, and compare both.
+
+    Stop the service first: the copy fails when the store is written to meanwhile. Everything is copied, running leases
+    and pending groups too, so a service on the new database goes on where the old one stopped. Until all rows are there
+    and equal the new database stays empty."""
+    with stop_on_errors():
+        settings = read_settings()
+        if source is not None:
+            settings = settings.model_copy(update={"database_url": source})
+        say_store(settings)
+        copied = _copy(settings.database_url, target)
+    for table, rows in copied.items():
+        if rows:
+            typer.echo(f"{table}: {rows:,}")
+    typer.echo(f"{sum(copied.values()):,} rows are equal in both databases")
+
+
+def _copy(source: str, target: str) -> dict[str, int]:
+    migrations = find_packaged_folder("migrations")
+    counts = count_rows(source, migrations)
+    with Progress(*_COLUMNS, console=errors) as progress:
+        bar = progress.add_task("rows", total=2 * sum(counts.values()))
+
+        def advance(table: str, rows: int) -> None:
+            progress.update(bar, advance=rows, description=table)
+
+        return copy_store(source, target, migrations, advance)
+
+
+# `atropos-envs prune`: removes or reduces stored groups, a few at a time, beside a service that goes on.
+
+_DAYS: Final = {"h": 1 / 24, "d": 1.0, "w": 7.0}
+_BYTES: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def prune(
+    older_than: Annotated[
+        str, typer.Option(metavar="30d", help="Only what was stored longer ago: hours (`h`), days (`d`), weeks (`w`).")
+    ] = "",
+    run: Annotated[
+        list[str] | None, typer.Option(help="Only groups of this run, or of all that begin `so*`; may be repeated.")
+    ] = None,
+    purpose: Annotated[list[str] | None, typer.Option(help="`train` (the default) or `eval`; may be repeated.")] = None,
+    to_size: Annotated[
+        str, typer.Option(metavar="50GB", help="The oldest groups go until those left come to about this size.")
+    ] = "",
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="tokens=digest,logprobs=digest",
+            help="Reduce groups in place of removing them: each part `full`, `sample` or `digest`, `share=0.05` for "
+            "samples. Parts: text, thought, tokens, logprobs, judge_prompts.",
+        ),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove old groups from the configured store, with their rollouts and judgements.
+
+    Statistics and curves stay as they are, and so do tasks: prompts that were handed out long ago still score. Groups
+    with labels, anchors of run health, evaluations and what is not scored yet stay too. With `--older-than` leases that
+    ended, idempotency keys and cached judgements of that age go as well. A service may go on meanwhile. An interrupted
+    command loses nothing: call it again.
+
+    With `--keep` groups stay, and some of their parts are replaced by digests. What a run says of itself goes first."""
+    with stop_on_errors():
+        if keep:
+            if to_size or purpose:
+                raise ValueError("--keep goes with --older-than and --run alone: training groups are reduced")
+            reducing = build_reduce_rule(keep, older_than, run)
+            asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
+            return
+        if not (older_than or to_size or run):
+            raise ValueError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
+        rule = PruneRule.model_validate(
+            {
+                "before": utc_now() - parse_age(older_than) if older_than else None,
+                "runs": run or (),
+                "purposes": purpose or ("train",),
+                "keep_bytes": parse_bytes(to_size) if to_size else None,
+            }
+        )
+        asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
+
+
+def build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> ReduceRule:
+    pairs = [one.partition("=") for one in keep.split(",")]
+    chosen = {name.strip(): value.strip() for name, _, value in pairs}
+    before = utc_now() - (parse_age(older_than) if older_than else timedelta())
+    return ReduceRule.model_validate({"before": before, "keep": chosen, "runs": runs or ()})
+
+
+def parse_age(text: str) -> timedelta:
+    if (found := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
+        raise ValueError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
+    return timedelta(days=int(found[1]) * _DAYS[found[2]])
+
+
+def parse_bytes(text: str) -> int:
+    if (found := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
+        raise ValueError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
+    unit = (found[2] or "").upper()
+    return int(float(found[1]) * _BYTES[unit if unit != "B" else ""])
+
+
+async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
+    async with open_configured_store(settings) as store:
+        pruner = Pruner(store.retention)
+        plan = await pruner.plan(rule)
+        _print_plan(plan)
+        if dry_run:
+            return
+        if ask and not await asyncio.to_thread(typer.confirm, "Remove it for good?", err=True):
+            raise typer.Exit(1)
+        done = await _prune_with_progress(pruner, plan)
+    typer.echo(_describe(done))
+
+
+def _print_plan(plan: PrunePlan) -> None:
+    for each in plan.removable:
+        place = f"{each.run or 'without a run'}, {each.environment}, {each.purpose}"
+        counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
+        typer.echo(f"{place}: {counts}")
+    _print_kept(plan.kept)
+    limited = "" if plan.excess_bytes is None else ", the oldest first"
+    most = "at most " if plan.excess_bytes is not None else ""
+    counts = f"{plan.groups:,} groups, {plan.rollouts:,} rollouts, about {format_bytes(plan.bytes)}"
+    typer.echo(f"to remove: {most}{counts}{limited}")
+    if plan.rule.leftovers:
+        typer.echo("and of the same age: " + ", ".join(kind.replace("_", " ") for kind in plan.rule.leftovers))
+
+
+def _print_kept(kept: Sequence[KeptGroups]) -> None:
+    for each in kept:
+        typer.echo(f"kept: {each.groups:,} groups {KEPT_BECAUSE[each.because]}")
+
+
+async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool) -> None:
+    async with open_configured_store(settings) as store:
+        pruner = Pruner(store.retention)
+        plan = await pruner.plan_reduction(rule)
+        _print_reduction(plan)
+        if dry_run or not plan.groups:
+            return
+        if ask and not await asyncio.to_thread(typer.confirm, "Replace these parts by digests for good?", err=True):
+            raise typer.Exit(1)
+        with Progress(*_COLUMNS, console=errors) as progress:
+            bar = progress.add_task("groups", total=plan.groups)
+            done = await pruner.reduce(plan, lambda batch: progress.advance(bar, batch.groups))
+    typer.echo(_describe_reduced(done))
+
+
+def _print_reduction(plan: ReducePlan) -> None:
+    for each in plan.reducible:
+        counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
+        typer.echo(f"{each.run or 'without a run'}, {each.environment}: {counts}")
+    for part, size in plan.parts.items():
+        typer.echo(f"{part.replace('_', ' ')}: about {format_bytes(size)}")
+    _print_kept(plan.kept)
+    typer.echo(f"to reduce: {plan.groups:,} groups, about {format_bytes(plan.bytes)}")
+
+
+def _describe_reduced(done: Reduced) -> str:
+    prompts = f", removed {done.prompts:,} prompts" if done.prompts else ""
+    return f"reduced {done.groups:,} groups, {done.rollouts:,} rollouts{prompts}, about {format_bytes(done.bytes)}"
+
+
+async def _prune_with_progress(pruner: Pruner, plan: PrunePlan) -> Pruned:
+    with Progress(*_COLUMNS, console=errors) as progress:
+        bar = progress.add_task("groups", total=plan.groups)
+        return await pruner.prune(plan, lambda pruned: progress.advance(bar, pruned.groups))
+
+
+def _describe(done: Pruned) -> str:
+    beside = {
+        "prompts": done.prompts,
+        "leases": done.leases,
+        "idempotency keys": done.idempotency_keys,
+        "cached judgements": done.judge_cache,
+    }
+    others = "".join(f", {count:,} {name}" for name, count in beside.items() if count)
+    return f"removed {done.groups:,} groups, {done.rollouts:,} rollouts{others}, about {format_bytes(done.bytes)}"

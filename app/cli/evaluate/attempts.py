@@ -1,0 +1,627 @@
+"""Reading and writing of evaluation folders."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal, Protocol
+
+from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter, ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from app.cli.client import GatewayClient, Retrier
+from app.cli.policies import PolicyPrices
+from app.domain.errors import InvalidRequest
+from app.domain.runs import Run
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message
+from app.domain.values import FiniteNumber, Frozen, Split
+from app.evaluation.comparison import Document, render_html
+from app.evaluation.report import Attempt, Evaluation, EvaluationReport, EvaluationSetup, SamplingSettings
+from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.inference.policies import SamplingParameters, TurnTokens
+from app.inference.wire import Usage
+from app.service.requests import HandedOutTask
+from app.service.runs import RunSettings
+from app.toolkit.texts import escape_invisible
+
+JOURNAL: Final = "evaluation.journal"
+ATTEMPTS: Final = "attempts.jsonl"
+TOKENS: Final = "tokens.jsonl"
+REPORT: Final = "report"
+COMPARISON: Final = "comparison"
+
+
+class AttemptTokens(Frozen):
+    """A line of `tokens.jsonl`. An attempt that was made again after a crash has two lines: the last one counts."""
+
+    task_id: str
+    place: int
+    sample: int
+    turns: tuple[TurnTokens, ...]
+
+
+def append_tokens(out: Path, tokens: AttemptTokens) -> None:
+    with (out / TOKENS).open("a", encoding="utf-8", newline="\n") as file:
+        file.write(tokens.model_dump_json() + "\n")
+
+
+def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport) -> None:
+    """Writes each file atomically."""
+    lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
+    _write_file(out / ATTEMPTS, lines)
+    write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
+
+
+def write_document(html: Path | None, json: Path | None, document: Document) -> None:
+    if json is not None:
+        _write_file(json, (document.model_dump_json(indent=1), "\n"))
+    if html is not None:
+        _write_file(html, (render_html(document),))
+
+
+def read_evaluation(place: Path) -> Evaluation:
+    """Reads the folder, or the folder of a file. ValueError when it holds no evaluation."""
+    folder = place.parent if place.is_file() else place
+    try:
+        report = EvaluationReport.model_validate_json((folder / f"{REPORT}.json").read_bytes())
+        with (folder / ATTEMPTS).open("rb") as file:
+            attempts = tuple(Attempt.model_validate_json(line) for line in file)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing"
+        ) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
+    return Evaluation(
+        setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
+    )
+
+
+def find_finish_time(out: Path) -> datetime:
+    """When the evaluation was first complete; a later start with nothing to do keeps this time."""
+    try:
+        kept = EvaluationReport.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
+    except (FileNotFoundError, ValidationError):
+        kept = None
+    return kept or datetime.now(UTC)
+
+
+def _write_file(path: Path, parts: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(parts)
+    fresh.replace(path)
+
+
+# State of every attempt, folded from journal events.
+
+
+class EvaluationJournalSetup(Frozen):
+    """Options that must stay the same when an evaluation is resumed under one --out."""
+
+    environment: str
+    version: str
+    split: Split
+    params: dict[str, JsonValue]
+    run: str
+    model: str
+    step: int | None
+    tasks: int
+    samples: int
+    seed: int
+    sampling: dict[str, JsonValue]
+
+
+class EvaluationBegan(Frozen):
+    kind: Literal["began"] = "began"
+    setup: EvaluationJournalSetup
+    at: AwareDatetime
+
+
+class TasksDealt(Frozen):
+    """The task ids, in order."""
+
+    kind: Literal["dealt"] = "dealt"
+    task_ids: tuple[str, ...]
+
+
+class AttemptAnswered(Frozen):
+    """A finished attempt of the model."""
+
+    kind: Literal["answered"] = "answered"
+    place: int
+    sample: int
+    completion: Completion
+    turns: int
+    input_tokens: int | None
+    output_tokens: int | None
+    """None where the server reports no usage."""
+    seconds: FiniteNumber
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(prompt_tokens=self.input_tokens or 0, completion_tokens=self.output_tokens or 0)
+
+
+class AttemptsGrouped(Frozen):
+    """Attempts that are scored as one group, also after a restart."""
+
+    kind: Literal["grouped"] = "grouped"
+    place: int
+    samples: tuple[int, ...]
+
+
+class AttemptsScored(Frozen):
+    """The gateway's scores of a group, in order of `samples`."""
+
+    kind: Literal["scored"] = "scored"
+    place: int
+    samples: tuple[int, ...]
+    group_id: str
+    scores: tuple[Score, ...]
+    judging_usd: FiniteNumber | None = None
+
+
+class AttemptsFailed(Frozen):
+    """Attempts without a score for now: the model gave no answer, or the gateway refused the group."""
+
+    kind: Literal["failed"] = "failed"
+    place: int
+    samples: tuple[int, ...]
+    reason: str
+    detail: str
+
+
+EvaluationEvent = EvaluationBegan | TasksDealt | AttemptAnswered | AttemptsGrouped | AttemptsScored | AttemptsFailed
+EVALUATION_EVENT: Final[TypeAdapter[EvaluationEvent]] = TypeAdapter(
+    Annotated[EvaluationEvent, Field(discriminator="kind")]
+)
+
+
+@dataclass
+class TaskProgress:
+    """A task's attempts, by sample."""
+
+    place: int
+    answered: dict[int, AttemptAnswered] = field(default_factory=dict)
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    scored: dict[tuple[int, ...], AttemptsScored] = field(default_factory=dict)
+    """The latest scores of each group."""
+    failed: dict[int, AttemptsFailed] = field(default_factory=dict)
+
+    def find_score(self, sample: int) -> Score | None:
+        """The latest score, with or without a reward."""
+        return next(
+            (one.scores[one.samples.index(sample)] for one in self.scored.values() if sample in one.samples), None
+        )
+
+    def find_reward(self, sample: int) -> float | None:
+        score = self.find_score(sample)
+        return None if score is None else score.reward
+
+    def find_group_id(self, sample: int) -> str | None:
+        return next((one.group_id for one in self.scored.values() if sample in one.samples), None)
+
+    def list_owed(self, samples: int) -> list[int]:
+        """Attempts without a reward."""
+        return [sample for sample in range(samples) if self.find_reward(sample) is None]
+
+    def list_ungrouped(self) -> tuple[int, ...]:
+        sent = {sample for group in self.groups for sample in group}
+        return tuple(sample for sample in sorted(self.answered) if sample not in sent)
+
+    def iter_events(self) -> Iterator[EvaluationEvent]:
+        yield from self.answered.values()
+        yield from (AttemptsGrouped(place=self.place, samples=samples) for samples in self.groups)
+        yield from self.scored.values()
+        yield from dict.fromkeys(self.failed.values())
+
+
+@dataclass
+class EvaluationLedger:
+    setup: EvaluationJournalSetup | None = None
+    began_at: datetime | None = None
+    task_ids: tuple[str, ...] = ()
+    items: dict[int, TaskProgress] = field(default_factory=dict)
+    """By task index; absent for tasks without events."""
+
+    @property
+    def holds_results(self) -> bool:
+        return any(item.answered for item in self.items.values())
+
+    def apply(self, happened: EvaluationEvent) -> None:
+        match happened:
+            case EvaluationBegan(setup=setup, at=at):
+                self.setup, self.began_at = setup, at
+            case TasksDealt(task_ids=task_ids):
+                self.task_ids = task_ids
+            case AttemptAnswered(place=place, sample=sample):
+                self.get_item(place).answered[sample] = happened
+                self.get_item(place).failed.pop(sample, None)
+            case AttemptsGrouped(place=place, samples=samples):
+                self.get_item(place).groups.append(samples)
+            case AttemptsScored(place=place, samples=samples):
+                item = self.get_item(place)
+                item.scored[samples] = happened
+                for sample in samples:
+                    item.failed.pop(sample, None)
+            case AttemptsFailed(place=place, samples=samples):
+                self.get_item(place).failed.update(dict.fromkeys(samples, happened))
+
+    def get_item(self, place: int) -> TaskProgress:
+        return self.items.setdefault(place, TaskProgress(place))
+
+    def list_open(self) -> list[int]:
+        """Indices of tasks with an attempt without a reward."""
+        if self.setup is None:
+            return []
+        samples = self.setup.samples
+        return [place for place in range(self.setup.tasks) if self.get_item(place).list_owed(samples)]
+
+    @property
+    def usage(self) -> Usage:
+        """Total usage over all starts, as reported by the server."""
+        return sum((one.usage for item in self.items.values() for one in item.answered.values()), Usage())
+
+    def iter_compacted(self) -> Iterator[EvaluationEvent]:
+        """The shortest list of events with the same state."""
+        if self.setup is not None and self.began_at is not None:
+            yield EvaluationBegan(setup=self.setup, at=self.began_at)
+        if self.task_ids:
+            yield TasksDealt(task_ids=self.task_ids)
+        for item in self.items.values():
+            yield from item.iter_events()
+
+
+def sum_judging_usd(items: Sequence[TaskProgress]) -> float | None:
+    """None where no cost is known."""
+    known = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
+    return sum(known) if known else None
+
+
+# The specification of an evaluation, resolved against the gateway: environment, run, tasks.
+
+ENDLESS: Final = 100
+"""Default number of tasks of an endless split."""
+A_BATCH: Final = 256
+
+
+@dataclass(frozen=True)
+class EvaluationSpec:
+    environment: str
+    split: Split
+    params: dict[str, JsonValue]
+    tasks: int | None
+    samples: int
+    run: str
+    model: str
+    step: int | None
+    seed: int
+    sampling: SamplingParameters
+
+    def build_setup(self, environment: EnvironmentInfo, tasks: int) -> EvaluationJournalSetup:
+        return EvaluationJournalSetup(
+            environment=environment.name,
+            version=environment.version,
+            split=self.split,
+            params=self.params,
+            run=self.run,
+            model=self.model,
+            step=self.step,
+            tasks=tasks,
+            samples=self.samples,
+            seed=self.seed,
+            sampling=self.sampling.parameters,
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """The gateway's environment, judges and tasks for this evaluation."""
+
+    environment: EnvironmentInfo
+    judges: tuple[JudgeInfo, ...]
+    version: str
+    tasks: tuple[HandedOutTask, ...]
+    since: datetime | None
+    """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
+
+
+async def ensure_run(gateway: GatewayClient, wanted: EvaluationSpec) -> Run:
+    """Gets or creates the run, whose seed fixes the order of tasks."""
+    return await gateway.fetch_run(wanted.run) or await gateway.put_run(wanted.run, RunSettings(seed=wanted.seed))
+
+
+async def fetch_tasks(
+    gateway: GatewayClient, environment: EnvironmentInfo, wanted: EvaluationSpec, run: str | None
+) -> tuple[HandedOutTask, ...]:
+    """Distinct tasks in the run's order; fewer in a smaller split. Without a run the gateway records nothing."""
+    size = next((split.size for split in environment.splits if split.name == wanted.split), None)
+    most = _find_task_limit(wanted, size)
+    found: dict[str, HandedOutTask] = {}
+    cursor: int | None = 0
+    while cursor is not None and (most is None or len(found) < most):
+        ask: dict[str, JsonValue] = {
+            "split": wanted.split,
+            "params": wanted.params,
+            "run": run,
+            "purpose": "eval",
+            "cursor": cursor,
+            "batch_size": A_BATCH if most is None else min(A_BATCH, most - len(found)),
+        }
+        batch = await gateway.fetch_next_batch(ask, wanted.environment)
+        fresh = [task for task in batch.tasks if task.task_id not in found]
+        found.update((task.task_id, task) for task in fresh)
+        came_round = len(fresh) < len(batch.tasks) or not fresh
+        cursor = None if batch.exhausted or came_round else batch.next_cursor
+    if not found:
+        raise InvalidRequest(f"{wanted.environment} has no tasks in its {wanted.split} split")
+    return tuple(found.values())
+
+
+def _find_task_limit(wanted: EvaluationSpec, size: int | None) -> int | None:
+    """None for all tasks. The known size applies to default params only."""
+    if wanted.tasks is None:
+        return ENDLESS if size is None else (None if wanted.params else size)
+    return wanted.tasks if size is None or wanted.params else min(wanted.tasks, size)
+
+
+def require_same_tasks(before: Sequence[str], now: Sequence[HandedOutTask], out: str) -> None:
+    """InvalidRequest when the tasks have changed since the evaluation was started."""
+    other = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
+    if other:
+        raise InvalidRequest(
+            f"{len(other)} tasks differ from those that {out} was started with (first at index {other[0]}), because "
+            "data, characters or passages have changed: use another --out and another --run"
+        )
+
+
+# Progress of an evaluation: a bar on a terminal, otherwise a line from time to time.
+
+REFRESH_SECONDS: Final = 0.25
+LINE_SECONDS: Final = 30.0
+
+
+@dataclass
+class EvaluationTally:
+    """Counts of finished tasks, earlier starts included; tokens per second count this start only."""
+
+    tasks: int
+    samples: int
+    threshold: float
+    prices: PolicyPrices
+    usage: Usage
+    """Total usage over all starts."""
+    done: int = 0
+    measured: int = 0
+    mean_sum: float = 0.0
+    scored: int = 0
+    passed: int = 0
+    unscored: int = 0
+    said: int = 0
+    """Completion tokens since this start."""
+    began: float = field(default_factory=time.monotonic)
+
+    def add_usage(self, usage: Usage, seconds: float = 0.0) -> None:
+        self.usage += usage
+        self.said += usage.completion_tokens
+
+    def add_item(self, item: TaskProgress) -> None:
+        rewards = [reward for sample in range(self.samples) if (reward := item.find_reward(sample)) is not None]
+        self.done += 1
+        self.scored += len(rewards)
+        self.unscored += self.samples - len(rewards)
+        self.passed += sum(reward >= self.threshold for reward in rewards)
+        if rewards:
+            self.measured += 1
+            self.mean_sum += sum(rewards) / len(rewards)
+
+    @property
+    def words(self) -> str:
+        parts = (
+            [f"mean {self.mean_sum / self.measured:.3f}, passed {self.passed / self.scored:.1%}"] if self.scored else []
+        )
+        parts += [f"{self.unscored} unscored"] if self.unscored else []
+        parts += [f"{self.said / max(time.monotonic() - self.began, 1e-9):.0f} tokens/s"]
+        cost = self.prices.compute_cost(self.usage)
+        return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
+
+
+class ProgressDisplay(Protocol):
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None: ...
+
+    def say(self, words: str) -> None: ...
+
+
+@contextmanager
+def show_progress(console: Console, name: str, tally: EvaluationTally) -> Iterator[ProgressDisplay]:
+    if not console.is_terminal:
+        yield _ProgressLines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
+        yield _ProgressBar(progress, escape(name), tally)
+
+
+async def follow_progress(shown: ProgressDisplay, tally: EvaluationTally, patience: Retrier) -> None:
+    """Runs until it is cancelled."""
+    with suppress(asyncio.CancelledError):
+        while True:
+            shown.show(tally, patience)
+            await asyncio.sleep(REFRESH_SECONDS)
+
+
+class _ProgressBar:
+    def __init__(self, progress: Progress, name: str, tally: EvaluationTally) -> None:
+        self._progress = progress
+        self._bar = progress.add_task(name, total=tally.tasks, completed=tally.done, words="")
+
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
+        words = escape(", ".join([tally.words, *describe_waiting(patience)]))
+        self._progress.update(self._bar, completed=tally.done, words=words)
+
+    def say(self, words: str) -> None:
+        self._progress.console.print(words, highlight=False, markup=False)
+
+
+@dataclass
+class _ProgressLines:
+    console: Console
+    next_at: float = field(default_factory=lambda: time.monotonic() + LINE_SECONDS)
+
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
+        if time.monotonic() >= self.next_at:
+            self.next_at = time.monotonic() + LINE_SECONDS
+            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *describe_waiting(patience)]))
+
+    def say(self, words: str) -> None:
+        self.console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def describe_waiting(patience: Retrier) -> list[str]:
+    return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in patience.waiting.items()]
+
+
+# Builds the attempts of a report from the ledger, and what it says of how it was made.
+
+PROMPT: Final = 4_000
+TEXT: Final = 12_000
+"""Maximum characters kept; the stored group has the full text."""
+
+
+def build_attempts(ledger: EvaluationLedger, tasks: Sequence[HandedOutTask], label: str | None) -> tuple[Attempt, ...]:
+    """Attempts that were made, by task and sample. `label` is the metadata key for the breakdown."""
+    return tuple(
+        attempt
+        for place, task in enumerate(tasks)
+        if place in ledger.items
+        for attempt in _iter_attempts(ledger.items[place], task, label)
+    )
+
+
+def build_evaluation_setup(
+    wanted: EvaluationSpec,
+    found: EvaluationContext,
+    ledger: EvaluationLedger,
+    threshold: float,
+    prices: PolicyPrices,
+    gateway_url: str = "",
+) -> EvaluationSetup:
+    """What a report says of how it was made."""
+    environment, sent = found.environment, wanted.sampling.parameters
+    named = {"temperature", "top_p", "max_tokens"}
+    return EvaluationSetup.model_validate(
+        {
+            "environment": environment.name,
+            "version": environment.version,
+            "split": wanted.split,
+            "params": wanted.params,
+            "tasks": len(found.tasks),
+            "samples": wanted.samples,
+            "threshold": threshold,
+            "seed": wanted.seed,
+            "model": wanted.model,
+            "step": wanted.step,
+            "sampling": SamplingSettings.model_validate(
+                {name: value for name, value in sent.items() if name in named}
+                | {"extra": {name: value for name, value in sent.items() if name not in named}}
+            ),
+            "run": wanted.run,
+            "label": environment.label,
+            "criteria": tuple(criterion.name for criterion in environment.criteria),
+            "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
+            "gateway": found.version,
+            "gateway_url": gateway_url,
+            "input_price": prices.input,
+            "output_price": prices.output,
+            "started_at": ledger.began_at,
+        }
+    )
+
+
+def _iter_attempts(item: TaskProgress, task: HandedOutTask, label: str | None) -> Iterator[Attempt]:
+    prompt, value = (
+        _keep_end(_format_message(task.messages[-1]) if task.messages else ""),
+        task.metadata.get(label or ""),
+    )
+    for sample in sorted({*item.answered, *item.failed}):
+        if (standing := _find_outcome(item, sample)) is None:
+            continue
+        score, reason, detail = standing
+        answered = item.answered.get(sample)
+        text = "" if answered is None else _extract_text(answered.completion)
+        yield Attempt(
+            task_id=task.task_id,
+            place=item.place,
+            sample=sample,
+            outcome="scored" if reason is None else "unscored",
+            reason=reason,
+            reward=score.reward,
+            calibrated=score.calibrated,
+            calibrated_error=score.calibrated_error,
+            criteria={criterion.name: criterion.value for criterion in score.criteria},
+            label=value if isinstance(value, str) else None,
+            flags=score.flags,
+            rationale=score.rationale or detail,
+            judges=score.judges,
+            scoring_digest=score.scoring_digest,
+            group_id=item.find_group_id(sample),
+            prompt=prompt,
+            text=_cut_middle(text),
+            characters=len(text),
+            turns=0 if answered is None else answered.turns,
+            input_tokens=None if answered is None else answered.input_tokens,
+            output_tokens=None if answered is None else answered.output_tokens,
+            finish_reason=None if answered is None else answered.completion.finish_reason,
+            seconds=None if answered is None else answered.seconds,
+        )
+
+
+def _find_outcome(item: TaskProgress, sample: int) -> tuple[Score, str | None, str] | None:
+    """The score, the reason for a missing reward, and its detail; None for an unfinished attempt."""
+    score, failed = item.find_score(sample), item.failed.get(sample)
+    if score is not None and score.reward is not None:
+        return score, None, ""
+    if failed is not None:
+        return score or Score.pending(), failed.reason, failed.detail
+    return None if score is None else (score, score.reason or score.outcome, "")
+
+
+def _extract_text(completion: Completion) -> str:
+    """The model's messages with the observations between them."""
+    if completion.messages is None:
+        return completion.text or ""
+    if len(completion.messages) == 1 and not completion.messages[0].tool_calls:
+        return completion.messages[0].content or ""
+    return _format_transcript(completion.messages)
+
+
+def _format_transcript(messages: Sequence[Message]) -> str:
+    return "\n\n".join(f"{message.role}: {_format_message(message)}" for message in messages)
+
+
+def _format_message(message: Message) -> str:
+    calls = [f"{call.function.name}({_format_arguments(call.function.arguments)})" for call in message.tool_calls]
+    return "\n".join(part for part in (message.content or "", *calls) if part)
+
+
+def _format_arguments(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _keep_end(text: str) -> str:
+    return text if len(text) <= PROMPT else "… " + text[-PROMPT:]
+
+
+def _cut_middle(text: str) -> str:
+    """Keeps more of the end, where answers usually are."""
+    return text if len(text) <= TEXT else f"{text[: TEXT // 3]} … {text[-2 * TEXT // 3 :]}"

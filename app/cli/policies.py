@@ -1,0 +1,289 @@
+"""Options that every command with a policy server and a gateway shares, and the panels of their help."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import httpx
+import typer
+from pydantic import SecretStr
+
+from app.cli.client import GatewayClient, Retrier
+from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
+from app.domain.tasks import Completion, Message, ToolSpec, Turn
+from app.inference.connection import Connection
+from app.inference.policies import (
+    ChatEpisode,
+    Exchange,
+    InferenceServer,
+    build_single_turn,
+    open_policy_connection,
+    play_episode,
+)
+from app.inference.tokens import CheckedTurn, LocalTokenizer, check_turn
+from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
+from app.service.requests import HandedOutTask
+
+CONNECTIONS: Final = "Connections"
+TASKS: Final = "Tasks"
+SAMPLING: Final = "Sampling"
+COST_AND_CHECKS: Final = "Cost and checks"
+
+PolicyUrl = Annotated[
+    str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS)
+]
+PolicyModel = Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=CONNECTIONS)]
+PolicyKeyVariable = Annotated[
+    str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=CONNECTIONS)
+]
+GatewayUrl = Annotated[
+    str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS)
+]
+GatewayKey = Annotated[
+    str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=CONNECTIONS)
+]
+PolicyStep = Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=TASKS)]
+EnvironmentParams = Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=TASKS)]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=SAMPLING)]
+Temperature = Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=SAMPLING)]
+TopP = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=SAMPLING)
+]
+ExtraFields = Annotated[
+    str, typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=SAMPLING)
+]
+Concurrency = Annotated[
+    int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=SAMPLING)
+]
+StoreTokens = Annotated[
+    bool,
+    typer.Option(
+        "--store-tokens",
+        help="Store ids and log probabilities of single answers in the gateway too.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+CheckTokens = Annotated[
+    bool,
+    typer.Option(
+        "--check-tokens",
+        help="Count where --tokenizer gives other ids for the text than the server told.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+InputPrice = Annotated[
+    float | None,
+    typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=COST_AND_CHECKS),
+]
+OutputPrice = Annotated[
+    float | None,
+    typer.Option(min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=COST_AND_CHECKS),
+]
+
+
+def require_tokenizer(checks_tokens: bool, tokenizer: Path | None) -> None:
+    """ValueError for `--check-tokens` without one."""
+    if checks_tokens and tokenizer is None:
+        raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")
+
+
+# The gateway, the policy server and the output path of a command.
+
+GATEWAY_SECONDS: Final = 600.0
+"""Judging may be slow; a repeated request joins the scoring in progress."""
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    gateway: str
+    gateway_headers: dict[str, str]
+    policy: str
+    policy_key: SecretStr | None
+    out: Path
+    """Output path."""
+
+    @asynccontextmanager
+    async def open_clients(self, at_once: int) -> AsyncIterator[tuple[GatewayClient, Connection]]:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
+        async with (
+            httpx.AsyncClient(
+                base_url=self.gateway, headers=self.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
+            ) as gateway,
+            open_policy_connection(self.policy, self.policy_key) as policy,
+        ):
+            yield GatewayClient(gateway), policy
+
+
+# Token prices of a policy.
+
+
+@dataclass(frozen=True)
+class PolicyPrices:
+    """US dollars per million tokens; None where unknown."""
+
+    input: float | None = None
+    output: float | None = None
+
+    def compute_cost(self, usage: Usage) -> float | None:
+        if self.input is None or self.output is None:
+            return None
+        return (usage.prompt_tokens * self.input + usage.completion_tokens * self.output) / 1e6
+
+
+# Rollouts of a task on an inference server, for `process` and `evaluate`.
+
+POLICY: Final = "the policy's server"
+GATEWAY: Final = "the gateway"
+
+T = TypeVar("T")
+
+Seeds = Callable[[int], int | None]
+"""Sampling seed by turn; None for the server's default."""
+
+
+def use_no_seed(turn: int) -> None:
+    return None
+
+
+class TaskSkipped(GatewayError):
+    """The task yields no group. `reason` is the key for counts; `answered`: its lease is settled."""
+
+    def __init__(self, reason: str, detail: str, *, answered: bool = False) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.answered = answered
+
+
+@dataclass(frozen=True)
+class RolloutPlayer:
+    """`note` receives usage and seconds of every answer. Raises LeftOut when a server refuses the task or the policy
+    server stays unavailable, and RequestRefused when every request would be refused."""
+
+    server: InferenceServer
+    gateway: GatewayClient
+    patience: Retrier
+    note: Callable[[Usage, float], None]
+
+    async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
+        """Episodes of a single-turn task."""
+        return [build_single_turn(said) for said in await self._sample_messages(task.messages, task.tools, count)]
+
+    async def play_episode(self, task: HandedOutTask, seeds: Seeds = use_no_seed) -> ChatEpisode:
+        turns = 0
+
+        async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
+            nonlocal turns
+            turns += 1
+            return (await self._sample_messages(messages, tools, 1, seeds(turns - 1)))[0]
+
+        async def step(messages: tuple[Message, ...]) -> Turn:
+            try:
+                return await self.patience.retry_until_answered(
+                    GATEWAY, lambda: self.gateway.step(task.environment, task.task_id, messages)
+                )
+            except RequestRefused as error:
+                raise TaskSkipped("step_refused", error.detail) from error
+
+        return await play_episode(task.messages, task.tools, task.max_turns, ask, step)
+
+    async def _sample_messages(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int, seed: int | None = None
+    ) -> list[SampledMessage]:
+        """Repeats the request for servers without support for `n`."""
+        said: list[SampledMessage] = []
+        while len(said) < count:
+            said += (await self._request_answer(messages, tools, count - len(said), seed)).said
+        return said[:count]
+
+    async def _request_answer(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int, seed: int | None
+    ) -> ChatCompletion:
+        async def ask() -> ChatCompletion:
+            began = time.monotonic()
+            answer = await self.server.ask(messages, tools, count, seed)
+            self.note(answer.usage, time.monotonic() - began)
+            return answer
+
+        try:
+            return await self.patience.retry_until_answered(POLICY, ask)
+        except InvalidRequest as error:
+            raise TaskSkipped("policy_refused", error.detail) from error
+        except Unavailable as error:
+            raise TaskSkipped("policy_failed", error.detail) from error
+
+
+async def gather_or_cancel(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results in order; when one fails, the others are cancelled."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def require_model(server: InferenceServer) -> None:
+    """Unavailable when the server does not answer; InvalidRequest when it does not list the model."""
+    models = await server.list_models()
+    if models is not None and server.model not in models:
+        known = ", ".join(sorted(models)[:20]) or "none"
+        raise InvalidRequest(f"{server.base} has no model {server.model!r}; available: {known}", field="--model")
+
+
+# The tokens of episodes, for `process` and `evaluate`: what the inference server told, and what texts give again.
+
+
+async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], SampledMessage]:
+    """The server's supported extensions, and its reply to a request for one token. Unavailable when it does not answer;
+    RequestRefused when it refuses even a plain request, NotFound for an unknown model."""
+    await require_model(server)
+    hello = (Message(role="user", content="Hello."),)
+    refused: RequestRefused | Unavailable | None = None
+    for extensions in EXTENSIONS:
+        asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
+        try:
+            return extensions, (await asked.ask(hello)).said[0]
+        except InvalidRequest as error:
+            refused = error
+    raise refused or Unavailable(f"{server.base} was not asked")
+
+
+def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer | None) -> list[Exchange]:
+    """Token ids that the server did not return come from the tokenizer; ValueError when there is none. The server's log
+    probabilities are used with its own tokens only."""
+    return [
+        _build_exchange(task, (*task.messages, *episode.messages[:place]), said, tokenizer)
+        for said, place in zip(episode.said, episode.places, strict=True)
+    ]
+
+
+def _build_exchange(
+    task: HandedOutTask, before: Sequence[Message], said: SampledMessage, tokenizer: LocalTokenizer | None
+) -> Exchange:
+    if tokenizer is None and not said.has_tokens:
+        raise ValueError("the policy's server returned no token ids: set --tokenizer")
+    prompt, ids = said.prompt_ids, said.ids
+    if tokenizer is not None:
+        prompt = tokenizer.encode_prompt(before, task.tools) if prompt is None else prompt
+        ids = tokenizer.encode_reply(before, task.tools, said) if ids is None else ids
+    return Exchange(prompt or (), ids or (), said.logprobs, from_server=said.has_tokens)
+
+
+def check_episode(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer) -> list[CheckedTurn | None]:
+    """None for a turn whose ids the server did not tell."""
+    return [
+        check_turn(tokenizer, (*task.messages, *episode.messages[:place]), task.tools, said)
+        for said, place in zip(episode.said, episode.places, strict=True)
+    ]
+
+
+def add_token_ids(episode: ChatEpisode) -> Completion:
+    """With the server's own ids, for one message: those of several are no single text of the model."""
+    said = episode.said[-1]
+    if len(episode.said) != 1 or said.ids is None:
+        return episode.completion
+    return episode.completion.model_copy(update={"token_ids": said.ids, "logprobs": said.logprobs})

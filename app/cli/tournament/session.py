@@ -1,0 +1,464 @@
+"""Judging of duels: two stored replies go to the gateway as one group, which its judge reads in both orders."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import comb
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from app.cli.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
+from app.cli.consoles import GoOn
+from app.cli.evaluate.attempts import write_document
+from app.cli.evaluate.session import sum_judgement_usd
+from app.cli.journal import Journal, open_journal, read_ledger
+from app.cli.policies import GATEWAY, gather_or_cancel
+from app.cli.tournament.contestants import (
+    TOURNAMENT_EVENT,
+    DuelJudged,
+    DuelsPlanned,
+    FreshContestant,
+    FreshSurvey,
+    PlannedDuel,
+    StoredReply,
+    TournamentBegan,
+    TournamentCost,
+    TournamentEvent,
+    TournamentJournalSetup,
+    TournamentLedger,
+    describe_spending,
+    estimate_duels,
+    estimate_unplayed,
+    fetch_judged,
+    find_judge,
+    find_notice,
+    find_shared_rubric,
+    load_entrants,
+    plan_duels,
+    require_own_runs,
+    require_same_tasks,
+    require_stranger,
+)
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
+from app.domain.groups import Group
+from app.domain.judging import Judgement
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Completion
+from app.evaluation.tournament import (
+    Contestant,
+    Duel,
+    DuelReading,
+    Side,
+    TournamentReport,
+    TournamentSetup,
+    build_tournament_report,
+)
+from app.http.api.models import GroupView, JudgeInfo
+from app.service.requests import GroupProblem, GroupReply
+from app.service.runs import RunSettings
+
+ATTEMPTS: Final = 3
+"""Times that an unscored pair is sent."""
+MOST_IN_A_ROW: Final = 24
+"""Duels without an outcome after which the tournament stops."""
+_SIDES: Final[tuple[Side, Side]] = ("one", "other")
+
+
+class ReplyMissing(Exception):
+    """A stored reply cannot be read any more."""
+
+
+@dataclass
+class ReplyCache:
+    """Reads stored groups, each once while duels of its task are judged."""
+
+    gateway: GatewayClient
+    patience: Retrier
+    _asked: dict[str, "asyncio.Task[GroupView]"] = field(default_factory=dict)
+
+    async def load(self, reply: StoredReply) -> Completion:
+        """Without token ids and what the trainer attached. ReplyMissing where the text is not kept."""
+        if reply.group_id not in self._asked:
+            ask = self.patience.retry_until_answered(GATEWAY, lambda: self.gateway.fetch_group(reply.group_id))
+            self._asked[reply.group_id] = asyncio.ensure_future(ask)
+        try:
+            group = (await self._asked[reply.group_id]).group
+        except RequestRefused as error:
+            raise ReplyMissing(error.detail) from error
+        if reply.place >= len(group.rollouts):
+            raise ReplyMissing("the group has fewer completions than when the tournament began")
+        rollout = group.rollouts[reply.place]
+        if rollout.reduced is not None and rollout.reduced.text is not None:
+            raise ReplyMissing("what it said is not kept")
+        return rollout.completion.model_copy(update={"token_ids": None, "logprobs": None, "extra": {}})
+
+    def forget(self, keep: Sequence[str]) -> None:
+        for group_id in self._asked.keys() - set(keep):
+            if self._asked[group_id].done():
+                del self._asked[group_id]
+
+
+@dataclass
+class DuelRunner:
+    gateway: GatewayClient
+    journal: Journal[TournamentEvent, TournamentLedger]
+    plan: Sequence[PlannedDuel]
+    run: str
+    """The run that is pinned to the judge."""
+    concurrency: int
+    patience: Retrier
+    on_judged: Callable[[Duel], None]
+    retry_seconds: float = 1.0
+    stopped: bool = False
+    _in_a_row: int = 0
+
+    async def judge_all(self) -> None:
+        """Returns when there is nothing left to do, or after a stop. InvalidRequest when no duel gets an outcome,
+        Unavailable when the gateway stays unreachable."""
+        places = iter(self.journal.ledger.list_open())
+        replies = ReplyCache(self.gateway, self.patience)
+
+        async def work() -> None:
+            for place in places:
+                if self.stopped:
+                    return
+                duel = await self._judge(self.plan[place], replies)
+                await self.journal.add(DuelJudged(place=place, duel=duel))
+                self.on_judged(duel)
+                self._require_outcomes(duel)
+                near = self.plan[place : place + 4 * self.concurrency]
+                replies.forget([reply.group_id for planned in near for reply in planned.replies])
+
+        await gather_or_cancel([work() for _ in range(self.concurrency)])
+
+    async def _judge(self, planned: PlannedDuel, replies: ReplyCache) -> Duel:
+        try:
+            completions = [await replies.load(reply) for reply in planned.replies]
+        except ReplyMissing as missing:
+            return planned.build_duel(reason=f"not kept: {missing}"[:300])
+        if completions[0].identity_digest == completions[1].identity_digest:
+            return planned.build_duel(decided_by="same", readings=_mirror("tie"))
+        reply = await self._score(AnsweredTask(planned.task_id, None, completions))
+        if isinstance(reply, GroupProblem):
+            return planned.build_duel(reason=f"{reply.code}: {reply.detail}"[:300])
+        view = await self.patience.retry_until_answered(GATEWAY, lambda: self.gateway.fetch_group(reply.group_id))
+        return planned.build_duel(group_id=reply.group_id, **read_outcome(view.group, view.judgements))
+
+    async def _score(self, sent: AnsweredTask) -> GroupReply | GroupProblem:
+        """The pair is sent again while it has no score: that is safe, and asks no judge twice."""
+        reply = await self._send(sent)
+        for attempt in range(1, ATTEMPTS):
+            if isinstance(reply, GroupProblem) or reply.outcome == "scored":
+                break
+            await asyncio.sleep(self.retry_seconds * 2**attempt)
+            reply = await self._send(sent)
+        return reply
+
+    async def _send(self, sent: AnsweredTask) -> GroupReply | GroupProblem:
+        try:
+            replies = await self.patience.retry_until_answered(
+                GATEWAY, lambda: self.gateway.score([sent], self.run, None, "eval")
+            )
+        except NotFound as error:
+            return GroupProblem(task_id=sent.task_id, code="not_found", detail=error.detail)
+        return replies[0]
+
+    def _require_outcomes(self, duel: Duel) -> None:
+        self._in_a_row = 0 if duel.readings else self._in_a_row + 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise InvalidRequest(f"{MOST_IN_A_ROW} duels in a row got no outcome; last reason: {duel.reason}")
+
+
+def read_outcome(group: Group, judgements: Sequence[Judgement]) -> dict[str, object]:
+    """Who won in which order. A gate goes before the judge, and equal replies tie."""
+    spent = {
+        "calls": sum(judgement.calls for judgement in judgements if not judgement.cached),
+        "usd": sum_judgement_usd(judgements),
+    }
+    reasons = [score.reason for score in group.scores if score.reason is not None]
+    if reasons:
+        return {"reason": reasons[0], **spent}
+    passed = [score.gate != 0 for score in group.scores]
+    if not all(passed):
+        better = "tie" if not any(passed) else "one" if passed[0] else "other"
+        return {"decided_by": "gate", "readings": _mirror(better), **spent}
+    one, other = (score.candidate for score in group.scores)
+    if one == other:
+        return {"decided_by": "same", "readings": _mirror("tie"), **spent}
+    sides: dict[str, Side] = {one: "one", other: "other"}
+    readings = {
+        reading.shown_first: reading
+        for judgement in judgements
+        if judgement.purpose == "score" and judgement.error is None and set(judgement.order) == sides.keys()
+        for reading in (_read_judgement(judgement, sides),)
+    }  # of a pair that was sent again the last
+    if len(readings) < len(_SIDES):
+        return {"reason": "only one order was read", **spent}
+    return {"decided_by": "judge", "readings": [readings[side] for side in _SIDES], **spent}
+
+
+def _mirror(better: str) -> list[DuelReading]:
+    return [DuelReading.model_validate({"shown_first": side, "better": better}) for side in _SIDES]
+
+
+def _read_judgement(judgement: Judgement, sides: dict[str, Side]) -> DuelReading:
+    best = judgement.ranking[0] if judgement.ranking else judgement.order
+    return DuelReading(shown_first=sides[judgement.order[0]], better="tie" if len(best) > 1 else sides[best[0]])
+
+
+@asynccontextmanager
+async def running(runner: DuelRunner) -> AsyncIterator["asyncio.Task[None]"]:
+    """The work as a task that ends with the block."""
+    doing = asyncio.create_task(runner.judge_all())
+    try:
+        yield doing
+    finally:
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
+
+
+# One start of `tournament`: who takes part, what it costs, the duels, the report.
+
+JOURNAL: Final = "tournament.journal"
+REPORT: Final = "tournament"
+
+
+@dataclass(frozen=True)
+class TournamentOutcome:
+    report: TournamentReport | None
+    """None after a dry run, where nobody went on, or while replies are missing."""
+    stopped: bool = False
+    is_begun: bool = False
+    """Whether replies were asked for."""
+
+
+@dataclass(frozen=True)
+class CollectedReplies:
+    ended: TournamentOutcome | None = None
+    """Why there are no duels in this start."""
+    agreed: TournamentCost | None = None
+    """What the duels were to take when somebody went on."""
+
+    def covers(self, cost: TournamentCost) -> bool:
+        if self.agreed is None or cost.duels > self.agreed.duels:
+            return False
+        told, now = self.agreed.usd, cost.usd
+        return told == now or (told is not None and now is not None and now <= told)
+
+
+@dataclass(frozen=True)
+class TournamentStart:
+    """What was checked before anything is spent or written. `options` are those of the run of the pairs."""
+
+    judge: JudgeInfo
+    models: dict[str, str]
+    """Of all judges, by name."""
+    plan: DuelsPlanned
+    options: ScoringOptions
+
+    def tell_notice(self, contestants: Sequence[Contestant]) -> str:
+        return find_notice(self.judge, contestants, self.models)
+
+
+@dataclass(frozen=True)
+class TournamentSession:
+    wanted: TournamentJournalSetup
+    out: Path
+    allows_same_model: bool
+    concurrency: int
+    patience_seconds: float
+    gateway_url: str
+    console: Console
+    go_on: GoOn
+    fresh: tuple[FreshContestant, ...] = ()
+    """Those of the contestants whose replies are asked for first."""
+    retry_seconds: float = 1.0
+
+    async def dry_run(self, gateway: GatewayClient) -> TournamentOutcome:
+        """Begins no run and writes nothing."""
+        if self.fresh and self._read_plan() is None and (await self._survey_fresh(gateway)).missing:
+            return TournamentOutcome(None)
+        start = await self._prepare(gateway)
+        plan, open_duels = self._find_open(start.plan)
+        await self._tell_cost(gateway, replace(start, plan=plan), open_duels)
+        return TournamentOutcome(None)
+
+    async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
+        """Nothing is begun before somebody goes on."""
+        collected = CollectedReplies()
+        if self.fresh and self._read_plan() is None:
+            collected = await self._collect_replies(gateway)
+        if collected.ended is not None:
+            return collected.ended
+        start = await self._prepare(gateway)
+        plan, open_duels = self._find_open(start.plan)
+        start = replace(start, plan=plan)
+        notice = start.tell_notice(plan.contestants)
+        if open_duels:
+            cost = await self._tell_cost(gateway, start, open_duels)
+            if not collected.covers(cost) and not self.go_on(cost.usd):
+                return TournamentOutcome(None, stopped=True)
+            await gateway.put_run(self.wanted.run, RunSettings(seed=0, options=start.options))
+        with self._open_journal() as journal:
+            if journal.ledger.plan is None or not journal.ledger.holds_results:
+                await journal.add(plan)
+            setup = await self._build_setup(gateway, start.judge, plan, journal.ledger)
+            try:
+                finished = not open_duels or await self._judge_duels(gateway, journal, plan)
+            except GatewayError:
+                self._write_report(journal.ledger, setup, notice)
+                raise
+            return TournamentOutcome(self._write_report(journal.ledger, setup, notice), stopped=not finished)
+
+    def _find_open(self, fresh: DuelsPlanned) -> tuple[DuelsPlanned, list[PlannedDuel]]:
+        """The plan, which is that of an earlier start where this had outcomes, and its duels without one."""
+        ledger = self._read_ledger()
+        if ledger.plan is None:
+            return fresh, list(fresh.duels)
+        return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
+
+    def _read_plan(self) -> DuelsPlanned | None:
+        """Of an earlier start that had outcomes: who meets whom, with which replies, is settled."""
+        return self._read_ledger().plan
+
+    def _read_ledger(self) -> TournamentLedger:
+        """Empty without outcomes."""
+        path = self.out / JOURNAL
+        ledger = read_ledger(path, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted)
+        return ledger if ledger.holds_results else TournamentLedger()
+
+    def _open_journal(self) -> AbstractContextManager[Journal[TournamentEvent, TournamentLedger]]:
+        began = TournamentBegan(setup=self.wanted, at=datetime.now(UTC))
+        return open_journal(self.out / JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted, began)
+
+    async def _tell_cost(
+        self, gateway: GatewayClient, start: TournamentStart, duels: Sequence[PlannedDuel]
+    ) -> TournamentCost:
+        cost = await estimate_duels(gateway, duels, start.judge)
+        self._say(start.tell_notice(start.plan.contestants))
+        self._say(cost.describe())
+        return cost
+
+    async def _prepare(self, gateway: GatewayClient) -> TournamentStart:
+        """Checks everything before anything is spent."""
+        judge, models = await self._find_judges(gateway)
+        names = {one.source: one.name for one in self.fresh}
+        entrants = await load_entrants(gateway, self.wanted.contestants, self.wanted.environment, names)
+        plan = plan_duels(entrants, self.wanted.tasks, self.wanted.seed)
+        for name in sorted({duel.environment for duel in plan.duels}):
+            await fetch_judged(gateway, name)
+        if not self.allows_same_model:
+            require_stranger(judge, plan.contestants, models)
+        rubric = await find_shared_rubric(gateway, entrants)
+        options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
+        return TournamentStart(judge, models, plan, options)
+
+    async def _find_judges(self, gateway: GatewayClient) -> tuple[JudgeInfo, dict[str, str]]:
+        """The judge, and the models of all by name."""
+        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
+        return find_judge(judges, self.wanted.judge), {judge.name: judge.model for judge in judges.values()}
+
+    async def _collect_replies(self, gateway: GatewayClient) -> CollectedReplies:
+        """Of contestants that have none stored. Nothing is asked before somebody goes on."""
+        survey = await self._survey_fresh(gateway)
+        if not survey.missing:
+            return CollectedReplies()
+        if not self.go_on(survey.usd):
+            return CollectedReplies(TournamentOutcome(None, stopped=True))
+        await require_same_tasks(self.fresh, survey.stored)
+        for one in survey.missing:
+            self._say(f"{one.name} is asked")
+            if not await one.collect():
+                return CollectedReplies(TournamentOutcome(None, stopped=True, is_begun=True))
+        return CollectedReplies(None, survey.duels)
+
+    async def _survey_fresh(self, gateway: GatewayClient) -> FreshSurvey:
+        """Checks everything before anything is spent, and says what it takes."""
+        judge, models = await self._find_judges(gateway)
+        environment = await fetch_judged(gateway, self.fresh[0].session.wanted.environment)
+        own = {one.source for one in self.fresh}
+        sources = [source for source in self.wanted.contestants if source not in own]
+        stored = await load_entrants(gateway, sources, environment.name)
+        require_own_runs(self.fresh, stored)
+        contestants = [
+            *(entrant.contestant for entrant in stored),
+            *(one.describe(environment.judges) for one in self.fresh),
+        ]
+        if not self.allows_same_model:
+            require_stranger(judge, contestants, models)
+        surveys = [await one.survey() for one in self.fresh]
+        tasks = max(each.tasks for each in surveys)
+        others = max(0, self.wanted.tasks - tasks)  # which stored contestants alone may share
+        duels = estimate_unplayed(judge, comb(len(contestants), 2) * tasks + comb(len(stored), 2) * others)
+        survey = FreshSurvey(stored, tuple(zip(self.fresh, surveys, strict=True)), duels)
+        if survey.missing:
+            self._say(find_notice(judge, contestants, models))
+            self._say(f"then at most {duels.describe()}")
+        return survey
+
+    async def _judge_duels(
+        self, gateway: GatewayClient, journal: Journal[TournamentEvent, TournamentLedger], plan: DuelsPlanned
+    ) -> bool:
+        """Returns whether all were judged."""
+        columns = (TextColumn("duels"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, TextColumn("{task.fields[words]}"), console=self.console) as progress:
+            done = len(plan.duels) - len(journal.ledger.list_open())
+            bar = progress.add_task("", total=len(plan.duels), completed=done, words="")
+            runner = DuelRunner(
+                gateway=gateway,
+                journal=journal,
+                plan=plan.duels,
+                run=self.wanted.run,
+                concurrency=self.concurrency,
+                patience=Retrier(ends_after=self.patience_seconds),
+                on_judged=lambda duel: progress.update(
+                    bar, advance=1, words=describe_spending(journal.ledger.judged.values())
+                ),
+                retry_seconds=self.retry_seconds,
+            )
+            async with running(runner) as doing:
+
+                def stop() -> None:
+                    if runner.stopped:
+                        doing.cancel()
+                    runner.stopped = True
+
+                with stop_on_signals(stop):
+                    try:
+                        await doing
+                    except asyncio.CancelledError:
+                        if not runner.stopped:
+                            raise
+        return not runner.stopped
+
+    async def _build_setup(
+        self, gateway: GatewayClient, judge: JudgeInfo, plan: DuelsPlanned, ledger: TournamentLedger
+    ) -> TournamentSetup:
+        return TournamentSetup(
+            judge=judge.name,
+            judge_model=judge.model,
+            environments=tuple(sorted({duel.environment for duel in plan.duels})),
+            contestants=plan.contestants,
+            run=self.wanted.run,
+            seed=self.wanted.seed,
+            tasks=len({duel.task_id for duel in plan.duels}),
+            gateway=await gateway.fetch_version(),
+            gateway_url=describe_url(self.gateway_url),
+            started_at=ledger.began_at or datetime.now(UTC),
+        )
+
+    def _write_report(self, ledger: TournamentLedger, setup: TournamentSetup, notice: str) -> TournamentReport:
+        duels = ledger.list_duels()
+        whole = all(duel.readings or duel.reason for duel in duels)
+        report = build_tournament_report(setup, duels, notice, datetime.now(UTC) if whole else None)
+        write_document(self.out / f"{REPORT}.html", self.out / f"{REPORT}.json", report)
+        return report
+
+    def _say(self, words: str) -> None:
+        if words:
+            self.console.print(words, highlight=False, markup=False, soft_wrap=True)

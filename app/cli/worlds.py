@@ -1,0 +1,201 @@
+"""`atropos-envs worlds`: loads a world file into a running gateway."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+from app.characters.archives import Timeline, WorldFile, list_world_files, read_world
+from app.characters.loading import WORLDS
+from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.cli.consoles import AsJson, errors, output_console, print_json, stop, stop_on_errors
+from app.domain.errors import GatewayError, NotFound
+from app.domain.values import Frozen
+from app.domain.worlds import Lorebook
+
+worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
+
+SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "reedgate.yaml"
+EVENTS_A_REQUEST: Final = 500
+BEST_SHOWN: Final = 5
+
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
+
+
+class LoadedWorld(Frozen):
+    """Result of loading a world or branch."""
+
+    world: str
+    branch_of: str | None
+    new: int
+    known: int
+    withdrawn: int
+    lorebooks: int
+
+
+class LoadedWorlds(Frozen):
+    """What `worlds load --json` prints."""
+
+    worlds: tuple[LoadedWorld, ...]
+
+
+@worlds.callback()
+def callback() -> None:
+    """Load worlds into a running gateway."""
+
+
+@worlds.command()
+def load(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="World file, YAML or JSON, or a folder of characters with `worlds`; see docs/world_files.md."
+        ),
+    ],
+    url: Url = "",
+    api_key: ApiKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
+    try:
+        found = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
+    except (GatewayError, OSError) as error:
+        stop(str(error), 2)
+    _load_and_report(found, url, api_key, as_json=as_json)
+
+
+@worlds.command()
+def sample(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
+    """Load the sample world: a week at the Reedgate crossing, with a branch and a lorebook."""
+    _load_and_report([read_world(SAMPLE)], url, api_key, as_json=as_json)
+
+
+def _list_worlds(folder: Path) -> Sequence[Path]:
+    files = list_world_files(folder)
+    if not files:
+        raise NotFound(f"{folder}: has no folder {WORLDS!r} with world files")
+    return files
+
+
+def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_json: bool) -> None:
+    url = url or find_gateway_url()
+    headers = build_gateway_headers(api_key)
+    with stop_on_errors(1):
+        loaded = [one for world in found for one in asyncio.run(_load_at(world, url, headers))]
+    if as_json:
+        print_json(LoadedWorlds(worlds=tuple(loaded)))
+        return
+    console = output_console()
+    console.print(build_summary(loaded))
+    console.print(f"Open {url}/view/worlds", highlight=False)
+
+
+async def _load_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> list[LoadedWorld]:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        return await load_world(GatewayClient(client), world)
+
+
+async def load_world(gateway: GatewayClient, world: WorldFile) -> list[LoadedWorld]:
+    """Loads the world and its branches in the order of the file. Raises on refusal; events accepted before that stay
+    stored, and are recognised when the file is loaded again."""
+    total = len(world.events) + sum(len(branch.events) for branch in world.branches)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        bar = progress.add_task("events", total=total)
+        telling = _EventSender(gateway, progress, bar)
+        loaded = [await telling.send_world(world.world, None, world.events, world.withdrawn, world.lorebooks)]
+        for branch in world.branches:
+            await gateway.branch_world(branch.world, world.world, branch.at)
+            loaded.append(
+                await telling.send_world(branch.world, world.world, branch.events, branch.withdrawn, branch.lorebooks)
+            )
+    return loaded
+
+
+@dataclass(frozen=True)
+class _EventSender:
+    gateway: GatewayClient
+    progress: Progress
+    bar: TaskID
+
+    async def send_world(
+        self,
+        world: str,
+        branch_of: str | None,
+        events: Timeline,
+        withdrawn: tuple[str, ...],
+        lorebooks: Mapping[str, Lorebook],
+    ) -> LoadedWorld:
+        new = known = 0
+        for start in range(0, len(events), EVENTS_A_REQUEST):
+            some = events[start : start + EVENTS_A_REQUEST]
+            answer = await self.gateway.tell_events(world, some)
+            new, known = new + answer.new, known + answer.known
+            self.progress.update(self.bar, advance=len(some))
+        for event in withdrawn:
+            await self.gateway.withdraw_event(world, event)
+        for name, book in lorebooks.items():
+            await self.gateway.put_lorebook(world, name, book)
+        return LoadedWorld(
+            world=world,
+            branch_of=branch_of,
+            new=new,
+            known=known,
+            withdrawn=len(withdrawn),
+            lorebooks=len(lorebooks),
+        )
+
+
+def build_summary(loaded: Sequence[LoadedWorld]) -> Table:
+    table = Table(Column("world", no_wrap=True), "branch of", "new events", "already stored", "withdrawn", "lorebooks")
+    for one in loaded:
+        counts = (one.new, one.known, one.withdrawn, one.lorebooks)
+        table.add_row(one.world, one.branch_of or "", *map(str, counts))
+    return table
+
+
+@dataclass(frozen=True)
+class MomentQuestion:
+    """A line said to a character at a time in a world."""
+
+    world: str
+    character: str
+    line: str
+    as_of: datetime
+
+
+class RetrievedEvents(Frozen):
+    """What a character retrieves at a time in a world."""
+
+    world: str
+    as_of: datetime
+    events: tuple[str, ...]
+    """Texts of the events that go into the prompt, best first."""
+    withheld: int
+    """Events that the character cannot know."""
+
+
+async def explain_moments(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> list[RetrievedEvents]:
+    explained = []
+    for asked in moments:
+        found = await gateway.explain_retrieval(asked.world, asked.character, asked.line, asked.as_of)
+        told = tuple(one.event.text for one in found.events if one.told)
+        explained.append(RetrievedEvents(world=asked.world, as_of=asked.as_of, events=told, withheld=len(found.hidden)))
+    return explained
+
+
+def build_retrieved_events_table(retrieved: Sequence[RetrievedEvents]) -> Table:
+    table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
+    for one in retrieved:
+        best = "\n".join(f"- {text}" for text in one.events[:BEST_SHOWN])
+        table.add_row(f"{one.world}\n{one.as_of:%A %H:%M}", Text(best), Text(str(one.withheld), justify="right"))
+    return table

@@ -1,0 +1,606 @@
+"""Rows of MBPP, full or sanitized, and of MBPP+: a question, the right code, and tests.
+
+text              (or `prompt`) the question
+code              the right answer
+test_list         asserts; the first one is shown
+test_setup_code   (or `test_imports`) runs after the answer
+test              of MBPP+: the tests as a table, which then count instead of the asserts
+"""
+
+import ast
+import base64
+import json
+import pickletools
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from app.domain.tasks import CHECKED, ProgramLimits, leave_out
+from app.domain.values import FiniteJson
+from app.envs.code_exec.row_programs import (
+    ASSERT_SECONDS,
+    SEVERAL_ANSWERS,
+    TABLE_SECONDS,
+    RowCase,
+    RowTests,
+    build_call_limits,
+    build_run_limits,
+    calls,
+    can_be_recorded,
+    compares_plainly,
+    mark,
+    parse,
+    read_assert,
+    read_table,
+    require_task,
+    write_recorded,
+)
+
+
+def _read_list(value: object) -> object:
+    """CSV holds lists as JSON text; a missing list is None."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        return json.loads(value)
+    return () if value is None else value
+
+
+def _as_text(value: object) -> object:
+    return "" if value is None else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
+Text = Annotated[str, BeforeValidator(_as_text)]
+
+
+class MbppRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    test_list: Texts
+    text: Text = ""
+    prompt: Text = ""
+    test_setup_code: Text = ""
+    test_imports: Texts = ()
+    test: Text = ""
+
+    @model_validator(mode="after")
+    def _require_complete(self, info: ValidationInfo) -> Self:
+        if not self.question:
+            raise ValueError("there is neither a text nor a prompt")
+        if info.context != CHECKED:
+            require_task(self.build_tests().cases)
+        return self
+
+    @property
+    def question(self) -> str:
+        return (self.text or self.prompt).strip()
+
+    @cached_property
+    def function(self) -> str:
+        """The function of the right code that every test calls. Leaves the row out where there is none."""
+        tests = [parse(text) for text in self.test_list]
+        defined = [one.name for one in parse(self.code).body if isinstance(one, ast.FunctionDef)]
+        for name in defined if tests else ():
+            if all(calls(test, name) for test in tests):
+                return name
+        raise leave_out("its tests do not call one and the same function")
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        return {}
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+        return "shown_test", {"question": self.question, "shown": self.test_list[0].strip()}
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define."""
+        return self.function
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return build_call_limits(TABLE_SECONDS if self.test.strip() else ASSERT_SECONDS)
+
+    @property
+    def gold(self) -> str | None:
+        return self.code.replace("\r\n", "\n").strip()
+
+    def build_tests(self) -> RowTests:
+        name = self.function
+        setup = "\n".join((self.test_setup_code, *self.test_imports)).replace("\r\n", "\n").strip()
+        cases = self._read_table(name) if self.test.strip() else [_read_line(text, name) for text in self.test_list]
+        return RowTests(function=name, cases=cases, after=setup)
+
+    def _read_table(self, name: str) -> list[RowCase]:
+        module = parse(self.test)
+        cases = read_table(module.body, name, name)
+        if cases is None or not compares_plainly(module):
+            raise leave_out("its tests compare in a way of their own")
+        return cases
+
+
+def _read_line(text: str, name: str) -> RowCase:
+    match parse(text).body:
+        case [ast.Assert(test=test)]:
+            return read_assert(test, name, name)
+    raise leave_out("a test is not a call that is compared with a known value")
+
+
+# Rows of APPS and TACO: a problem of a competition, and tests as pairs of input and output.
+
+COMPETITION_SECONDS: Final = 4.0
+"""Of one test, where the row says nothing."""
+LEAST_SECONDS, MOST_SECONDS = 2.0, 10.0
+MEMORY_MB: Final = 256
+LEAST_MB, MOST_MB = 128, 512
+MOST_CHARACTERS: Final = 1_000_000
+"""Of the input and the output of a test; longer ones are not used."""
+IMPORTS: Final = (
+    "import bisect, collections, functools, heapq, itertools, math, random, re, string\n"
+    "from typing import *\nfrom collections import *\nfrom functools import *\nfrom itertools import *\n"
+    "from heapq import *\nfrom bisect import *\nfrom math import *\n"
+)
+"""Stand before functions, as where the problems come from."""
+
+_JSON: Final[TypeAdapter[FiniteJson]] = TypeAdapter(FiniteJson)
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?) *(second|mega|giga)", re.IGNORECASE)
+_CANNOT_RUN: Final = re.compile(r"^\s*(?:import|from) +(?:threading|numpy|subprocess|multiprocessing)\b", re.MULTILINE)
+
+
+class CompetitionRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    question: str
+    input_output: Text
+    solutions: Text = ""
+    starter_code: Text = ""
+    difficulty: Text = ""
+    time_limit: Text = ""
+    memory_limit: Text = ""
+
+    @field_validator("input_output", "solutions", mode="before")
+    @classmethod
+    def _write_as_text(cls, value: object) -> object:
+        """Columns of Parquet may hold what is JSON text elsewhere."""
+        return json.dumps(value) if isinstance(value, Mapping | list) else value
+
+    @model_validator(mode="after")
+    def _require_complete(self, info: ValidationInfo) -> Self:
+        if not self.question.strip():
+            raise ValueError("the question is empty")
+        if info.context == CHECKED:
+            return self
+        cases = self.build_tests().cases
+        require_task(cases)
+        require_hidden(cases, self.question)
+        return self
+
+    @cached_property
+    def function(self) -> str:
+        return str(self._read_pairs().get("fn_name") or "")
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        return {"difficulty": self.difficulty} if self.difficulty else {}
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+        return choose_prompt(self.question, self.starter_code, self.function)
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define."""
+        return name_definition(self.starter_code, self.function)
+
+    @property
+    def limits(self) -> ProgramLimits:
+        memory_mb = int(_read_quantity(self.memory_limit, MEMORY_MB, LEAST_MB, MOST_MB))
+        if self.function:
+            return build_call_limits(TABLE_SECONDS, memory_mb)
+        seconds = _read_quantity(self.time_limit, COMPETITION_SECONDS, LEAST_SECONDS, MOST_SECONDS)
+        return build_run_limits(seconds, memory_mb)
+
+    @property
+    def gold(self) -> str | None:
+        try:
+            solutions = json.loads(self.solutions or "[]")
+        except (ValueError, RecursionError):
+            return None
+        return next((one for one in solutions if isinstance(one, str) and _can_run(one)), None)
+
+    def build_tests(self) -> RowTests:
+        pairs, name = self._read_pairs(), self.function
+        inputs, outputs = pairs.get("inputs"), pairs.get("outputs")
+        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+            raise leave_out("it has no tests")
+        if name and not name.isidentifier():
+            raise leave_out("it asks for a function without a name")
+        if not name and SEVERAL_ANSWERS.search(self.question):
+            raise leave_out("it accepts several answers, and its tests only one")
+        cases = _build_calls(name, inputs, outputs) if name else map(build_run, inputs, outputs)
+        return RowTests(
+            function=name,
+            cases=[case for case in cases if count_characters(case) <= MOST_CHARACTERS],
+            before=IMPORTS if name else "",
+        )
+
+    def _read_pairs(self) -> Mapping[str, Any]:
+        """Numbers of more digits than Python reads are a fault of JSON here."""
+        if not self.input_output.strip():
+            raise leave_out("it has no tests")
+        try:
+            pairs = json.loads(self.input_output)
+        except (ValueError, RecursionError):
+            raise leave_out("its tests are no JSON that can be read") from None
+        if not isinstance(pairs, dict):
+            raise leave_out("it has no tests")
+        return pairs
+
+
+def _build_calls(name: str, inputs: Sequence[object], outputs: Sequence[object]) -> Iterator[RowCase]:
+    """Where every output is a list of one, what stands in it is as right."""
+    wrapped = all(isinstance(one, list) and len(one) == 1 for one in outputs)
+    for given, expected in zip(inputs, outputs, strict=True):
+        if not isinstance(given, list):
+            raise leave_out("the arguments of a test are no list")
+        yield build_call(name, given, expected, unwrap=wrapped)
+
+
+def build_call(name: str, given: Sequence[object], expected: object, *, unwrap: bool = False) -> RowCase:
+    """JSON made texts of keys that are numbers: in arguments they are numbers again."""
+    try:
+        arguments = _JSON.validate_python(list(given))
+        right, also = mark(expected), mark(expected[0]) if unwrap and isinstance(expected, list) else None
+        marked = tuple(mark(one) for one in given)
+    except (ValueError, TypeError, ValidationError, RecursionError):
+        raise leave_out("a test holds what is no JSON") from None
+    numbered = [place for place, one in enumerate(given) if isinstance(one, dict) and _has_numbers_as_keys(one)]
+    written = "*arguments"
+    if numbered:
+        written = ", ".join(
+            f"{{int(key): value for key, value in arguments[{place}].items()}}"
+            if place in numbered
+            else f"arguments[{place}]"
+            for place in range(len(given))
+        )
+    return RowCase((f"candidate({written})", name, arguments), right, rule="json", given=marked, also=also)
+
+
+def _has_numbers_as_keys(value: Mapping[str, object]) -> bool:
+    return bool(value) and all(re.fullmatch(r"-?[0-9]{1,18}", key) for key in value)
+
+
+def build_run(given: object, expected: object) -> RowCase:
+    """Of a program that reads standard input."""
+    text, output = _join_lines(given), _join_lines(expected)
+    try:
+        _JSON.validate_python([text, output])
+    except ValidationError:
+        raise leave_out("a test holds what is no text") from None
+    return RowCase((text,), output, rule="output")
+
+
+def _join_lines(value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    if not isinstance(value, str):
+        raise leave_out("a test holds what is no text")
+    return value
+
+
+def count_characters(case: RowCase) -> int:
+    return len(str(case.arguments)) + len(str(case.expected))
+
+
+def require_hidden(cases: Sequence[RowCase], question: str) -> None:
+    """Leaves out rows of which the question shows every test, or whose output is their input."""
+    runs = [case for case in cases if case.rule == "output"]
+    plain = " ".join(question.split())
+    if runs and all(" ".join(str(case.arguments[0]).split()) in plain for case in runs):
+        raise leave_out("its question shows every test")
+    if runs and all(case.is_right(case.arguments[0]) for case in runs):
+        raise leave_out("all its tests expect their input")
+
+
+def choose_prompt(question: str, starter: str, function: str) -> tuple[str, dict[str, str]]:
+    begins = f" It begins:\n\n```python\n{starter.strip()}\n```" if starter.strip() else ""
+    what = "method" if "class Solution" in starter else "function"
+    slots = {"question": question.strip(), "starter": begins, "what": what}
+    return ("function" if function else "input"), slots
+
+
+def name_definition(starter: str, function: str) -> str:
+    """What an answer is to define: it is looked for where there are several blocks of code."""
+    return "Solution" if function and "class Solution" in starter else function or "main"
+
+
+def _read_quantity(text: str, usual: float, least: float, most: float) -> float:
+    found = _QUANTITY.search(text)
+    if not found:
+        return usual
+    return min(max(float(found[1]) * (1024 if found[2].lower() == "giga" else 1), least), most)
+
+
+def _can_run(source: str) -> bool:
+    """Whether it is Python 3, and needs nothing that programs have not."""
+    try:
+        ast.parse(source)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return not _CANNOT_RUN.search(source)
+
+
+# Rows of HumanEval and HumanEval+: the beginning of a program, to which the answer is added.
+
+CANDIDATE: Final = "candidate"
+"""What every `check` calls the function."""
+
+
+class HumanEvalRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    prompt: str
+    entry_point: str
+    test: str
+    canonical_solution: Text = ""
+    task_id: Text = ""
+
+    @model_validator(mode="after")
+    def _require_complete(self, info: ValidationInfo) -> Self:
+        if not self.entry_point.isidentifier():
+            raise ValueError("entry_point is no name of a function")
+        if info.context == CHECKED:
+            return self
+        tests = self.build_tests()
+        if not tests.check:
+            require_task(tests.cases)
+        return self
+
+    @property
+    def function(self) -> str:
+        return self.entry_point
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define."""
+        return self.entry_point
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return build_call_limits(TABLE_SECONDS)
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        return {"task_id": self.task_id} if self.task_id else {}
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+        return "beginning", {"beginning": self.prompt.strip("\n")}
+
+    @property
+    def gold(self) -> str | None:
+        return f"{self.prompt}{self.canonical_solution}".strip("\n") if self.canonical_solution else None
+
+    def build_tests(self) -> RowTests:
+        module = parse(self.test)
+        check = _find_check(module)
+        try:
+            return self._read_tests(module, check)
+        except PydanticCustomError:
+            if not self.gold or not can_be_recorded(module, check, CANDIDATE):
+                raise
+        return RowTests(
+            function=self.entry_point, cases=(), before=f"{self.prompt}\n", gold=self.gold, check=write_recorded(module)
+        )
+
+    def _read_tests(self, module: ast.Module, check: ast.FunctionDef) -> RowTests:
+        imports = [ast.unparse(one) for one in module.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        table = read_table(check.body, CANDIDATE, self.entry_point)
+        if table is not None and not compares_plainly(module):
+            raise leave_out("its tests compare in a way of their own")
+        cases = list(self._read_asserts(check)) if table is None else table
+        after = "\n".join(imports) if table is None else ""
+        return RowTests(function=self.entry_point, cases=cases, before=f"{self.prompt}\n", after=after)
+
+    def _read_asserts(self, check: ast.FunctionDef) -> Iterator[RowCase]:
+        for statement in check.body:
+            match statement:
+                case ast.Assert(test=ast.Constant()) | ast.Pass() | ast.Expr(value=ast.Constant()):
+                    continue  # which say nothing of the answer
+                case ast.Assert(test=test) if calls(test, self.entry_point):
+                    continue  # which compare the answer with itself
+                case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
+                    continue
+                case ast.Assert(test=test):
+                    yield read_assert(test, CANDIDATE, self.entry_point)
+                case _:
+                    raise leave_out("its check computes what is right")
+
+
+def _find_check(module: ast.Module) -> ast.FunctionDef:
+    for statement in module.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "check":
+            return statement
+    raise leave_out("its test defines no `check`")
+
+
+# Rows of LiveCodeBench (code generation): a problem with its date, public and private tests.
+
+LIVECODEBENCH_SECONDS: Final = 6.0
+"""Of one test, as published."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of private tests once they are decompressed."""
+ERRATA: Final = frozenset(
+    {
+        "abc311_c",
+        "abc326_d",
+        "abc327_b",
+        "abc333_e",
+        "abc337_e",
+        "abc343_e",
+        "abc350_c",
+        "abc355_e",
+        "abc362_c",
+        "arc189_a",
+        "find-words-containing-character",
+        "find-the-peaks",
+        "generate-binary-strings-without-adjacent-zeros",
+    }
+)
+"""Problems that are known to be graded wrongly, by id or title."""
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+class LiveCodeBenchRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    question_content: str
+    public_test_cases: str
+    private_test_cases: Text = ""
+    question_title: Text = ""
+    question_id: Text = ""
+    platform: Text = ""
+    contest_date: Text = ""
+    difficulty: Text = ""
+    starter_code: Text = ""
+    details: Annotated[Text, Field(validation_alias="metadata")] = ""
+
+    @model_validator(mode="after")
+    def _require_complete(self, info: ValidationInfo) -> Self:
+        if not self.question_content.strip():
+            raise ValueError("question_content is empty")
+        if {self.question_id, "-".join(self.question_title.lower().split())} & ERRATA:
+            raise leave_out("it is one of the problems that are known to be graded wrongly")
+        if info.context == CHECKED:
+            return self
+        cases = self.build_tests().cases
+        require_task(cases)
+        require_hidden(cases, self.question_content)
+        return self
+
+    @property
+    def function(self) -> str:
+        """Empty for a program that reads standard input."""
+        try:
+            name = json.loads(self.details or "{}").get("func_name") or ""
+        except (ValueError, AttributeError):
+            raise leave_out("its metadata is no JSON") from None
+        if name and not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise leave_out("it asks for a function without a name")
+        return str(name)
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        told = {
+            "question_id": self.question_id,
+            "platform": self.platform,
+            "contest_date": self.contest_date[:10],
+            "difficulty": self.difficulty,
+        }
+        return {name: value for name, value in told.items() if value}
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+        question = f"{self.question_title}\n\n{self.question_content}".strip()
+        return choose_prompt(question, self.starter_code, self.function)
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define."""
+        return name_definition(self.starter_code, self.function)
+
+    @property
+    def limits(self) -> ProgramLimits:
+        if self.function:
+            return build_call_limits(TABLE_SECONDS, MEMORY_MB)
+        return build_run_limits(LIVECODEBENCH_SECONDS, MEMORY_MB)
+
+    @property
+    def gold(self) -> str | None:
+        """The data set has none."""
+        return None
+
+    def build_tests(self) -> RowTests:
+        name = self.function
+        if not name and SEVERAL_ANSWERS.search(self.question_content):
+            raise leave_out("it accepts several answers, and its tests only one")
+        tests = [*_read_tests(self.public_test_cases), *_read_tests(_unpack(self.private_test_cases))]
+        cases = [_build_case(name, one) for one in tests]
+        return RowTests(
+            function=name,
+            cases=[case for case in cases if count_characters(case) <= MOST_CHARACTERS],
+            before=IMPORTS if name else "",
+        )
+
+
+def _read_tests(text: str) -> list[Any]:
+    try:
+        tests = json.loads(text)
+    except (ValueError, RecursionError):
+        raise leave_out("its tests are no JSON that can be read") from None
+    if not isinstance(tests, list):
+        raise leave_out("its tests are no list")
+    return tests
+
+
+def _build_case(name: str, test: Any) -> RowCase:
+    try:
+        given, expected = str(test["input"]), str(test["output"])
+        lines = [json.loads(line) for line in given.split("\n") if name and line.strip()]
+        result = json.loads(expected) if name else expected
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise leave_out("a test cannot be read") from None
+    return build_call(name, lines, result) if name else build_run(given, expected)
+
+
+def _unpack(text: str) -> str:
+    """The JSON text of private tests. Leaves the row out where it is packed otherwise."""
+    if not text.strip():
+        raise leave_out("its private tests are missing")
+    if text.lstrip().startswith("["):
+        return text
+    try:
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
+        is_whole = unpacker.eof or bool(unpacker.unconsumed_tail)
+        unpacked = _read_pickled_text(content) if unpacker.eof else ""
+    except (ValueError, zlib.error, IndexError, MemoryError):
+        is_whole, unpacked = False, ""
+    if not is_whole:
+        raise leave_out("its private tests cannot be unpacked")
+    if not unpacked:
+        raise leave_out(f"its private tests are more than {MOST_BYTES // 1024 // 1024} MB")
+    return unpacked
+
+
+def _read_pickled_text(content: bytes) -> str:
+    """ValueError for a pickle of anything else than one text."""
+    texts: list[str] = []
+    for instruction, argument, _ in pickletools.genops(content):
+        if instruction.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
+            texts.append(str(argument))
+        elif instruction.name not in ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"):
+            raise ValueError("not one text")
+    (text,) = texts
+    return text

@@ -1,1 +1,0 @@
-"""Programming tasks: families of functions, their references, test inputs and expected results."""

@@ -1,1 +1,0 @@
-"""What is asked of a function, each with a right answer: code in modules, and beside them in YAML words and inputs."""

@@ -1,1 +1,0 @@
-"""Verifiable instructions: their wordings, their checks, and texts that follow them."""

@@ -1,0 +1,698 @@
+"""Instructions about length: words and sentences."""
+
+import re
+from functools import partial
+from itertools import count, pairwise
+from typing import ClassVar, Final, Literal, Self
+
+from app.envs.instruction_following.instructions import (
+    PROSE,
+    Instruction,
+    ParsedText,
+    TextPlan,
+    WritingRequest,
+    find_bare_words,
+    format_count,
+    parse_text,
+    split_words,
+)
+from app.toolkit.seeded import SeededRandom
+
+ROOM = 25
+"""How many words a limit lies above the minimum of every reply."""
+
+
+class _LengthInstruction(Instruction):
+    family: ClassVar[str] = "length"
+
+
+class WordsAtLeast(_LengthInstruction):
+    kind: Literal["words_at_least"] = "words_at_least"
+    claims: ClassVar[frozenset[str]] = frozenset({"words"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=request.least + ROOM + 5 * draws.below(18))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.words)
+        return f"{format_count(found, 'word')} where at least {self.count} were asked" if found < self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.words = (self.count, self.count + 20)
+
+
+class WordsAtMost(_LengthInstruction):
+    kind: Literal["words_at_most"] = "words_at_most"
+    claims: ClassVar[frozenset[str]] = frozenset({"words"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=request.least + ROOM + draws.below(30))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.words)
+        return f"{format_count(found, 'word')} where at most {self.count} were asked" if found > self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.words = (self.count - 10, self.count)
+
+
+class WordsBetween(_LengthInstruction):
+    kind: Literal["words_between"] = "words_between"
+    claims: ClassVar[frozenset[str]] = frozenset({"words"})
+    low: int
+    high: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        low = request.least + ROOM + draws.below(60)
+        return cls(low=low, high=low + 5 + draws.below(16))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.words)
+        wrong = not self.low <= found <= self.high
+        return f"{format_count(found, 'word')} where {self.low} to {self.high} were asked" if wrong else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.words = (self.low, self.high)
+
+
+class WordsExactly(_LengthInstruction):
+    kind: Literal["words_exactly"] = "words_exactly"
+    hard: ClassVar[bool] = True
+    claims: ClassVar[frozenset[str]] = frozenset({"words"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=request.least + ROOM + draws.below(40))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.words)
+        return f"{format_count(found, 'word')} where exactly {self.count} were asked" if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.words = (self.count, self.count)
+
+
+class SentencesExactly(_LengthInstruction):
+    kind: Literal["sentences_exactly"] = "sentences_exactly"
+    claims: ClassVar[frozenset[str]] = frozenset({"sentences"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=request.least // 8 + draws.below(7))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.sentences)
+        return f"{format_count(found, 'sentence')} where exactly {self.count} were asked" if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.sentences = (self.count, self.count)
+
+
+class SentencesAtLeast(_LengthInstruction):
+    kind: Literal["sentences_at_least"] = "sentences_at_least"
+    claims: ClassVar[frozenset[str]] = frozenset({"sentences"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=request.least // 8 + draws.below(9))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(reading.sentences)
+        return f"{format_count(found, 'sentence')} where at least {self.count} were asked" if found < self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.sentences = (self.count, draft.sentences[1])
+
+
+class ShortSentences(_LengthInstruction):
+    kind: Literal["short_sentences"] = "short_sentences"
+    claims: ClassVar[frozenset[str]] = frozenset({"sentence length"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=8 + draws.below(7))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        longest = max((len(split_words(sentence)) for sentence in reading.sentences), default=0)
+        return f"a sentence of {longest} words where at most {self.count} were asked" if longest > self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.longest_sentence = self.count
+
+
+class RisingSentences(_LengthInstruction):
+    kind: Literal["rising_sentences"] = "rising_sentences"
+    hard: ClassVar[bool] = True
+    claims: ClassVar[frozenset[str]] = frozenset({"sentence length", "sentences"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks", "words", "phrase", "groups"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=5 + draws.below(2))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        lengths = [len(split_words(sentence)) for sentence in reading.sentences]
+        if len(lengths) < self.count:
+            return f"{format_count(len(lengths), 'sentence')} where at least {self.count} were asked"
+        at = next((place for place, (one, next_) in enumerate(pairwise(lengths), 2) if next_ <= one), 0)
+        return f"sentence {at} is no longer than the one before it" if at else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.sentences = (self.count, self.count)
+        draft.rising = True
+
+
+# Instructions about letters: forbidden ones, frequent ones, and the first letters of sentences.
+
+ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+
+
+class _LetterInstruction(Instruction):
+    family: ClassVar[str] = "letters"
+
+
+class NoLetter(_LetterInstruction):
+    kind: Literal["no_letter"] = "no_letter"
+    hard: ClassVar[bool] = True
+    claims: ClassVar[frozenset[str]] = frozenset({"letter"})
+    bars: ClassVar[frozenset[str]] = frozenset({"repeat", "json"})
+    letter: str
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        left = [letter for letter in "bcdfghjklmpquvwxyz" if letter not in request.thing + request.place]
+        return cls(letter=draws.one(left))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = reading.folded.count(self.letter)
+        return f"the letter {self.letter} occurs {format_count(found, 'time')}" if found else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.avoided.add(self.letter)
+
+
+class LetterAtLeast(_LetterInstruction):
+    kind: Literal["letter_at_least"] = "letter_at_least"
+    claims: ClassVar[frozenset[str]] = frozenset({"letter"})
+    letter: str
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(letter=draws.one("bfgkmpvw"), count=5 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = reading.folded.count(self.letter)
+        wrong = f"the letter {self.letter} {format_count(found, 'time')} where at least {self.count} were asked"
+        return wrong if found < self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.favoured = self.letter
+
+
+class ShortWords(_LetterInstruction):
+    kind: Literal["short_words"] = "short_words"
+    hard: ClassVar[bool] = True
+    bars: ClassVar[frozenset[str]] = frozenset({"repeat"})
+    letters: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(letters=max(len(request.thing), len(request.place), 6 + draws.below(3)))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        longest = max((len(word.replace("'", "")) for word in reading.bare), default=0)
+        return f"a word of {longest} letters where at most {self.letters} were asked" if longest > self.letters else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.longest_word = self.letters
+
+
+class _SentenceStartInstruction(_LetterInstruction):
+    hard: ClassVar[bool] = True
+    claims: ClassVar[frozenset[str]] = frozenset({"sentence starts", "sentences"})
+    bars: ClassVar[frozenset[str]] = frozenset({"start", "phrase", "blocks"})
+
+
+class AlphabetSentences(_SentenceStartInstruction):
+    kind: Literal["alphabet_sentences"] = "alphabet_sentences"
+    letter: str
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(letter=draws.one(ALPHABET[:17]), count=4 + draws.below(3))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = _list_initials(reading)
+        if len(found) < self.count:
+            return f"{format_count(len(found), 'sentence')} where at least {self.count} were asked"
+        at = ALPHABET.index(self.letter)
+        wanted = [ALPHABET[(at + place) % 26] for place in range(len(found))]
+        wrong = next((place for place, pair in enumerate(zip(found, wanted, strict=True), 1) if pair[0] != pair[1]), 0)
+        return f"sentence {wrong} begins with another letter than is its turn" if wrong else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        at = ALPHABET.index(self.letter)
+        draft.initials = ALPHABET[at : at + 7]
+        draft.sentences = (self.count, len(draft.initials))
+
+
+class Acrostic(_SentenceStartInstruction):
+    kind: Literal["acrostic"] = "acrostic"
+    word: str
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(word=draws.one(PROSE.acrostics))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = _list_initials(reading)
+        if len(found) != len(self.word):
+            return f"{format_count(len(found), 'sentence')} for a word of {len(self.word)} letters"
+        wrong = sum(one != other for one, other in zip(found, self.word, strict=True))
+        return f"{wrong} of {len(self.word)} sentences begin with another letter" if wrong else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.initials = self.word
+        draft.sentences = (len(self.word), len(self.word))
+
+
+class SameLetterSentences(_SentenceStartInstruction):
+    kind: Literal["same_initial"] = "same_initial"
+    letter: str
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(letter=draws.one("abefilmnostuwy"))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = _list_initials(reading)
+        wrong = sum(letter != self.letter for letter in found)
+        return (
+            f"{wrong} of {format_count(len(found), 'sentence')} begin with another letter" if wrong or not found else ""
+        )
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.initials = self.letter * 20
+        draft.sentences = (draft.sentences[0], 20)
+
+
+class DifferentStarts(_LetterInstruction):
+    kind: Literal["different_starts"] = "different_starts"
+    claims: ClassVar[frozenset[str]] = frozenset({"sentence starts"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls()
+
+    def find_fault(self, reading: ParsedText) -> str:
+        firsts = [parse_text(sentence).bare[:1] for sentence in reading.sentences]
+        again = len(firsts) - len(set(firsts))
+        return f"{format_count(again, 'sentence')} beginning with a word that another begins with" if again else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.different_starts = True
+
+
+def _list_initials(reading: ParsedText) -> list[str]:
+    """The first letter of each sentence; a digit where it begins with one."""
+    return [word[0][:1] if (word := parse_text(sentence).bare) else "" for sentence in reading.sentences]
+
+
+# Instructions about upper and lower case.
+
+
+class _CaseInstruction(Instruction):
+    family: ClassVar[str] = "case"
+    claims: ClassVar[frozenset[str]] = frozenset({"case"})
+
+
+class LowerCase(_CaseInstruction):
+    kind: Literal["lower_case"] = "lower_case"
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls()
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = sum(map(str.isupper, reading.text))
+        return f"{format_count(found, 'capital letter')} where none was asked" if found else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.finishes.append(str.lower)
+
+
+class UpperCase(_CaseInstruction):
+    kind: Literal["upper_case"] = "upper_case"
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls()
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = sum(map(str.islower, reading.text))
+        return f"{format_count(found, 'small letter')} where none was asked" if found else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.finishes.append(str.upper)
+
+
+class CapitalWords(_CaseInstruction):
+    kind: Literal["capital_words"] = "capital_words"
+    number: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(number=2 + draws.below(5))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = count_capital_words(reading)
+        wrong = f"{format_count(found, 'word')} in capital letters where exactly {self.number} were asked"
+        return wrong if found != self.number else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.wraps += [_write_capitals] * self.number
+
+
+class AlternatingCase(_CaseInstruction):
+    kind: Literal["alternating_case"] = "alternating_case"
+    hard: ClassVar[bool] = True
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls()
+
+    def find_fault(self, reading: ParsedText) -> str:
+        with_letters = [word for word in reading.words if _count_letters(word)]
+        turns = (word.isupper() if place % 2 else word.islower() for place, word in enumerate(with_letters, 1))
+        wrong = next((place for place, right in enumerate(turns, 1) if not right), 0)
+        return f"word {wrong} is not in the case whose turn it is" if wrong else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.finishes.append(_alternate_case_by_word)
+
+
+def count_capital_words(reading: ParsedText) -> int:
+    return sum(_count_letters(word) > 1 and word.isupper() for word in reading.words)
+
+
+def _count_letters(word: str) -> int:
+    return sum(map(str.isalpha, word))
+
+
+def _write_capitals(word: str) -> str:
+    """Of one letter there would be nothing to see."""
+    return word.upper() if len(word) > 1 else "ALL"
+
+
+def _alternate_case_by_word(text: str) -> str:
+    turn = count()
+    lines = text.split("\n")
+    return "\n".join(" ".join(_alternate_word(word, turn) for word in line.split(" ")) for line in lines)
+
+
+def _alternate_word(word: str, turn: "count[int]") -> str:
+    if not split_words(word) or not _count_letters(word):
+        return word
+    return word.lower() if next(turn) % 2 else word.upper()
+
+
+# Instructions about which words occur, and how often.
+
+
+class _KeywordInstruction(Instruction):
+    family: ClassVar[str] = "keywords"
+
+
+class IncludedWords(_KeywordInstruction):
+    kind: Literal["included_words"] = "included_words"
+    claims: ClassVar[frozenset[str]] = frozenset({"keywords"})
+    words: tuple[str, ...]
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(words=tuple(_draw_keywords(draws, request, 2 + draws.below(4))))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        missing = set(self.words).difference(reading.bare)
+        return f"{len(missing)} of {len(self.words)} words that must occur do not" if missing else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.said += _write_clauses(self.words, 0)
+
+
+class WordTimes(_KeywordInstruction):
+    kind: Literal["word_times"] = "word_times"
+    claims: ClassVar[frozenset[str]] = frozenset({"keywords"})
+    word: str
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(word=_draw_keywords(draws, request, 1)[0], count=2 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = reading.bare.count(self.word)
+        wrong = f'"{self.word}" {format_count(found, "time")} where exactly {self.count} were asked'
+        return wrong if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.said += _write_clauses((self.word,) * self.count, len(self.word))
+
+
+class WordsInOrder(_KeywordInstruction):
+    kind: Literal["words_in_order"] = "words_in_order"
+    hard: ClassVar[bool] = True
+    claims: ClassVar[frozenset[str]] = frozenset({"keywords"})
+    words: tuple[str, ...]
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(words=tuple(_draw_keywords(draws, request, 3 + draws.below(3))))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        wanted = set(self.words)
+        found = tuple(word for word in reading.bare if word in wanted)
+        if set(found) != wanted:
+            return f"{len(wanted.difference(found))} of {len(wanted)} words that must occur do not"
+        if len(found) > len(wanted):
+            return "a word that must occur once occurs more often"
+        return "" if found == self.words else "the words that must occur are in another order"
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.said += _write_clauses(self.words, 1)
+
+
+class ForbiddenWords(_KeywordInstruction):
+    kind: Literal["forbidden_words"] = "forbidden_words"
+    bars: ClassVar[frozenset[str]] = frozenset({"repeat"})
+    words: tuple[str, ...]
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(words=tuple(draws.some(PROSE.forbidden, 2 + draws.below(4))))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        banned = set(self.words)
+        found = sorted({word for word in reading.bare if word in banned})
+        return f"words that must not occur do: {', '.join(found)}" if found else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.forbidden |= set(self.words)
+
+
+class RationedWords(_KeywordInstruction):
+    kind: Literal["rationed_words"] = "rationed_words"
+    hard: ClassVar[bool] = True
+    bars: ClassVar[frozenset[str]] = frozenset({"repeat"})
+    word: str
+    most: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(word=draws.one(("the", "a", "and", "of", "it", "was", "in", "to")), most=2 + draws.below(2))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = reading.bare.count(self.word)
+        wrong = f'"{self.word}" {format_count(found, "time")} where at most {self.most} were asked'
+        return wrong if found > self.most else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.forbidden.add(self.word)
+
+
+def _draw_keywords(draws: SeededRandom, request: WritingRequest, count: int) -> list[str]:
+    return draws.some([word for word in PROSE.keywords if word not in {request.thing, request.place}], count)
+
+
+def _write_clauses(words: tuple[str, ...], shift: int) -> list[str]:
+    """One for each word, all different."""
+    templates = [*PROSE.about[shift % len(PROSE.about) :], *PROSE.about]
+    return [template.format(word=word) for template, word in zip(templates, words, strict=False)]
+
+
+# Instructions about marks and numbers: commas, question marks, brackets, stars, digits.
+
+_COMMAS: Final = frozenset(",،、‚⹁꓾")
+_SQUARE: Final = re.compile(r"\[([^\[\]\n]+)\]")
+_ROUND: Final = re.compile(r"\(([^()\n]+)\)")
+_STARRED: Final = re.compile(r"(?<!\*)\*(?![\s*])([^*\n]+)\*(?!\*)")
+
+
+class _PunctuationInstruction(Instruction):
+    family: ClassVar[str] = "marks and numbers"
+
+
+class NoCommas(_PunctuationInstruction):
+    kind: Literal["no_commas"] = "no_commas"
+    claims: ClassVar[frozenset[str]] = frozenset({"commas"})
+    bars: ClassVar[frozenset[str]] = frozenset({"repeat"})
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls()
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = sum(character in _COMMAS for character in reading.text)
+        return f"{format_count(found, 'comma')} where none was asked" if found else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        """No part of a text has one."""
+
+
+class MarkTimes(_PunctuationInstruction):
+    kind: Literal["mark_times"] = "mark_times"
+    claims: ClassVar[frozenset[str]] = frozenset({"ends of sentences"})
+    mark: str
+    name: str
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        mark, name = draws.one((("?", "question mark"), ("!", "exclamation mark")))
+        return cls(mark=mark, name=name, count=2 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = reading.text.count(self.mark)
+        return f"{format_count(found, self.name)} where exactly {self.count} were asked" if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.marks[self.mark] = self.count
+
+
+class Placeholders(_PunctuationInstruction):
+    kind: Literal["placeholders"] = "placeholders"
+    claims: ClassVar[frozenset[str]] = frozenset({"square brackets"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=2 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(set(_find_enclosed(_SQUARE, reading)))
+        wrong = f"{format_count(found, 'different placeholder')} where at least {self.count} were asked"
+        return wrong if found < self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.wraps += [partial("[{} {}]".format, letter) for letter in "abcdef"[: self.count]]
+
+
+class Highlights(_PunctuationInstruction):
+    kind: Literal["highlights"] = "highlights"
+    claims: ClassVar[frozenset[str]] = frozenset({"stars"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=2 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(_find_enclosed(_STARRED, reading))
+        wrong = f"{format_count(found, 'highlighted part')} where exactly {self.count} were asked"
+        return wrong if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.wraps += [lambda word: f"*{word}*"] * self.count
+
+
+class Brackets(_PunctuationInstruction):
+    kind: Literal["brackets"] = "brackets"
+    claims: ClassVar[frozenset[str]] = frozenset({"round brackets"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=2 + draws.below(3))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len(_find_enclosed(_ROUND, reading))
+        wrong = f"{format_count(found, 'remark')} in round brackets where exactly {self.count} were asked"
+        return wrong if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.wraps += [lambda word: f"({word})"] * self.count
+
+
+class NumberWords(_PunctuationInstruction):
+    kind: Literal["number_words"] = "number_words"
+    claims: ClassVar[frozenset[str]] = frozenset({"digits"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=2 + draws.below(3))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        digits = sum(map(str.isdigit, reading.text))
+        if digits:
+            return f"{format_count(digits, 'digit')} where none was asked"
+        found = len(set(reading.bare).intersection(PROSE.numbers))
+        wrong = f"{format_count(found, 'different number')} in words where at least {self.count} were asked"
+        return wrong if found < self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        usable = [word for word in PROSE.numbers if draft.permits(word)]
+        draft.said += _write_counting_clauses(usable[: self.count])
+
+
+class Digits(_PunctuationInstruction):
+    kind: Literal["digits"] = "digits"
+    claims: ClassVar[frozenset[str]] = frozenset({"digits"})
+    bars: ClassVar[frozenset[str]] = frozenset({"list"})
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls(count=2 + draws.below(4))
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = len({word for word in reading.bare if word.isdecimal()})
+        wrong = f"{format_count(found, 'different number')} in digits where exactly {self.count} were asked"
+        return wrong if found != self.count else ""
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.said += _write_counting_clauses([str(12 + 3 * place) for place in range(self.count)])
+
+
+def _write_counting_clauses(numbers: list[str]) -> list[str]:
+    return [clause.format(word=number) for clause, number in zip(PROSE.counted, numbers, strict=False)]
+
+
+def _find_enclosed(form: re.Pattern[str], reading: ParsedText) -> list[str]:
+    """What stands between the marks, where it has words."""
+    return [inside for inside in form.findall(reading.folded) if find_bare_words(inside)]

@@ -1,1 +1,0 @@
-"""Generated mathematics problems with exact answers in LaTeX, computed with fractions and closed forms."""

@@ -1,0 +1,329 @@
+"""Characters in their scenes, as the params of a task choose them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from app.characters.casting import Cast, build_conversation, cast_in_scene
+from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
+from app.characters.scenes import Scene, SceneEvent, SceneSet
+from app.characters.schema import CharacterSheet, Text
+from app.characters.sheet_checks import parse_findable
+from app.domain.errors import InvalidRequest
+from app.domain.judging import GateFacts, SpokenLine
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Passage, Turn
+from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
+from app.toolkit.answers import strip_thinking
+from app.toolkit.replay import score_forgery
+
+ROSTERS = 64
+"""Choices of scenes by params that are kept at a time."""
+
+Turns = Literal["single", "multi", "both"]
+Written = Literal["by_hand", "composed", "all"]
+
+
+class CastRoster:
+    """The characters in their scenes, by what params choose."""
+
+    def __init__(self, casts: Sequence[Cast], composed: frozenset[str] = frozenset()) -> None:
+        """`composed`: ids of scenes that nobody wrote."""
+        self._all = tuple(casts)
+        self._composed = composed
+        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
+        self._timed = any(cast.scene.since is not None for cast in casts)
+        self._list = lru_cache(maxsize=ROSTERS)(self._filter)
+
+    def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+        """In the order given."""
+        return self._list(split, turns, written, as_of if self._timed else None)
+
+    def find_cast(self, character: str, scene: str) -> Cast | None:
+        return self._by_ids.get((character, scene))
+
+    def _filter(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+        return tuple(
+            cast
+            for cast in self._all
+            if cast.scene.split == split
+            and _is_chosen(cast, turns)
+            and (written == "all" or (written == "composed") == (cast.scene.id in self._composed))
+            and (as_of is None or cast.scene.since is None or cast.scene.since <= as_of)
+        )
+
+
+def _is_chosen(cast: Cast, turns: Turns) -> bool:
+    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
+
+
+def list_utterances(cast: Cast) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in build_conversation(cast))
+
+
+def derive_seed(character: str, scene: str, params: BaseModel, said: Sequence[str]) -> str:
+    """Seed for the random parts of a task, the same for every caller."""
+    return digest([character, scene, params.model_dump(mode="json"), said])
+
+
+def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: int) -> tuple[Passage, ...]:
+    """What a scene recalls from the character's own lorebook."""
+    return tuple(
+        Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
+        for one in recall_from(book, list_utterances(cast), seed, budget_tokens, estimate_tokens)
+        if one.told
+    )
+
+
+def compose_brief(prompt: str, cast: Cast) -> str:
+    """What the character is told of the scene, the conversation, and what its last line is meant to test."""
+    said = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))
+
+
+# Drafts: a sheet and a scene that are still being written, made into a cast like any other.
+
+PartT = TypeVar("PartT", bound=BaseModel)
+
+SheetText = Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
+
+
+class DraftEvent(Frozen):
+    """An event that the character knows of."""
+
+    time: Text = "just now"
+    """When it happened, in the words of the world."""
+    text: Text
+
+
+class SheetDraft(Frozen):
+    """A character (`character` or `sheet`) in a scene (`line` or `scene`)."""
+
+    character: Name | None = None
+    """Id of a served sheet."""
+    sheet: SheetText | dict[str, FiniteJson] | None = None
+    """A whole sheet: YAML or JSON text, or an object."""
+    line: Text | None = None
+    """What the player says, in a scene of one reply."""
+    scene: Name | dict[str, FiniteJson] | None = None
+    """Id of a served scene, or a scene in the format of the scene files, episodes included."""
+    events: Annotated[tuple[DraftEvent, ...], Field(max_length=50)] = ()
+
+
+def cast_draft(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> Cast:
+    """InvalidRequest naming `draft.<field>`, down to the field of the sheet or scene."""
+    sheet, scene = _resolve_sheet(draft, sheets), _resolve_scene(draft, scenes)
+    events = tuple(
+        SceneEvent(id=f"draft-{number}", time=event.time, text=event.text)
+        for number, event in enumerate(draft.events, start=1)
+    )
+    return cast_in_scene(sheet, scene.model_copy(update={"visible": scene.visible + events}))
+
+
+def build_single_scene_set(cast: Cast) -> SceneSet:
+    """A scene set with the scene of this cast only."""
+    return SceneSet(character=cast.sheet.id, language=cast.sheet.voice.language, scenes=(cast.scene,))
+
+
+def _resolve_sheet(draft: SheetDraft, sheets: Sequence[CharacterSheet]) -> CharacterSheet:
+    if (draft.character is None) == (draft.sheet is None):
+        raise InvalidRequest("give either character or sheet", field="draft.sheet")
+    if draft.sheet is None:
+        found = next((sheet for sheet in sheets if sheet.id == draft.character), None)
+        if found is None:
+            near = suggest(str(draft.character), (sheet.id for sheet in sheets))
+            raise InvalidRequest(f"there is no character {draft.character!r}{near}", field="draft.character")
+        return found
+    if isinstance(draft.sheet, str):
+        parsed = parse_findable(Path("sheet"), draft.sheet, CharacterSheet)
+        if isinstance(parsed, list):
+            first = parsed[0]
+            line = f", in line {first.line}" if first.field else ""
+            raise InvalidRequest(f"{first.message}{line}", field=".".join(filter(None, ("draft.sheet", first.field))))
+        return parsed[1]
+    return _validate_part(CharacterSheet, draft.sheet, "draft.sheet")
+
+
+def _resolve_scene(draft: SheetDraft, scenes: Mapping[str, Scene]) -> Scene:
+    if (draft.line is None) == (draft.scene is None):
+        raise InvalidRequest("give either line or scene", field="draft.line")
+    if draft.line is not None:
+        return Scene(id="draft", kind="conversation", split="train", player=draft.line)
+    if isinstance(draft.scene, str):
+        if draft.scene not in scenes:
+            near = suggest(draft.scene, scenes)
+            raise InvalidRequest(f"there is no scene {draft.scene!r}{near}", field="draft.scene")
+        return scenes[draft.scene]
+    defaults: dict[str, FiniteJson] = {"id": "draft", "kind": "conversation", "split": "train"}
+    return _validate_part(Scene, defaults | (draft.scene or {}), "draft.scene")
+
+
+def _validate_part(model: type[PartT], value: Mapping[str, FiniteJson], name: str) -> PartT:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise InvalidRequest(first["msg"], field=".".join([name, *map(str, first["loc"])])) from None
+
+
+# What authors may edit of the characters, as the texts of a version: its sheets, and the scenes of its folder.
+
+_START: Final = '{"scene_sets":'
+
+
+class OwnScenes(Frozen):
+    """Scenes of a version, beside its sheets."""
+
+    scene_sets: tuple[SceneSet, ...]
+
+
+def write_edition(sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[str, ...]:
+    own = OwnScenes(scene_sets=tuple(scene_sets))
+    return tuple(canonical_json(one.model_dump(mode="json")) for one in (*sheets, own))
+
+
+def read_edition(texts: Sequence[str]) -> tuple[list[CharacterSheet], tuple[SceneSet, ...] | None]:
+    """Versions from before scenes could be written hold none: None. ValueError."""
+    scenes = next((text for text in texts if text.startswith(_START)), None)
+    sheets = [CharacterSheet.model_validate_json(text) for text in texts if text is not scenes]
+    return sheets, None if scenes is None else OwnScenes.model_validate_json(scenes).scene_sets
+
+
+# Scripted episodes: the next line of a scripted player, and transcripts for judges and gates.
+
+ReplyFilter = Callable[[str], str]
+"""Extracts what the player hears of a reply: not its thinking."""
+
+ATTENTION = 4_000
+"""Characters of a reply that a scripted player reacts to."""
+
+
+@dataclass(frozen=True)
+class SceneEpisode:
+    """One run of a scene. `replies` are as the model wrote them, `heard` as the player heard them."""
+
+    scene: Scene
+    replies: tuple[str, ...]
+    heard: tuple[str, ...]
+
+    @classmethod
+    def from_completion(cls, scene: Scene, completion: Completion, hear: ReplyFilter) -> "SceneEpisode":
+        """A plain text is an episode of one reply. What comes after the scene's end is ignored. InvalidRequest for
+        messages that the scene did not give."""
+        if completion.messages is None:
+            return cls(scene, (completion.answer,), (hear(completion.answer),))
+        return cls.replay(scene, completion.messages[: _count_messages(scene)], hear)
+
+    @classmethod
+    def replay(cls, scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> "SceneEpisode":
+        """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is
+        not what the player said there, or comes after the end."""
+        replies: list[str] = []
+        heard: list[str] = []
+        for place, message in enumerate(messages):
+            field = f"messages[{place}]"
+            if place % 2 == 0:
+                if message.role != "assistant":
+                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
+                if len(replies) > len(scene.turns):
+                    raise InvalidRequest("the scene was over before", field=field)
+                replies.append(message.content or "")
+                heard.append(hear(message.content or ""))
+            elif message != find_player_line(scene, heard):
+                raise InvalidRequest("this is not what the player said here", field=field)
+        return cls(scene, tuple(replies), tuple(heard))
+
+    def write_transcript(self) -> str:
+        """One JSON object a line, so that nothing in a reply can pass for a line of the player. Straight quotation
+        marks become typographic ones, which a judge can quote as it reads them."""
+        lines: list[str] = []
+        for number, said in enumerate(self.heard):
+            lines.append(_write_line("npc", said))
+            if number + 1 < len(self.heard):
+                lines.append(_write_line("player", self.scene.turns[number].choose_line(_normalise_reply(said))))
+        return "\n".join(lines)
+
+    def list_lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
+        """Each reply with what was said before it; a single empty reply if there is none."""
+        spoken: list[SpokenLine] = []
+        player_said, history = facts.player_said, facts.history
+        for number, reply in enumerate(self.replies or ("",)):
+            if number:
+                earlier = self.heard[number - 1]
+                history = (*history, earlier)
+                player_said = "\n".join(
+                    (player_said, self.scene.turns[number - 1].choose_line(_normalise_reply(earlier)))
+                )
+            known = facts.model_copy(update={"player_said": player_said, "history": history})
+            spoken.append(SpokenLine(text=reply, gates=known))
+        return tuple(spoken)
+
+
+@dataclass(frozen=True)
+class CandidateEntry:
+    """What judges see of a completion; `lines` as in a case."""
+
+    text: str
+    lines: tuple[SpokenLine, ...] = ()
+    flags: tuple[str, ...] = ()
+    """Added to the judges' flags."""
+    messages: tuple[Message, ...] = ()
+    """The episode that `text` tells."""
+
+
+def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: ReplyFilter) -> CandidateEntry | Score:
+    """What judges get, or the score of a forged transcript, which needs no judge."""
+    if scene.max_turns == 1:
+        return CandidateEntry(completion.answer)
+    try:
+        episode = SceneEpisode.from_completion(scene, completion, hear)
+    except InvalidRequest as error:
+        return score_forgery(error)
+    flags = ("after_end",) if len(completion.messages or ()) > _count_messages(scene) else ()
+    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags, completion.messages or ())
+
+
+def _count_messages(scene: Scene) -> int:
+    """Messages of a whole episode: a reply after each line of the player's, the one in the prompt included."""
+    return 2 * len(scene.turns) + 1
+
+
+def find_next_turn(scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> Turn:
+    """What follows the character's last line. InvalidRequest as in a replay, and if that line is missing."""
+    episode = SceneEpisode.replay(scene, messages, hear)
+    if len(messages) % 2 == 0:
+        field = f"messages[{len(messages) - 1}]" if messages else "messages"
+        raise InvalidRequest("the last message must be the character's", field=field)
+    said = find_player_line(scene, episode.heard)
+    return Turn(messages=() if said is None else (said,), done=said is None)
+
+
+def find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
+    """What the player says after these replies; None if the scene is over."""
+    if not heard or len(heard) > len(scene.turns):
+        return None
+    return Message(role="user", content=scene.turns[len(heard) - 1].choose_line(_normalise_reply(heard[-1])))
+
+
+def _normalise_reply(reply: str) -> str:
+    """The words of a reply in the form that conditions are matched against, with one space around each."""
+    return f" {' '.join(split_spoken_words(reply[:ATTENTION]))} "
+
+
+def _write_line(speaker: str, text: str) -> str:
+    plain = " ".join(text.replace('"', "”").split())
+    return json.dumps({speaker: plain}, ensure_ascii=False)
+
+
+def extract_spoken(reply: str) -> str:
+    return strip_thinking(reply).text.strip()
+
+
+def add_flags(score: Score, entry: CandidateEntry) -> Score:
+    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score

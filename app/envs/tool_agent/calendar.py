@@ -1,0 +1,512 @@
+"""The state of a calendar: events that never overlap."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.values import Frozen
+from app.envs.tool_agent.episodes import (
+    AS_WRITTEN,
+    DATE,
+    TIME,
+    Arguments,
+    OperationRefused,
+    ServiceOperation,
+    ServiceScenario,
+    UserWish,
+    build_call,
+    build_tool,
+    check_day,
+    format_time,
+    parse_time,
+    write_day,
+)
+from app.toolkit.seeded import SeededRandom
+
+PEOPLE: Final = (
+    *("Dana Whitlock", "Amir Haddad", "Joana Prates", "Tomasz Zieliński", "Keiko Arai", "Wanjiru Kamau"),
+    *("Leif Sundby", "Marisol Vega", "Priya Raman", "Oskar Brandt", "Chloé Marchand", "Bao Nguyen"),
+)
+_PLAIN: Final = str.maketrans("ńéłó", "nelo")
+
+
+class CalendarEvent(Frozen):
+    id: str
+    title: str
+    date: str
+    start: int
+    """Minutes after midnight."""
+    minutes: int
+    guests: tuple[str, ...] = ()
+
+    @property
+    def end(self) -> int:
+        return self.start + self.minutes
+
+    def to_observation(self) -> JsonValue:
+        return {
+            "event_id": self.id,
+            "title": self.title,
+            "date": self.date,
+            "start": format_time(self.start),
+            "minutes": self.minutes,
+            "guests": [*self.guests],
+        }
+
+
+class CalendarState(Frozen):
+    events: tuple[CalendarEvent, ...] = ()
+    made: int = 0
+    """Number of events ever made, for the next identifier."""
+
+    def find_event(self, identity: str) -> CalendarEvent:
+        for one in self.events:
+            if one.id == identity:
+                return one
+        raise OperationRefused(f"there is no event {identity[:40]!a}")
+
+    def with_event(self, event: CalendarEvent) -> "CalendarState":
+        for other in self.events:
+            apart = other.end <= event.start or event.end <= other.start
+            if other.date == event.date and other.id != event.id and not apart:
+                raise OperationRefused(
+                    f"{other.title} is at that time, {format_time(other.start)} to {format_time(other.end)}"
+                )
+        kept = tuple(one for one in self.events if one.id != event.id)
+        return CalendarState(events=(*kept, event), made=self.made + (len(kept) == len(self.events)))
+
+
+def make_email(person: str) -> str:
+    return person.lower().translate(_PLAIN).replace(" ", ".") + "@example.com"
+
+
+# Scenarios of calendar users.
+
+TITLES: Final = (
+    *("Budget review", "Design critique", "Supplier call", "Hiring panel", "Sprint planning", "Fire drill"),
+    *("Contract check", "Roof inspection", "Choir rehearsal", "Tax appointment", "Board lunch", "Server handover"),
+    *("Piano lesson", "Garden committee", "Press briefing", "Lab safety talk", "Warehouse count", "Data audit"),
+)
+DATES: Final = tuple(f"2026-{month:02d}-{day:02d}" for month in range(1, 13) for day in (2, 5, 9, 12, 17, 23, 26))
+OPENS: Final = 8 * 60
+SLOT: Final = 15
+
+
+def _draw_busy_day(draws: SeededRandom, date: str, titles: list[str], count: int) -> list[CalendarEvent]:
+    """Events of one day in order, at least an hour apart."""
+    events = []
+    start = OPENS + SLOT * draws.below(4)
+    for number in range(count):
+        minutes = draws.one((30, 45, 60))
+        guests = tuple(map(make_email, draws.some(PEOPLE, draws.below(3))))
+        events.append(
+            CalendarEvent(
+                id=f"evt_{number + 1}", title=titles.pop(), date=date, start=start, minutes=minutes, guests=guests
+            )
+        )
+        start += minutes + draws.one((60, 75, 90))
+    return events
+
+
+def _build_state(events: list[CalendarEvent]) -> CalendarState:
+    return CalendarState(events=tuple(events), made=len(events))
+
+
+def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Make an event with a guest whose address has to be looked up; then move it."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    events = _draw_busy_day(draws, date, titles, 2 + draws.below(2))
+    title, minutes, day = titles.pop(), draws.one((30, 45)), write_day(date)
+    start = events[-1].end + SLOT * draws.below(3)
+    first, then = format_time(start), format_time(start + draws.one((60, 75, 120)))
+    asked = (
+        f"Put an event called {title} into my calendar on {day} at {first}, {minutes} minutes, and invite {person}.",
+        f"{person} and I are meeting on {day} at {first}. Title it {title}, {minutes} minutes, and send an invitation.",
+        f"I need {title} in the calendar: {day}, {first}, for {minutes} minutes. {person} should be invited.",
+    )
+    changed = (
+        f"On second thoughts, {then} suits me better on that day. Same length.",
+        f"Sorry, I misread my notes. It has to begin at {then}, everything else stays as it is.",
+        f"Can we make that {then} instead? Not any longer than before.",
+    )
+    return ServiceScenario(
+        kind="make and move",
+        start=_build_state(events),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    build_call("find_person", name=person),
+                    build_call(
+                        "create_event",
+                        title=title,
+                        date=date,
+                        start=first,
+                        minutes=minutes,
+                        guests=[make_email(person)],
+                    ),
+                ),
+                reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
+            ),
+            UserWish(
+                says=draws.one(changed),
+                calls=(build_call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
+                reply=f"It is at {then} now.",
+            ),
+        ),
+    )
+
+
+def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Cancel all events of a day but one; events of another day stay."""
+    titles, (date, other) = draws.shuffled(TITLES), draws.some(DATES, 2)
+    events = _draw_busy_day(draws, date, titles, 3 + draws.below(2))
+    stay = [
+        one.model_copy(update={"id": f"evt_{len(events) + place}"})
+        for place, one in enumerate(_draw_busy_day(draws, other, titles, 2), 1)
+    ]
+    kept, day = draws.one(events), write_day(date)
+    gone = [build_call("cancel_event", event_id=one.id) for one in events if one != kept]
+    asked = (
+        f"I am away on {day}. Cancel everything on that day except {kept.title}, and tell me when that one starts.",
+        f"Please keep {kept.title} on {day} and cancel the rest of that day. When does it start, by the way?",
+        f"All that should be left on {day} is {kept.title}; take everything else of that day out. And remind me of "
+        f"when it begins.",
+    )
+    return ServiceScenario(
+        kind="clear a day",
+        start=_build_state([*events, *stay]),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(build_call("list_events", date=date), *gone),
+                reply=f"Cancelled. {kept.title} starts at {format_time(kept.start)}.",
+                answers=(format_time(kept.start),),
+                beside=(format_time(kept.end),),
+            ),
+        ),
+    )
+
+
+def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Make an event right after another one, whose end has to be looked up; then shorten it."""
+    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    events = _draw_busy_day(draws, date, titles, 3)
+    before, title, day = draws.one(events), titles.pop(), write_day(date)
+    start = format_time(before.end)
+    asked = (
+        f"Add {title}, 45 minutes, on {day} right after {before.title} ends. When will it start?",
+        f"As soon as {before.title} is over on {day}, I want 45 minutes of {title}. What time is that?",
+        f"Make a 45-minute event, {title}, that follows {before.title} on {day} without a pause. When does it start?",
+    )
+    changed = (
+        "Half an hour is enough for it, actually.",
+        "Cut the new one down to 30 minutes, please.",
+        "They only have half an hour. Shorten the one that you have just made, same start.",
+    )
+    return ServiceScenario(
+        kind="fit in",
+        start=_build_state(events),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    build_call("list_events", date=date),
+                    build_call("create_event", title=title, date=date, start=start, minutes=45),
+                ),
+                reply=f"{title} starts at {start}.",
+                answers=(start,),
+                beside=(format_time(before.start), format_time(before.end + 45)),
+            ),
+            UserWish(
+                says=draws.one(changed),
+                calls=(build_call("move_event", event_id="evt_4", start=start, minutes=30),),
+                reply="It takes 30 minutes now.",
+            ),
+        ),
+    )
+
+
+def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Add a guest to an event that is named by day and title; then cancel another event."""
+    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    events = _draw_busy_day(draws, date, titles, 3)
+    (event, gone), day = draws.some(events, 2), write_day(date)
+    person = draws.one([one for one in PEOPLE if make_email(one) not in event.guests])
+    asked = (
+        f"Please invite {person} to {event.title} on {day} as well.",
+        f"{person} wants to come to {event.title} on {day}. Send an invitation.",
+        f"We forgot {person} for {event.title} on {day}; could you add them to the guests?",
+    )
+    changed = (
+        f"Also, {gone.title} on that day is off. Take it out.",
+        f"Thanks. And {gone.title}, same day, will not happen: cancel it.",
+        f"One more thing: drop {gone.title} from that day.",
+    )
+    return ServiceScenario(
+        kind="invite",
+        start=_build_state(events),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    build_call("list_events", date=date),
+                    build_call("find_person", name=person),
+                    build_call("invite", event_id=event.id, email=make_email(person)),
+                ),
+                reply=f"{person} is invited.",
+            ),
+            UserWish(
+                says=draws.one(changed),
+                calls=(build_call("cancel_event", event_id=gone.id),),
+                reply=f"{gone.title} is cancelled.",
+            ),
+        ),
+    )
+
+
+def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Find the earliest free time and book it; then invite a guest."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    events = _draw_busy_day(draws, date, titles, 4)
+    title, day = titles.pop(), write_day(date)
+    minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
+    free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
+    start = format_time(free)
+    asked = (
+        f"Find the first free {minutes} minutes on {day} from {format_time(since)} on, put {title} there and tell me "
+        "when it is.",
+        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {format_time(since)}. "
+        "When will it be?",
+        f"On {day}, {format_time(since)} or later: what is the earliest start for {title} if it takes {minutes} "
+        "minutes and nothing else may move? Book that.",
+    )
+    added = (
+        f"Good. {person} has to be there too, please invite them.",
+        f"Perfect, then send {person} an invitation to it.",
+        f"Fine with me. {person} comes along, so add them as a guest.",
+    )
+    return ServiceScenario(
+        kind="first free",
+        start=_build_state(events),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    build_call("list_events", date=date),
+                    build_call("create_event", title=title, date=date, start=start, minutes=minutes),
+                ),
+                reply=f"{title} is at {start}.",
+                answers=(start,),
+                beside=(format_time(free + minutes),),
+            ),
+            UserWish(
+                says=draws.one(added),
+                calls=(
+                    build_call("find_person", name=person),
+                    build_call("invite", event_id="evt_5", email=make_email(person)),
+                ),
+                reply=f"{person} is invited.",
+            ),
+        ),
+    )
+
+
+def _is_free(events: list[CalendarEvent], start: int, minutes: int) -> bool:
+    return all(one.end <= start or start + minutes <= one.start for one in events)
+
+
+def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+    """Cancel all events with a certain guest, which have to be looked up; then delay another event."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    email, day = make_email(person), write_day(date)
+    drawn = _draw_busy_day(draws, date, titles, 4)
+    ill = draws.some(range(4), 2)
+    events = [
+        one.model_copy(
+            update={"guests": (*(guest for guest in one.guests if guest != email), *((email,) * (place in ill)))}
+        )
+        for place, one in enumerate(drawn)
+    ]
+    gone = [events[place] for place in sorted(ill)]
+    late = draws.one([one for one in events if one not in gone])
+    start = format_time(late.start + 30)
+    asked = (
+        f"{person} is ill. Cancel what they are invited to on {day}, leave the rest of the day, and name what you "
+        "cancelled.",
+        f"On {day} we have to do without {person}: call off every event with them as a guest, no others. Which ones "
+        "were that?",
+        f"Please take out whatever {person} is a guest of on {day}, nothing else, and list the titles for me.",
+    )
+    moved = (
+        f"And {late.title} on that day has to start half an hour later. What time is that?",
+        f"Then delay {late.title}, same day, by 30 minutes and tell me the new start.",
+        f"{late.title} stays on that day but begins 30 minutes later, please. When does it begin then?",
+    )
+    return ServiceScenario(
+        kind="fallen ill",
+        start=_build_state(events),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    build_call("find_person", name=person),
+                    build_call("list_events", date=date),
+                    *(build_call("cancel_event", event_id=one.id) for one in gone),
+                ),
+                reply=f"Cancelled: {' and '.join(one.title for one in gone)}.",
+                answers=tuple(one.title for one in gone),
+            ),
+            UserWish(
+                says=draws.one(moved),
+                calls=(build_call("move_event", event_id=late.id, start=start),),
+                reply=f"It starts at {start} now.",
+                answers=(start,),
+                beside=(format_time(late.start), format_time(late.end), format_time(late.end + 30)),
+            ),
+        ),
+    )
+
+
+KINDS: Final = (_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill)
+
+
+# The calendar service: its tools and its rules.
+
+MIDNIGHT: Final = 24 * 60
+MINUTES: Final[JsonValue] = {"type": "integer", "minimum": 15, "maximum": 480, "description": "Length in minutes"}
+EVENT: Final[JsonValue] = {"type": "string", "description": "Identifier of the event"}
+EMAIL: Final[JsonValue] = {"type": "string", "description": "E-mail address of a person"}
+
+
+def _find_person(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    wanted = str(arguments["name"]).casefold().strip()
+    found: list[JsonValue] = [
+        {"name": person, "email": make_email(person)} for person in PEOPLE if wanted and wanted in person.casefold()
+    ]
+    return state, {"people": found}
+
+
+def _list_events(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    found = sorted((one for one in state.events if one.date == arguments["date"]), key=lambda one: one.start)
+    return state, {"events": [one.to_observation() for one in found]}
+
+
+def _create_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = CalendarEvent(
+        id=f"evt_{state.made + 1}",
+        title=arguments["title"],
+        date=arguments["date"],
+        start=parse_time(arguments["start"]),
+        minutes=arguments["minutes"],
+        guests=_check_guests(arguments.get("guests", [])),
+    )
+    return _save_event(state, event)
+
+
+def _move_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    moved = event.model_copy(
+        update={
+            "date": arguments.get("date", event.date),
+            "start": parse_time(arguments["start"]),
+            "minutes": arguments.get("minutes", event.minutes),
+        }
+    )
+    return _save_event(state, moved)
+
+
+def _save_event(state: CalendarState, event: CalendarEvent) -> tuple[CalendarState, JsonValue]:
+    check_day(event.date)
+    if event.end > MIDNIGHT:
+        raise OperationRefused("an event ends on the day on which it starts")
+    return state.with_event(event), event.to_observation()
+
+
+def _invite_guest(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    (guest,) = _check_guests([arguments["email"]])
+    if guest in event.guests:
+        raise OperationRefused(f"{guest} is invited already")
+    invited = event.model_copy(update={"guests": (*event.guests, guest)})
+    return state.with_event(invited), invited.to_observation()
+
+
+def _cancel_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    kept = tuple(one for one in state.events if one.id != event.id)
+    return state.model_copy(update={"events": kept}), {"cancelled": event.id}
+
+
+def _check_guests(emails: Sequence[str]) -> tuple[str, ...]:
+    known = {make_email(person) for person in PEOPLE}
+    for email in emails:
+        if email not in known:
+            raise OperationRefused(f"nobody has the address {email[:60]!a}")
+    return tuple(dict.fromkeys(emails))
+
+
+OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool(
+            "find_person",
+            "People whose name contains a text, with their e-mail addresses.",
+            ("name",),
+            name={"type": "string"},
+        ),
+        _find_person,
+    ),
+    ServiceOperation(build_tool("list_events", "All events of one day, by time.", ("date",), date=DATE), _list_events),
+    ServiceOperation(
+        build_tool(
+            "create_event",
+            "Make an event. Refused where another one is at that time.",
+            ("title", "date", "start", "minutes"),
+            title={"type": "string", "minLength": 1, "maxLength": 100},
+            date=DATE,
+            start=TIME,
+            minutes=MINUTES,
+            guests={"type": "array", "items": EMAIL, "description": "Who is invited; nobody if left out"},
+        ),
+        _create_event,
+    ),
+    ServiceOperation(
+        build_tool(
+            "move_event",
+            "Give an event another time, and another day or length where given.",
+            ("event_id", "start"),
+            event_id=EVENT,
+            date=DATE,
+            start=TIME,
+            minutes=MINUTES,
+        ),
+        _move_event,
+    ),
+    ServiceOperation(
+        build_tool("invite", "Invite one more person to an event.", ("event_id", "email"), event_id=EVENT, email=EMAIL),
+        _invite_guest,
+    ),
+    ServiceOperation(
+        build_tool("cancel_event", "Cancel an event for good.", ("event_id",), event_id=EVENT), _cancel_event
+    ),
+)
+
+
+class CalendarService:
+    name: Final = "calendar"
+    rules: Final = (
+        "The calendar holds one event at a time. People are invited by their e-mail address. Cancel or move nothing "
+        f"that the user did not name, and invite nobody else. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[CalendarState], ...]:
+        return OPERATIONS
+
+    def canonicalise(self, state: CalendarState) -> JsonValue:
+        events = sorted(state.events, key=lambda one: (one.date, one.start))
+        return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[CalendarState]:
+        return draws.one(KINDS)(draws)

@@ -1,0 +1,502 @@
+"""What every simulated service consists of: operations on a frozen state, and scenarios with a known solution."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from app.domain.tasks import FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec, Turn
+from app.domain.values import Frozen, Split
+from app.toolkit.replay import build_turn, replay_episode, replay_for_score
+from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_message_calls
+
+StateT = TypeVar("StateT", bound=Frozen)
+
+Arguments = Mapping[str, Any]
+"""Arguments that are valid by the tool's schema; defaults are not filled in."""
+
+
+class OperationRefused(Exception):
+    """The service refuses a call and leaves the state unchanged; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOperation(Generic[StateT]):
+    """One tool. `does` is pure: it returns the new state and the result, or raises if the call is refused."""
+
+    spec: ToolSpec
+    does: Callable[[StateT, Arguments], tuple[StateT, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class UserWish:
+    """What the user says, the calls that fulfil it, and the reply that ends the turn. The replies to the wish must
+    contain all of `answers`, and no other value of their kind but known ones and those in `beside`."""
+
+    says: str
+    calls: tuple[ParsedCall, ...]
+    reply: str
+    answers: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    """What an honest reply may mention although neither the user nor what was changed says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceScenario(Generic[StateT]):
+    """An initial state and the user's wishes, which come one by one; a later wish may change an earlier one. Doing
+    nothing never fulfils a scenario."""
+
+    kind: str
+    start: StateT
+    wishes: tuple[UserWish, ...]
+
+
+class SimulatedService(Protocol[StateT]):
+    """A simulated service. The prompt contains `rules`; breaking them leads to a wrong end state."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rules(self) -> str: ...
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[StateT], ...]: ...
+
+    def canonicalise(self, state: StateT) -> JsonValue:
+        """The canonical form of a state, equal for equivalent states: without identifiers that depend on the order of
+        creation."""
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[StateT]:
+        """Pure. Different scenarios begin with different words of the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult(Generic[StateT]):
+    state: StateT
+    told: JsonValue
+    refused: bool = False
+
+
+MOST_WORDS: Final = 200
+
+
+def list_tools(service: SimulatedService[Any]) -> tuple[ToolSpec, ...]:
+    return tuple(operation.spec for operation in service.operations)
+
+
+def carry_out(service: SimulatedService[StateT], state: StateT, call: ParsedCall) -> OperationResult[StateT]:
+    """The state after a call; after a refused call the old state with an error."""
+    fault = describe_schema_fault(call, list_tools(service))
+    if fault:
+        return OperationResult(state, {"error": fault}, refused=True)
+    does = next(operation.does for operation in service.operations if operation.spec.function.name == call.name)
+    try:
+        after, told = does(state, call.arguments)
+    except OperationRefused as reason:
+        return OperationResult(state, {"error": str(reason)[:MOST_WORDS]}, refused=True)
+    return OperationResult(after, told)
+
+
+def build_tool(name: str, description: str, /, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
+    """A tool with exactly these arguments and their schemas."""
+    parameters: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": properties,
+        "required": [*required],
+        "additionalProperties": False,
+    }
+    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
+
+
+def build_call(name: str, /, **arguments: JsonValue) -> ParsedCall:
+    return ParsedCall(name=name, arguments=arguments)
+
+
+# Scenarios by index: endless for training, others for testing.
+
+TEST_SIZE: Final = 400
+MOST_DRAWS: Final = 500
+"""Far more attempts than a scenario of the right split needs."""
+
+
+def find_scenario(
+    services: Sequence[SimulatedService[Any]], split: Split, index: int
+) -> tuple[SimulatedService[Any], ServiceScenario[Any]]:
+    """Pure. Services take turns. The first thing that the user says decides the split."""
+    service = services[index % len(services)]
+    for attempt in range(MOST_DRAWS):
+        scenario = service.draw_scenario(SeededRandom(f"{service.name} {split} {index} {attempt}"))
+        if is_held_out(scenario.wishes[0].says) == (split == "test"):
+            return service, scenario
+    raise ValueError(f"{service.name} has no scenario for {split}")
+
+
+# Formats of days, times and amounts, for tools and users.
+
+DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
+TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
+AS_WRITTEN: Final = (
+    "In replies, write amounts, days, times, names and numbers exactly as the tools write them. Where you are asked "
+    "for one of them, give that one, and no others of the tools' results that you neither changed nor were asked "
+    "about: an answer among others is none."
+)
+"""The last sentences of a service's rules."""
+
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+
+
+def format_time(minutes: int) -> str:
+    """HH:MM of minutes after midnight."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def parse_time(time: str) -> int:
+    """Minutes after midnight. The call is refused if it is not a time of day."""
+    hours, minutes = int(time[:2]), int(time[3:])
+    if hours > 23 or minutes > 59:
+        raise OperationRefused(f"{time} is no time of day")
+    return hours * 60 + minutes
+
+
+def check_day(text: str) -> str:
+    """The day, if it exists. The call is refused otherwise."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise OperationRefused(f"{text[:10]} is no day of the calendar") from None
+
+
+def add_days(day: str, days: int) -> str:
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
+
+
+def write_day(day: str) -> str:
+    """`2026-03-05` as a user says it: 5 March 2026."""
+    return f"{int(day[8:])} {_MONTHS[int(day[5:7]) - 1]} {day[:4]}"
+
+
+def format_euros(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+# Whether a reply gives the answers that were asked for, and not a list of candidates.
+
+MOST_REPLIED: Final = 2_000
+"""Characters of the replies to one wish that are searched for answers: reciting everything does not count."""
+
+_NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_DIGITS: Final = re.compile(r"\d+")
+_WORD: Final = re.compile(r"\w+")
+_ENDS: Final = re.compile(r"[.;!?](?=\s|$)|\n")
+_ITEM: Final = re.compile(r"^\W*\d{1,2}[.)]")
+_JOINED: Final = re.compile(r"(?:[\s,/|&*•\"'`]|\b(?:and|or|the|an?|either|maybe|perhaps|possibly|else)\b)*")
+"""What joins the items of a list, and says nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundValue:
+    value: str
+    start: int
+    end: int
+
+
+class AnswerKind:
+    """The values that an answer could be confused with: texts that differ from it in digits only, and values that the
+    service holds in the same place."""
+
+    def __init__(self, answer: str, held: JsonValue) -> None:
+        self.answer = _normalise_value(answer)
+        names = {answer, *_find_rivals(answer, held)}
+        patterns = [_build_digit_variant_pattern(one) if _DIGITS.search(one) else _write_name(one) for one in names]
+        longest_first = sorted(set(patterns), key=lambda one: (-len(one), one))
+        self._pattern = re.compile("|".join(longest_first))
+
+    def find(self, text: str) -> list[FoundValue]:
+        """In a text that `normalise_text` has returned, in order, without overlaps."""
+        found = self._pattern.finditer(text)
+        return [FoundValue(_normalise_value(one[0]), one.start(), one.end()) for one in found]
+
+
+def gives_answers(said: str, answers: Sequence[str], known: str, held: JsonValue) -> bool:
+    """Whether `said` contains every answer and no other value of an answer's kind but those in `known`, none of them
+    in a list with the answer. `held` is what the service holds."""
+    said, known = _normalise_text(_strip_pasted_results(said)[:MOST_REPLIED]), _normalise_text(known)
+    wanted = {_normalise_value(one) for one in answers}
+    return all(_gives_answer(said, AnswerKind(one, held), wanted, known) for one in answers)
+
+
+def _gives_answer(said: str, kind: AnswerKind, wanted: set[str], known: str) -> bool:
+    values = {one.value for one in kind.find(said)}
+    others = values - wanted
+    if kind.answer not in values or (others and not others <= {one.value for one in kind.find(known)}):
+        return False
+    sentences = [(sentence, kind.find(sentence)) for sentence in _ENDS.split(said)]
+    frames = [(_blank_values(sentence, found), {one.value for one in found}) for sentence, found in sentences if found]
+    repeated = {frame for frame, held in frames if held - wanted} & {frame for frame, held in frames if held <= wanted}
+    return not repeated and not any(_has_list(sentence, found, wanted) for sentence, found in sentences)
+
+
+def _blank_values(sentence: str, found: Sequence[FoundValue]) -> str:
+    """What is said of the values: the same of two in two sentences is a list."""
+    ends = [0, *(one.end for one in found)]
+    starts = [*(one.start for one in found), len(sentence)]
+    said = "_".join(sentence[end:start] for end, start in zip(ends, starts, strict=True))
+    return " ".join(_WORD.findall(_ITEM.sub("", said)))
+
+
+def _has_list(sentence: str, found: Sequence[FoundValue], wanted: set[str]) -> bool:
+    """Whether an answer and another value stand side by side with only commas and the like between them."""
+    return any(
+        (one.value in wanted) != (other.value in wanted) and _JOINED.fullmatch(sentence, one.end, other.start)
+        for one, other in pairwise(found)
+    )
+
+
+def _find_rivals(answer: str, held: JsonValue) -> set[str]:
+    """All values under a key that holds the answer; of files, those with the same ending; of numbers, none: their form
+    tells them."""
+    ending = _find_ending(answer)
+    if _DIGITS.search(answer) and not ending.isalpha():
+        return set()
+    leaves = list(_list_values(held))
+    keys = {key for key, value in leaves if value.casefold() == answer.casefold()}
+    return {value for key, value in leaves if key in keys and _WORD.search(value) and _find_ending(value) == ending}
+
+
+def _list_values(held: JsonValue, key: str = "") -> Iterator[tuple[str, str]]:
+    """Texts with their keys. A text of several lines counts line by line, a path by its last name."""
+    if isinstance(held, dict):
+        for name, value in held.items():
+            yield from _list_values(value, name)
+    elif isinstance(held, list):
+        for value in held:
+            yield from _list_values(value, key)
+    elif isinstance(held, str):
+        for line in held.splitlines():
+            yield key, line.rpartition("/")[2] if line.startswith("/") else line
+
+
+def _find_ending(value: str) -> str:
+    stem, dot, ending = value.rpartition(".")
+    return ending if stem and dot and " " not in value else ""
+
+
+def _build_digit_variant_pattern(value: str) -> str:
+    """A pattern of all texts that differ from the value in digits only; digits after the first ones are as many."""
+    value = _normalise_value(value)
+    first, *others = _DIGITS.split(value)
+    runs = [rf"\d{{{len(run)}}}" for run in _DIGITS.findall(value)]
+    runs[0] = r"\d+"
+    form = re.escape(first) + "".join(run + re.escape(other) for run, other in zip(runs, others, strict=True))
+    opens = r"(?<!\d)(?<!\d[.:])(?<!(?<!\w)-)" if not first else r"(?<![^\W_])"
+    closes = r"(?!\d)(?![.:]\d)" if not others[-1] else r"(?![^\W_])"
+    return f"{opens}{form}{closes}"
+
+
+def _write_name(value: str) -> str:
+    words = r"\W{1,3}".join(map(re.escape, _WORD.findall(_normalise_value(value))))
+    return rf"(?<![^\W_]){words}(?![^\W_])"
+
+
+def _strip_pasted_results(reply: str) -> str:
+    """Drops everything between the first and the last brace: pasted tool results do not count as answers."""
+    opens, closes = reply.find("{"), reply.rfind("}")
+    return f"{reply[:opens]} {reply[closes + 1 :]}" if 0 <= opens < closes else reply
+
+
+def _normalise_text(text: str) -> str:
+    """Case-folded, without thousands separators."""
+    return _NUMBER_GROUP.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _normalise_value(value: str) -> str:
+    """Values with digits as they are written; of names only the words."""
+    value = _normalise_text(value)
+    return value if _DIGITS.search(value) else " ".join(_WORD.findall(value))
+
+
+# Episodes of a model that works on a simulated service, replayed from their transcript.
+
+MOST_TURNS: Final = 20
+"""Most replies of the model, with or without calls."""
+
+MOST_CALLS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEpisode:
+    """The state of an episode after its transcript. `observed` is what follows the model's last message; `done` means
+    that the episode is over."""
+
+    state: Any
+    replies: tuple[tuple[str, ...], ...]
+    """Replies to the user by wish."""
+    calls: int
+    errors: int
+    """Calls that the service refused or that could not be read."""
+    turns: int
+    done: bool
+    observed: tuple[Message, ...] = ()
+
+
+def replay(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> ToolEpisode:
+    """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is not
+    what the service or the user said there, or comes after the end."""
+    return replay_episode(_start_episode(scenario), partial(_apply_message, service, scenario, form), messages)
+
+
+def replay_to_score(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> tuple[ToolEpisode, tuple[str, ...]]:
+    """As `replay`, with the score's flags: what comes after the end is ignored."""
+    return replay_for_score(_start_episode(scenario), partial(_apply_message, service, scenario, form), messages)
+
+
+def _start_episode(scenario: ServiceScenario[Any]) -> ToolEpisode:
+    return ToolEpisode(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
+
+
+def find_next_turn(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> Turn:
+    """What follows the model's last message. InvalidRequest as `replay`, and when that message is missing."""
+    return build_turn(replay(service, scenario, messages, form), messages)
+
+
+def has_reached_goal(service: SimulatedService[Any], scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:
+    """Whether the state is exactly what the wishes lead to."""
+    state = scenario.start
+    for call in (call for wish in scenario.wishes for call in wish.calls):
+        state = carry_out(service, state, call).state
+    return service.canonicalise(episode.state) == service.canonicalise(state)
+
+
+def has_answered(service: SimulatedService[Any], scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:
+    """Whether the replies give every requested answer, word for word, and no list of candidates."""
+    replies = [*episode.replies, *((),) * len(scenario.wishes)]
+    held, known, state = scenario.start.model_dump(mode="json"), "", scenario.start
+    for wish, said in zip(scenario.wishes, replies, strict=False):
+        done, state = _tell_changes(service, state, wish.calls)
+        known = "\n".join((known, wish.says, *done, *wish.beside))
+        if not gives_answers("\n".join(said), wish.answers, known, held):
+            return False
+        known = "\n".join((known, *wish.answers))
+    return True
+
+
+def _tell_changes(service: SimulatedService[Any], state: Any, calls: Sequence[ParsedCall]) -> tuple[list[str], Any]:
+    """Arguments and results of the calls that change something, and the state after them."""
+    told = list[str]()
+    for call in calls:
+        result = carry_out(service, state, call)
+        if result.state != state:
+            told.append(json.dumps([call.arguments, result.told], ensure_ascii=False))
+        state = result.state
+    return told, state
+
+
+def play_solution(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], form: ToolFormat | None
+) -> tuple[Message, ...]:
+    """The transcript of the known solution."""
+    messages: list[Message] = []
+    for wish in scenario.wishes:
+        if wish.calls:
+            messages.append(_build_call_message(wish.calls, form))
+            messages += replay(service, scenario, messages, form).observed
+        messages.append(Message(role="assistant", content=wish.reply))
+        messages += replay(service, scenario, messages, form).observed
+    return tuple(messages)
+
+
+def _apply_message(
+    service: SimulatedService[Any],
+    scenario: ServiceScenario[Any],
+    form: ToolFormat | None,
+    before: ToolEpisode,
+    message: Message,
+) -> ToolEpisode:
+    reading = read_message_calls(message, list_tools(service), form)
+    turns = before.turns + 1
+    spent = turns == MOST_TURNS
+    if reading.fault:
+        told = () if spent else _report_unreadable(message, reading.fault)
+        return ToolEpisode(before.state, before.replies, before.calls, before.errors + 1, turns, spent, told)
+    if reading.calls:
+        return _apply_calls(service, before, message, reading.calls, form)
+    replies = (*before.replies[:-1], (*before.replies[-1], reading.said))
+    wish = len(before.replies)
+    if spent or wish == len(scenario.wishes):
+        return ToolEpisode(before.state, replies, before.calls, before.errors, turns, done=True)
+    says = Message(role="user", content=scenario.wishes[wish].says)
+    return ToolEpisode(before.state, (*replies, ()), before.calls, before.errors, turns, done=False, observed=(says,))
+
+
+def _apply_calls(
+    service: SimulatedService[Any],
+    before: ToolEpisode,
+    message: Message,
+    calls: Sequence[ParsedCall],
+    form: ToolFormat | None,
+) -> ToolEpisode:
+    state, errors, told = before.state, before.errors, list[JsonValue]()
+    for call in calls[: MOST_CALLS - before.calls]:
+        result = carry_out(service, state, call)
+        state, errors = result.state, errors + result.refused
+        told.append(result.told)
+    made = before.calls + len(told)
+    done = before.turns + 1 == MOST_TURNS or made == MOST_CALLS
+    observed = () if done else _build_results(message, calls, told, form)
+    return ToolEpisode(state, before.replies, made, errors, before.turns + 1, done, observed)
+
+
+def _report_unreadable(message: Message, fault: str) -> tuple[Message, ...]:
+    """An error for an unreadable message. Each native call gets one, since chat templates and servers require it."""
+    said = f"The call cannot be read: {fault}."
+    if not message.tool_calls:
+        return (Message(role="user", content=said),)
+    error = json.dumps({"error": said}, ensure_ascii=False)
+    return tuple(
+        Message(role="tool", content=error, name=call.function.name, tool_call_id=call.id)
+        for call in message.tool_calls[:MOST_CALLS]
+    )
+
+
+def _build_results(
+    message: Message, calls: Sequence[ParsedCall], told: Sequence[JsonValue], form: ToolFormat | None
+) -> tuple[Message, ...]:
+    """Results as tool messages, or as one user message if the tools are in the prompt."""
+    texts = [json.dumps(one, ensure_ascii=False) for one in told]
+    if form is not None:
+        lines = [f"{call.name}: {text}" for call, text in zip(calls, texts, strict=True)]
+        return (Message(role="user", content="\n".join(["Results:", *lines])),)
+    given = [call.id for call in message.tool_calls] or [None] * len(calls)
+    return tuple(
+        Message(role="tool", content=text, name=call.name, tool_call_id=identity)
+        for call, text, identity in zip(calls, texts, given, strict=True)
+    )
+
+
+def _build_call_message(calls: Sequence[ParsedCall], form: ToolFormat | None) -> Message:
+    if form is not None:
+        return Message(role="assistant", content=FORMATS[form].write(calls))
+    native = (
+        ToolCall(id=f"call_{place}", function=FunctionCall(name=call.name, arguments=call.arguments))
+        for place, call in enumerate(calls)
+    )
+    return Message(role="assistant", tool_calls=tuple(native))

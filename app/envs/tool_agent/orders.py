@@ -1,0 +1,759 @@
+"""The state of a shop: customers, products, orders with their items, vouchers."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from app.domain.values import Frozen
+from app.envs.tool_agent.episodes import (
+    AS_WRITTEN,
+    Arguments,
+    OperationRefused,
+    ServiceOperation,
+    ServiceScenario,
+    UserWish,
+    add_days,
+    build_call,
+    build_tool,
+    format_euros,
+    write_day,
+)
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
+
+OrderState = Literal["processing", "shipped", "delivered", "cancelled"]
+ItemState = Literal["bought", "refunded"]
+Destination = Literal["original_payment", "voucher"]
+
+
+class ShopProduct(Frozen):
+    """One option of a product."""
+
+    id: str
+    name: str
+    option: str
+    cents: int
+    stock: int
+
+    def to_observation(self) -> dict[str, JsonValue]:
+        return {"product_id": self.id, "name": self.name, "option": self.option, "price": format_euros(self.cents)}
+
+
+class ShopCustomer(Frozen):
+    id: str
+    name: str
+    address: str
+
+    def to_observation(self) -> JsonValue:
+        return {"customer_id": self.id, "name": self.name, "address": self.address}
+
+
+class OrderItem(Frozen):
+    product: ShopProduct
+    final_sale: bool = False
+    state: ItemState = "bought"
+    refunded_to: Destination | None = None
+
+    def to_observation(self, number: int) -> JsonValue:
+        shown = {"item": number, **self.product.to_observation(), "final_sale": self.final_sale, "state": self.state}
+        return shown if self.refunded_to is None else {**shown, "refunded_to": self.refunded_to}
+
+
+class ShopOrder(Frozen):
+    id: str
+    customer: str
+    placed: str
+    state: OrderState
+    address: str
+    items: tuple[OrderItem, ...]
+    delivered: str | None = None
+    """Day of delivery; None if not delivered."""
+    voucher: int = 0
+    """Cents of the voucher issued for this order."""
+
+    @property
+    def cents(self) -> int:
+        return sum(item.product.cents for item in self.items)
+
+    def to_observation(self) -> JsonValue:
+        return {
+            "order_id": self.id,
+            "placed_on": self.placed,
+            "state": self.state,
+            "delivered_on": self.delivered,
+            "address": self.address,
+            "total": format_euros(self.cents),
+            "voucher": format_euros(self.voucher),
+            "items": [item.to_observation(number) for number, item in enumerate(self.items, 1)],
+        }
+
+    def to_summary(self) -> JsonValue:
+        return {
+            "order_id": self.id,
+            "placed_on": self.placed,
+            "state": self.state,
+            "total": format_euros(self.cents),
+            "items": [item.product.name for item in self.items],
+        }
+
+
+class ShopState(Frozen):
+    customers: tuple[ShopCustomer, ...] = ()
+    products: tuple[ShopProduct, ...] = ()
+    orders: tuple[ShopOrder, ...] = ()
+
+    def find_order(self, identity: str) -> ShopOrder:
+        for one in self.orders:
+            if one.id == identity:
+                return one
+        raise OperationRefused(f"there is no order {identity[:MOST_SHOWN]!a}")
+
+    def with_order(self, order: ShopOrder) -> "ShopState":
+        return self.model_copy(update={"orders": tuple(order if one.id == order.id else one for one in self.orders)})
+
+
+MOST_SHOWN: Final = 40
+"""Characters of an unknown identifier that an error quotes."""
+
+
+def get_item(order: ShopOrder, number: int) -> OrderItem:
+    if not 1 <= number <= len(order.items):
+        raise OperationRefused(f"order {order.id} has items 1 to {len(order.items)}")
+    return order.items[number - 1]
+
+
+def replace_item(order: ShopOrder, number: int, item: OrderItem) -> ShopOrder:
+    return order.model_copy(update={"items": (*order.items[: number - 1], item, *order.items[number:])})
+
+
+# Initial shops of scenarios: a customer, a namesake, products, and orders of both.
+
+TODAY: Final = "2026-09-14"
+FIRST_NAMES: Final = (
+    *("Nadia", "Elliot", "Imani", "Rafael", "Sunniva", "Takeshi", "Beatriz", "Callum", "Divya", "Emre"),
+    *("Freya", "Giulia", "Hamza", "Ingrid", "Jakub", "Katya", "Liam", "Mireille", "Nils", "Olivia"),
+)
+LAST_NAMES: Final = (
+    *("Okoro", "Fairweather", "Lindqvist", "Castellano", "Moreau", "Tanaka", "Barros", "MacLeod", "Iyer", "Yilmaz"),
+    *("Hallam", "Ferrara", "Siddiqui", "Solberg", "Nowak", "Petrova", "Byrne", "Duval", "Jansen", "Whitcombe"),
+)
+STREETS: Final = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Close", "Castle Hill", "Canal Walk")
+TOWNS: Final = (
+    *("Leeds", "Bristol", "Norwich", "Perth", "Swansea", "York", "Exeter", "Dundee", "Derby", "Cork"),
+    *("Galway", "Bath", "Lincoln", "Durham", "Ipswich", "Stirling"),
+)
+GOODS: Final = (
+    *("Rain jacket", "Wool jumper", "Running shoes", "Desk lamp", "Kettle", "Backpack", "Linen shirt", "Ceramic mug"),
+    *("Office chair", "Headphones", "Yoga mat", "Wall clock", "Duvet cover", "Picnic blanket", "Water bottle"),
+    *("Bicycle bell", "Umbrella", "Toaster", "Suitcase", "Table fan"),
+)
+COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
+OPTIONS: Final = 3
+"""Options of each product, side by side in `products`."""
+
+
+class ShopBuilder:
+    """Builds the initial state of a scenario; each call returns another order or product."""
+
+    def __init__(self, draws: SeededRandom) -> None:
+        self.draws = draws
+        self._next_order = 1000 + draws.below(8000)
+        name = f"{draws.one(FIRST_NAMES)} {draws.one(LAST_NAMES)}"
+        self.town, other, new = draws.some(TOWNS, 3)
+        self.customer = ShopCustomer(id=f"C{100 + draws.below(400)}", name=name, address=self._draw_address(self.town))
+        self._namesake = ShopCustomer(id=f"C{500 + draws.below(400)}", name=name, address=self._draw_address(other))
+        self.new_address = self._draw_address(new)
+        prices = draws.some(range(12, 140), 7)
+        goods = draws.some(GOODS, 7)
+        self.products = tuple(
+            ShopProduct(
+                id=f"P{201 + place}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9)
+            )
+            for name, price in zip(goods, prices, strict=True)
+            for cents in (draws.one((40, 50, 90)),)
+            for place, option in enumerate(draws.some(COLOURS, OPTIONS), OPTIONS * goods.index(name))
+        )
+        self._unsold = [self.products[OPTIONS * place + draws.below(OPTIONS)] for place in range(len(goods))]
+
+    def _draw_address(self, town: str) -> str:
+        return f"{2 + self.draws.below(90)} {self.draws.one(STREETS)}, {10000 + self.draws.below(80000)} {town}"
+
+    def take_product(self) -> ShopProduct:
+        return self._unsold.pop()
+
+    def build_order(
+        self,
+        placed: int,
+        state: OrderState,
+        products: Sequence[ShopProduct],
+        *,
+        took: int = 0,
+        final: Sequence[ShopProduct] = (),
+        customer: ShopCustomer | None = None,
+    ) -> ShopOrder:
+        """An order placed `placed` days ago and, if delivered, delivered `took` days later."""
+        self._next_order += 1 + self.draws.below(5)
+        buyer, day = customer or self.customer, add_days(TODAY, -placed)
+        return ShopOrder(
+            id=f"R{self._next_order}",
+            customer=buyer.id,
+            placed=day,
+            state=state,
+            address=buyer.address,
+            items=tuple(OrderItem(product=one, final_sale=one in final) for one in products),
+            delivered=add_days(day, took) if state == "delivered" else None,
+        )
+
+    def build_state(self, orders: Sequence[ShopOrder]) -> ShopState:
+        """A shop with these orders and some of a namesake who lives elsewhere."""
+        sold = [item.product for order in orders for item in order.items]
+        others = (
+            self.build_order(15, "delivered", self.draws.some(sold, 2), took=4, customer=self._namesake),
+            self.build_order(2, "processing", self.draws.some(sold, 1), customer=self._namesake),
+        )
+        return ShopState(
+            customers=tuple(self.draws.shuffled((self.customer, self._namesake))),
+            products=self.products,
+            orders=(*self.draws.shuffled(orders), *others),
+        )
+
+
+def build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
+    return build_call("refund_item", order_id=order.id, item=item, to="original_payment")
+
+
+# Scenarios of customers of the shop.
+
+RECENT: Final = range(12, 28)
+"""Days since an order was placed that can still be returned."""
+
+
+def _build_look_ups(making: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tuple[ParsedCall, ...]:
+    return (
+        build_call("find_customer", name=making.customer.name),
+        build_call("list_orders", customer_id=making.customer.id),
+        *(build_call("get_order", order_id=one.id) for one in orders),
+    )
+
+
+def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Return two orders, one of which cannot be returned; then return one more item."""
+    making = ShopBuilder(draws)
+    first, second, third = making.take_product(), making.take_product(), making.take_product()
+    kept, decoy = making.take_product(), making.take_product()
+    days = draws.some(RECENT, 3)
+    returned = making.build_order(days[0], "delivered", (first, second), took=3)
+    if draws.chance(50):
+        stays = making.build_order(days[1], "delivered", (kept,), took=4, final=(kept,))
+    else:
+        stays = making.build_order(40 + draws.below(20), "delivered", (kept,), took=5)
+    latest = making.build_order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
+    number = next(place for place, item in enumerate(latest.items, 1) if item.product == third)
+    who, (one, other) = f"{making.customer.name} from {making.town}", draws.shuffled((returned.placed, stays.placed))
+    asked = (
+        f"Hello, {who} here. I want to return everything that I ordered on {write_day(one)} and on {write_day(other)}. "
+        "Refund what you may; which product do I have to keep?",
+        f"My name is {who}. My orders of {write_day(one)} and {write_day(other)} were a mistake. Money back for all "
+        "that can go back, please, and tell me which thing cannot.",
+        f"{who}: both what I bought on {write_day(one)} and what I bought on {write_day(other)} should go back to you. "
+        "I know that one of these things may be excluded. Name it, and refund the others.",
+    )
+    named = f"the {third.name} that I ordered on {write_day(latest.placed)}"
+    added = (
+        f"Then take {named} back as well, please. How much do I get in all, together with the things from before?",
+        f"All right. I do not need {named} either. Refund it and tell me what all of the refunds come to.",
+        f"Could you also refund {named}? On a voucher if your rules allow that, otherwise the way I paid. And what is "
+        "the sum of everything I get back today?",
+    )
+    total = format_euros(first.cents + second.cents + third.cents)
+    return ServiceScenario(
+        kind="two sent back",
+        start=making.build_state((returned, stays, latest)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    *_build_look_ups(making, (returned, stays)),
+                    build_refund(returned, 1),
+                    build_refund(returned, 2),
+                ),
+                reply=f"The rest is refunded; the {kept.name} cannot come back.",
+                answers=(kept.name,),
+                beside=(first.name, second.name),
+            ),
+            UserWish(
+                says=draws.one(added),
+                calls=(build_call("get_order", order_id=latest.id), build_refund(latest, number)),
+                reply=f"You get {total} in all, to your original payment.",
+                answers=(total,),
+            ),
+        ),
+    )
+
+
+def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Cancel orders that are processing; then a shipped order must not be redirected."""
+    making = ShopBuilder(draws)
+    waiting = [
+        making.build_order(1 + place, "processing", (making.take_product(),) * (1 + place)) for place in range(2)
+    ]
+    under_way = making.build_order(5, "shipped", (making.take_product(), making.take_product()))
+    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
+    total = format_euros(sum(one.cents for one in waiting))
+    who = f"{making.customer.name} from {making.town}"
+    asked = (
+        f"This is {who}. Cancel all orders of mine that you have not sent off yet. How much money is that?",
+        f"I am {who} and I have changed my mind: whatever is not shipped so far, cancel it. What do I get back in all?",
+        f"Hi, {who}. Please stop every order of mine that is still being processed, and tell me the amount that comes "
+        "back to me.",
+    )
+    moved = (
+        f"And what is on its way to me should go to {making.new_address}. If your rules forbid that, leave it and "
+        "give me the number of that order.",
+        f"There is one parcel under way. Can it be sent to {making.new_address} instead? If not, tell me its order "
+        "number and change nothing.",
+        f"I will be at {making.new_address} next week. Redirect the order that has been shipped if that is permitted; "
+        "otherwise do nothing but tell me the number of that order.",
+    )
+    return ServiceScenario(
+        kind="unsent cancelled",
+        start=making.build_state((*waiting, under_way, had)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(*_build_look_ups(making), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
+                reply=f"Cancelled; {total} comes back.",
+                answers=(total,),
+            ),
+            UserWish(
+                says=draws.one(moved),
+                calls=(),
+                reply=f"Order {under_way.id} is shipped already and cannot be redirected.",
+                answers=(under_way.id,),
+            ),
+        ),
+    )
+
+
+def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Exchange an item for the only other colour in stock; then return another item."""
+    making = ShopBuilder(draws)
+    bought, second, third = making.take_product(), making.take_product(), making.take_product()
+    others = draws.shuffled([one for one in making.products if one.name == bought.name and one != bought])
+    sent, sold_out = others
+    making.products = tuple(one.model_copy(update={"stock": 0}) if one == sold_out else one for one in making.products)
+    items = draws.shuffled((bought, second, third))
+    order = making.build_order(draws.one(RECENT), "delivered", items, took=1 + draws.below(4))
+    earlier = making.build_order(40, "delivered", (bought,), took=3)
+    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
+    asked = (
+        f"{who} here. The {bought.name} from my order of {day} does not look good in that colour. Exchange it for "
+        "another colour that you have in stock; which one will it be?",
+        f"I am {who}. Please swap the {bought.name} that I ordered on {day}: same thing, any other colour that is in "
+        "stock. What colour am I getting?",
+        f"Hello, I am {who} and I would like the {bought.name} of {day} in a different colour. I take whichever you "
+        "have. Arrange it and tell me the colour.",
+    )
+    added = (
+        f"And the {second.name} from the same order: I want my money back for it. How much is that?",
+        f"Thank you. The {second.name} in that order can go back for good. What will be refunded?",
+        f"The {second.name} that came with it is not what I expected. Refund it too and tell me the amount, please.",
+    )
+    return ServiceScenario(
+        kind="other colour",
+        start=making.build_state((order, earlier)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    *_build_look_ups(making, (order,)),
+                    build_call("search_products", text=bought.name),
+                    build_call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
+                ),
+                reply=f"You will get it in {sent.option}.",
+                answers=(sent.option,),
+                beside=(bought.option,),
+            ),
+            UserWish(
+                says=draws.one(added),
+                calls=(build_refund(order, items.index(second) + 1),),
+                reply=f"{format_euros(second.cents)} goes back to your original payment.",
+                answers=(format_euros(second.cents),),
+            ),
+        ),
+    )
+
+
+def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Redirect the orders that are processing; then cancel the cheaper one of them."""
+    making = ShopBuilder(draws)
+    waiting = [making.build_order(1 + place, "processing", (making.take_product(),)) for place in range(2)]
+    under_way = making.build_order(4, "shipped", (making.take_product(), making.take_product()))
+    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
+    cheaper = min(waiting, key=lambda one: one.cents)
+    who, there = f"{making.customer.name} from {making.town}", making.new_address
+    asked = (
+        f"{who}, good morning. I have moved to {there}. Please send there what can still be sent there. Which order "
+        "number goes to my old address all the same?",
+        f"My address is {there} from now on; I am {who}. Change it on my open orders as far as your rules permit. What "
+        "is the number of the open order where that is too late?",
+        f"I am {who} and moving to {there}. Redirect every order for which that is allowed, and give me the number of "
+        "the one that will still arrive at the old place.",
+    )
+    dropped = (
+        "Of the orders that now go to the new address I only want the dearer one. Cancel the cheaper one. How much "
+        "comes back?",
+        "Thinking about it: cancel whichever of the redirected orders costs less, and tell me the refund.",
+        "Thanks. Now please cancel the less expensive one of those that you have just redirected. What was its total?",
+    )
+    return ServiceScenario(
+        kind="moved house",
+        start=making.build_state((*waiting, under_way, had)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    *_build_look_ups(making),
+                    *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
+                ),
+                reply=f"Done, except for {under_way.id}, which is shipped.",
+                answers=(under_way.id,),
+            ),
+            UserWish(
+                says=draws.one(dropped),
+                calls=(build_call("cancel_order", order_id=cheaper.id),),
+                reply=f"It is cancelled; {format_euros(cheaper.cents)} comes back.",
+                answers=(format_euros(cheaper.cents),),
+            ),
+        ),
+    )
+
+
+def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Issue vouchers for late orders; then a refund that must not be a voucher."""
+    making = ShopBuilder(draws)
+    products = [making.take_product() for _ in range(5)]
+    late = [
+        making.build_order(50 + 9 * place, "delivered", (products[place],), took=8 + draws.below(6)) for place in (0, 1)
+    ]
+    in_time = making.build_order(75 + draws.below(9), "delivered", (products[2],), took=7)
+    latest = making.build_order(draws.one(RECENT), "delivered", products[3:], took=2 + draws.below(4))
+    total = format_euros(sum(one.cents for one in late) // 10)
+    who = f"{making.customer.name} from {making.town}"
+    asked = (
+        f"{who} here. Some of my orders came far too late. I ask for the vouchers that I am entitled to. How much are "
+        "they worth together?",
+        f"I am {who}. Please go through my past orders and issue every voucher that is due to me for late delivery. "
+        "What do they add up to?",
+        f"Your deliveries to me, {who}, were late more than once. Whatever vouchers I have a right to, I want "
+        "them now, and the sum of them.",
+    )
+    unwanted, day = products[3], write_day(latest.placed)
+    added = (
+        f"Now to the {unwanted.name} that I ordered on {day}: refund it, as a voucher if you may, else as I paid. How "
+        "much is it?",
+        f"The {unwanted.name} of {day} goes back too. I prefer a voucher for it, but stick to your rules. What is the "
+        "amount?",
+        f"One more thing, I return the {unwanted.name} from my order of {day}. Money on a voucher, or where your rules "
+        "say it must go. Tell me the amount.",
+    )
+    return ServiceScenario(
+        kind="late deliveries",
+        start=making.build_state((*late, in_time, latest)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(
+                    *_build_look_ups(making, (*late, in_time, latest)),
+                    *(
+                        build_call("issue_voucher", order_id=one.id, amount=format_euros(one.cents // 10))
+                        for one in late
+                    ),
+                ),
+                reply=f"Your vouchers are worth {total} together.",
+                answers=(total,),
+            ),
+            UserWish(
+                says=draws.one(added),
+                calls=(build_refund(latest, 1),),
+                reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
+                answers=(format_euros(unwanted.cents),),
+            ),
+        ),
+    )
+
+
+def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
+    """Return the most expensive returnable item; then the cheapest one."""
+    making = ShopBuilder(draws)
+    items = [making.take_product() for _ in range(5)]
+    by_price = sorted(items, key=lambda one: one.cents)
+    final = draws.one((by_price[0], by_price[-1]))
+    low, *_, high = (one for one in by_price if one != final)
+    order = making.build_order(draws.one(RECENT), "delivered", items, took=3, final=(final,))
+    waiting = making.build_order(1, "processing", (making.take_product(),))
+    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
+    asked = (
+        f"I spent too much, says {who}. Of what I ordered on {day}, take back the most expensive thing that may still "
+        "be returned and refund it. What is it?",
+        f"{who} speaking. Please refund one item of my order of {day}: the dearest one that your rules let me return. "
+        "Which one is that?",
+        f"My name is {who}. I would like to return a single thing from {day}, namely the one with the highest price "
+        "among those that can be returned. Do that and tell me which it was.",
+    )
+    added = (
+        "The cheapest of the returnable things in that order should go back as well. What do the two come to?",
+        "And now the one with the lowest price among those that may go back, same order. How much do I get for both?",
+        "Please do the same for the least expensive one there that can be returned, and give me the sum of the two "
+        "refunds.",
+    )
+    total = format_euros(high.cents + low.cents)
+    return ServiceScenario(
+        kind="dearest",
+        start=making.build_state((order, waiting)),
+        wishes=(
+            UserWish(
+                says=draws.one(asked),
+                calls=(*_build_look_ups(making, (order,)), _build_product_refund(order, high)),
+                reply=f"It was the {high.name}.",
+                answers=(high.name,),
+            ),
+            UserWish(
+                says=draws.one(added),
+                calls=(_build_product_refund(order, low),),
+                reply=f"The two come to {total}.",
+                answers=(total,),
+            ),
+        ),
+    )
+
+
+def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
+    return build_refund(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
+
+
+KINDS: Final = (
+    _draw_return_two_orders,
+    _draw_cancel_unsent,
+    _draw_other_colour,
+    _draw_moved_house,
+    _draw_late_deliveries,
+    _draw_dearest,
+)
+
+
+# The shop service: its tools and its rules. The tools can do more than the rules allow.
+
+MOST_LISTED: Final = 20
+ORDER: Final[JsonValue] = {"type": "string", "description": "Identifier of the order"}
+ITEM: Final[JsonValue] = {"type": "integer", "minimum": 1, "description": "Number of the item in its order"}
+ADDRESS: Final[JsonValue] = {
+    **{"type": "string", "minLength": 1, "maxLength": 200},
+    "description": "Street and number, postcode and town",
+}
+AMOUNT: Final[JsonValue] = {"type": "string", "pattern": r"^\d{1,4}\.\d{2}$", "description": "Euros, like 7.50"}
+
+
+def _find_customer(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    wanted = str(arguments["name"]).casefold().strip()
+    found = [one.to_observation() for one in state.customers if wanted and wanted in one.name.casefold()]
+    return state, {"customers": found}
+
+
+def _list_orders(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    customer = _get_customer(state, arguments["customer_id"])
+    found = sorted((one for one in state.orders if one.customer == customer.id), key=lambda one: one.placed)
+    return state, {"orders": [one.to_summary() for one in found]}
+
+
+def _get_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    return state, state.find_order(arguments["order_id"]).to_observation()
+
+
+def _search_products(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    wanted = str(arguments["text"]).casefold().strip()
+    found: list[JsonValue] = [
+        {**one.to_observation(), "in_stock": one.stock}
+        for one in state.products
+        if wanted and wanted in f"{one.name} {one.option}".casefold()
+    ]
+    return state, {"products": found[:MOST_LISTED]}
+
+
+def _refund_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    item = get_item(order, arguments["item"])
+    if order.state == "cancelled" or item.state == "refunded":
+        raise OperationRefused("the money for this item went back already")
+    refunded = item.model_copy(update={"state": "refunded", "refunded_to": arguments["to"]})
+    told: JsonValue = {"refunded": format_euros(item.product.cents), "to": arguments["to"]}
+    return state.with_order(replace_item(order, arguments["item"], refunded)), told
+
+
+def _cancel_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.state in ("delivered", "cancelled"):
+        raise OperationRefused(f"order {order.id} is {order.state}")
+    back = sum(item.product.cents for item in order.items if item.state == "bought")
+    cancelled = order.model_copy(update={"state": "cancelled"})
+    return state.with_order(cancelled), {"cancelled": order.id, "refunded": format_euros(back)}
+
+
+def _change_address(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.state in ("delivered", "cancelled"):
+        raise OperationRefused(f"order {order.id} is {order.state}")
+    address = " ".join(str(arguments["address"]).split())
+    return state.with_order(order.model_copy(update={"address": address})), {"order_id": order.id, "address": address}
+
+
+def _exchange_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order, product = state.find_order(arguments["order_id"]), _get_product(state, arguments["product_id"])
+    item = get_item(order, arguments["item"])
+    if order.state != "delivered" or item.state == "refunded":
+        raise OperationRefused("only an item that the customer has can be exchanged")
+    if product.stock < 1:
+        raise OperationRefused(f"{product.name}, {product.option}, is out of stock")
+    exchanged = replace_item(order, arguments["item"], item.model_copy(update={"product": product}))
+    left = product.model_copy(update={"stock": product.stock - 1})
+    products = tuple(left if one.id == product.id else one for one in state.products)
+    told: JsonValue = {"order_id": order.id, "item": arguments["item"], "now": left.to_observation()}
+    return state.with_order(exchanged).model_copy(update={"products": products}), told
+
+
+def _issue_voucher(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.voucher:
+        raise OperationRefused(f"a voucher was issued for order {order.id} already")
+    cents = int(str(arguments["amount"]).replace(".", ""))
+    if not cents:
+        raise OperationRefused("a voucher is worth more than nothing")
+    issued = order.model_copy(update={"voucher": cents})
+    return state.with_order(issued), {"order_id": order.id, "voucher": format_euros(cents)}
+
+
+def _get_customer(state: ShopState, identity: str) -> ShopCustomer:
+    for one in state.customers:
+        if one.id == identity:
+            return one
+    raise OperationRefused(f"there is no customer {identity[:MOST_SHOWN]!a}")
+
+
+def _get_product(state: ShopState, identity: str) -> ShopProduct:
+    for one in state.products:
+        if one.id == identity:
+            return one
+    raise OperationRefused(f"there is no product {identity[:MOST_SHOWN]!a}")
+
+
+OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool(
+            "find_customer",
+            "Customers whose name contains a text.",
+            ("name",),
+            name={"type": "string"},
+        ),
+        _find_customer,
+    ),
+    ServiceOperation(
+        build_tool(
+            "list_orders",
+            "All orders of a customer in short, oldest first.",
+            ("customer_id",),
+            customer_id={"type": "string", "description": "Identifier of the customer"},
+        ),
+        _list_orders,
+    ),
+    ServiceOperation(
+        build_tool("get_order", "Everything about one order, with its items.", ("order_id",), order_id=ORDER),
+        _get_order,
+    ),
+    ServiceOperation(
+        build_tool(
+            "search_products",
+            "What the shop sells: products whose name or option contains a text.",
+            ("text",),
+            text={"type": "string"},
+        ),
+        _search_products,
+    ),
+    ServiceOperation(
+        build_tool(
+            "refund_item",
+            "Pay the price of one item back. This cannot be undone.",
+            ("order_id", "item", "to"),
+            order_id=ORDER,
+            item=ITEM,
+            to={"type": "string", "enum": ["original_payment", "voucher"]},
+        ),
+        _refund_item,
+    ),
+    ServiceOperation(
+        build_tool(
+            "cancel_order",
+            "Cancel an order that is not delivered yet; what was paid goes back. This cannot be undone.",
+            ("order_id",),
+            order_id=ORDER,
+        ),
+        _cancel_order,
+    ),
+    ServiceOperation(
+        build_tool(
+            "change_address",
+            "Deliver an order to another address.",
+            ("order_id", "address"),
+            order_id=ORDER,
+            address=ADDRESS,
+        ),
+        _change_address,
+    ),
+    ServiceOperation(
+        build_tool(
+            "exchange_item",
+            "Exchange a delivered item for a product that is in stock.",
+            ("order_id", "item", "product_id"),
+            order_id=ORDER,
+            item=ITEM,
+            product_id={"type": "string", "description": "Identifier of the product that is sent instead"},
+        ),
+        _exchange_item,
+    ),
+    ServiceOperation(
+        build_tool(
+            "issue_voucher", "Issue a voucher for an order.", ("order_id", "amount"), order_id=ORDER, amount=AMOUNT
+        ),
+        _issue_voucher,
+    ),
+)
+
+
+class OrdersService:
+    name: Final = "orders"
+    rules: Final = (
+        f"You serve the customers of a shop; today is {TODAY}. Touch nobody's orders but those of the customer who "
+        "writes. Only items of delivered orders come back, for a refund or in exchange, and at most 30 days after the "
+        "delivery; items in final sale never do. Refunds go to the original payment, never to a voucher. An item is "
+        "exchanged only for another option of the same product. An order is cancelled, or gets another address, only "
+        "while it is processing. An order that was delivered more than 7 days after it was placed earns a voucher of "
+        "10 % of its total if the customer asks for it; no other order does. Where the rules forbid a part of a wish, "
+        f"do the rest of it and say what was left. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[ShopState], ...]:
+        return OPERATIONS
+
+    def canonicalise(self, state: ShopState) -> JsonValue:
+        return [_canonicalise_order(order) for order in sorted(state.orders, key=lambda one: one.id)]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[ShopState]:
+        return draws.one(KINDS)(draws)
+
+
+def _canonicalise_order(order: ShopOrder) -> JsonValue:
+    address = " ".join(re.findall(r"\w+", order.address.casefold()))
+    items: list[JsonValue] = [[item.product.id, item.state, item.refunded_to] for item in order.items]
+    return [order.id, order.state, address, order.voucher, items]

@@ -1,1 +1,0 @@
-"""Simulated services with a state that a model changes by calling tools: pure, recomputed from the transcript."""

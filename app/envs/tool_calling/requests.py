@@ -1,0 +1,583 @@
+"""Built-in APIs, with the sentences in which people ask for their tools.
+
+Requests contain every value exactly as it has to be passed, so that only one call is right.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from app.domain.tasks import FunctionSpec, Message, ToolSpec
+from app.domain.values import FiniteJson, Frozen, Split
+from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.templates import read_yaml
+from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, match_calls
+
+SLOT = re.compile(r"\{(\w+)\}")
+PART = re.compile(r"\[([^\[\]]+)\]")
+"""An optional part of a text, with the arguments that it names."""
+
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
+"""Servers with OpenAI's API accept only these characters, and dashes."""
+
+
+class WordedValue(Frozen):
+    """A value and the words for it, if they differ from the value."""
+
+    value: FiniteJson
+    said: str
+
+
+Choice = Annotated[WordedValue | FiniteJson, Field(union_mode="left_to_right")]
+
+
+class ApiArgument(Frozen):
+    """One argument of a tool. Its values come from `values`, a named pool, or a range of numbers."""
+
+    schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
+    values: tuple[Choice, ...] = ()
+    pool: str | None = None
+    range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
+    """Lowest, highest, and optionally the step (default 1)."""
+    listed: Annotated[tuple[int, int], Field(min_length=2)] | None = None
+    """The argument is a list: least and most number of different values."""
+    optional: bool = False
+    """The argument may be left out. So may one with a `default` in its schema."""
+    missing: tuple[str, ...] = ()
+    """Words that may name its absence."""
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        if sum((bool(self.values), self.pool is not None, self.range is not None)) != 1:
+            raise ValueError("an argument needs exactly one of values, pool and range")
+        return self
+
+
+class IncompleteRequest(Frozen):
+    """A request that lacks a required argument."""
+
+    text: str
+    lacks: str
+
+
+class ApiTool(Frozen):
+    name: ToolName
+    description: Annotated[str, Field(min_length=10)]
+    about: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Lower-case words; any of them says that a tool like this one is missing."""
+    arguments: dict[str, ApiArgument] = {}
+    asks: Annotated[tuple[str, ...], Field(min_length=2)]
+    """Sentences with every required argument as `{name}`; parts such as `[ for {days} days]` are optional."""
+    incomplete: tuple[IncompleteRequest, ...] = ()
+    confusable: tuple[ToolName, ...] = ()
+    """Other tools that could be mistaken for this one."""
+
+    @model_validator(mode="after")
+    def _check_asks(self) -> Self:
+        for text in self.asks:
+            if not {*self.required} <= {*SLOT.findall(PART.sub("", text))}:
+                raise ValueError(f"{self.name}: {text!r} does not name every required argument")
+            self._check_slots(text)
+        for one in self.incomplete:
+            self._check_slots(one.text)
+            if one.lacks not in self.required or one.lacks in SLOT.findall(one.text):
+                raise ValueError(f"{self.name}: {one.text!r} must leave out the required argument {one.lacks}")
+            if not self.arguments[one.lacks].missing:
+                raise ValueError(f"{self.name}.{one.lacks} needs `missing`: words that name its absence")
+        return self
+
+    def _check_slots(self, text: str) -> None:
+        unknown = set(SLOT.findall(text)) - self.arguments.keys()
+        if unknown:
+            raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is not an argument")
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Arguments that every call has."""
+        return tuple(
+            name
+            for name, argument in self.arguments.items()
+            if not argument.optional and "default" not in argument.schema_
+        )
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """Words for what the tool does: what its `about` and its name say."""
+        return tuple(dict.fromkeys((*self.about, *(word for word in self.name.split("_")[1:] if len(word) > 3))))
+
+    @property
+    def naming_words(self) -> tuple[str, ...]:
+        """All words that name the tool or its arguments."""
+        return *self.about, *(word for argument in self.arguments.values() for word in argument.missing)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        properties: dict[str, JsonValue] = {name: argument.schema_ for name, argument in self.arguments.items()}
+        parameters: dict[str, JsonValue] = {
+            "type": "object",
+            "properties": properties,
+            "required": [*self.required],
+            "additionalProperties": False,
+        }
+        return ToolSpec(function=FunctionSpec(name=self.name, description=self.description, parameters=parameters))
+
+
+class ApiDomain(Frozen):
+    domain: Annotated[str, Field(pattern=r"^[a-z_]+$")]
+    pools: dict[str, Annotated[tuple[Choice, ...], Field(min_length=4)]] = {}
+    tools: Annotated[tuple[ApiTool, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_pools(self) -> Self:
+        for tool in self.tools:
+            for name, argument in tool.arguments.items():
+                if argument.pool is not None and argument.pool not in self.pools:
+                    raise ValueError(f"{tool.name}.{name}: unknown pool {argument.pool}")
+        return self
+
+
+def _check_tool_names(domains: tuple[ApiDomain, ...]) -> tuple[ApiDomain, ...]:
+    names = [tool.name for domain in domains for tool in domain.tools]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two tools have the name {min(twice)}")
+    unknown = {one for domain in domains for tool in domain.tools for one in tool.confusable} - {*names}
+    if unknown:
+        raise ValueError(f"`confusable` names the unknown tool {min(unknown)}")
+    return domains
+
+
+class ApiBook(Frozen):
+    """All domains, in the order of their names."""
+
+    domains: Annotated[tuple[ApiDomain, ...], Field(min_length=1), AfterValidator(_check_tool_names)]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """From one YAML file per domain; pydantic.ValidationError where one is not a domain."""
+        files = sorted(folder.glob("*.yaml"))
+        return cls.model_validate({"domains": [read_yaml(file) for file in files]})
+
+    def list_tools(self) -> Iterator[tuple[ApiDomain, ApiTool]]:
+        return ((domain, tool) for domain in self.domains for tool in domain.tools)
+
+
+# Tool descriptions of data sets, converted to JSON Schema.
+
+_TYPES: Final[Mapping[str, str]] = {
+    "dict": "object",
+    "object": "object",
+    "hashmap": "object",
+    "list": "array",
+    "array": "array",
+    "tuple": "array",
+    "set": "array",
+    "str": "string",
+    "string": "string",
+    "char": "string",
+    "int": "integer",
+    "integer": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "number": "number",
+    "bool": "boolean",
+    "boolean": "boolean",
+    "none": "null",
+    "null": "null",
+}
+"""JSON Schema types by their names in data sets. Unknown names, such as `any`, give no type."""
+
+_GENERIC = re.compile(r"(\w+)\[(.*)\]")
+_KEPT = ("description", "enum", "default", "minimum", "maximum", "items", "properties", "required")
+
+
+def build_tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], required: list[str]) -> ToolSpec:
+    """ValueError for arguments whose description is not an object."""
+    parameters: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {argument: build_schema(described) for argument, described in properties.items()},
+        "required": [*required],
+    }
+    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
+
+
+def build_schema(described: JsonValue) -> dict[str, JsonValue]:
+    """JSON Schema of one argument, with the types of JSON Schema at every depth."""
+    if not isinstance(described, dict):
+        raise ValueError("the description of an argument must be an object")
+    schema = {key: described[key] for key in _KEPT if key in described} | parse_type(described.get("type"))
+    items, properties = schema.get("items"), schema.get("properties")
+    if isinstance(items, dict):
+        schema["items"] = build_schema(items)
+    if isinstance(properties, dict):
+        schema["properties"] = {name: build_schema(inner) for name, inner in properties.items()}
+    choices = schema.pop("enum", None)
+    if isinstance(choices, list) and choices:
+        return _add_choices(schema, choices)
+    return schema
+
+
+def _add_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dict[str, JsonValue]:
+    """For an array they are choices of its items, unless they are lists themselves."""
+    if schema.get("type") != "array" or any(isinstance(choice, list) for choice in choices):
+        return {**schema, "enum": choices}
+    items = schema.get("items")
+    return {**schema, "items": {**(items if isinstance(items, dict) else {}), "enum": choices}}
+
+
+def parse_type(written: JsonValue) -> dict[str, JsonValue]:
+    """The type, for `List[int]` and the like with the type of its items; empty for an unknown type."""
+    if not isinstance(written, str):
+        return {}
+    plain = written.split(",")[0].strip() if "[" not in written else written.strip()
+    generic = _GENERIC.match(plain)
+    if generic is not None and generic[1].lower() == "optional":
+        return parse_type(generic[2])
+    if generic is not None and _TYPES.get(generic[1].lower()) == "array":
+        inside = parse_type(generic[2]) if generic[1].lower() != "tuple" else {}
+        return {"type": "array", "items": inside} if inside else {"type": "array"}
+    named = _TYPES.get((generic[1] if generic is not None else plain).lower())
+    return {} if named is None else {"type": named}
+
+
+# Requests for tool calls, from whatever source.
+
+Category = Literal["simple", "choice", "parallel", "several", "irrelevance"]
+"""One tool and one call; one call and several tools; several calls of one tool; calls of several tools; no call."""
+
+
+class ToolRequest(Frozen):
+    category: Category
+    domain: str
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    """The conversation, which ends with the user's request."""
+    tools: tuple[ToolSpec, ...]
+    expected: tuple[ExpectedCall, ...] = ()
+    """Empty if no tool fits."""
+    missing: tuple[str, ...] = ()
+    """If no tool fits: words that name what is missing, of which one is enough; empty if any words will do."""
+    subject: tuple[str, ...] = ()
+    """Words for what the missing thing is needed for, of which a refusal has one too; empty if none is asked for."""
+    excluded: tuple[str, ...] = ()
+    """Words for things that are not missing: a reply may contain only few of them."""
+
+
+# Draws values for a tool's arguments, and the sentence that asks for them.
+
+PART_SHARE = 60
+"""Percent of optional parts that are included."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A sentence and the one call that it asks for."""
+
+    text: str
+    tool: ApiTool
+    arguments: Mapping[str, JsonValue]
+
+    @property
+    def expected(self) -> ExpectedCall:
+        return ExpectedCall(name=self.tool.name, arguments={name: (value,) for name, value in self.arguments.items()})
+
+
+def draw_call_request(domain: ApiDomain, tool: ApiTool, draws: SeededRandom) -> CallRequest:
+    """A request for one call. Arguments that the sentence does not mention are not in the call."""
+    return _write_request(domain, tool, draws.one(tool.asks), draws)
+
+
+def draw_incomplete_request(domain: ApiDomain, tool: ApiTool, draws: SeededRandom) -> tuple[str, str]:
+    """A request that cannot be met, and the required argument that it lacks. The tool must have such requests."""
+    incomplete = draws.one(tool.incomplete)
+    return _write_request(domain, tool, incomplete.text, draws).text, incomplete.lacks
+
+
+def _write_request(domain: ApiDomain, tool: ApiTool, template: str, draws: SeededRandom) -> CallRequest:
+    text = PART.sub(lambda part: part[1] if draws.chance(PART_SHARE) else "", template)
+    values = {
+        name: _draw_value(tool.arguments[name], domain, draws) for name in tool.arguments if name in SLOT.findall(text)
+    }
+    return CallRequest(
+        text=SLOT.sub(lambda slot: values[slot[1]].said, text),
+        tool=tool,
+        arguments={name: value.value for name, value in values.items()},
+    )
+
+
+def _draw_value(argument: ApiArgument, domain: ApiDomain, draws: SeededRandom) -> WordedValue:
+    if argument.range is not None:
+        return _draw_in_range(argument.range, draws)
+    choices = domain.pools[argument.pool] if argument.pool is not None else argument.values
+    if argument.listed is None:
+        return _to_worded_value(draws.one(choices))
+    least, most = argument.listed
+    chosen = [_to_worded_value(one) for one in draws.some(choices, least + draws.below(most - least + 1))]
+    return WordedValue(value=[one.value for one in chosen], said=_join_words([one.said for one in chosen]))
+
+
+def _to_worded_value(choice: WordedValue | JsonValue) -> WordedValue:
+    return choice if isinstance(choice, WordedValue) else WordedValue(value=choice, said=str(choice))
+
+
+def _draw_in_range(bounds: Sequence[float], draws: SeededRandom) -> WordedValue:
+    """Computed in hundredths, so that text and value agree exactly."""
+    low, high, step = (round(bound * 100) for bound in (*bounds, 1)[:3])
+    hundredths = low + step * draws.below((high - low) // step + 1)
+    number = hundredths // 100 if all(float(bound).is_integer() for bound in bounds) else hundredths / 100
+    return WordedValue(value=number, said=str(number))
+
+
+def _join_words(said: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+
+
+# The right reply where no tool fits, or where a request lacks something that a call needs.
+
+OPENS: Final = "No tool fits:"
+MOST_CHARACTERS: Final = 160
+"""Most characters of a refusal: listing everything that could be missing does not count."""
+MOST_BESIDE: Final = 1
+"""Most words for other things in a refusal: a list of guesses has more."""
+
+INSTRUCTION: Final = (
+    "You can call tools. Make exactly the calls that the request needs, with the values that it gives, and leave out "
+    "what it does not give. If none of the tools fits the request, or the request lacks something that a call needs, "
+    f"make no call: reply with `{OPENS}` followed by one short sentence that says what is missing and what for, and "
+    "nothing else."
+)
+
+_OPENING: Final = re.compile(r"[\s*_#>`\"'“‘]*no\s+tool\s+fits[*_`\"'”’]*\s*[:.;,!–—-][\s*_`\"'”’]*", re.IGNORECASE)
+"""The opening in any case and markup, with another sign than the colon as well."""
+_WORD: Final = re.compile(r"\w+")
+
+
+def write_refusal(request: ToolRequest) -> str:
+    """A right refusal for a request that expects no call."""
+    purpose = f", for {request.subject[0]}" if request.subject else ""
+    return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}{purpose}."
+
+
+def is_right_refusal(said: str, request: ToolRequest) -> bool:
+    """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), one for
+    its subject if it has any, and few words that name something else."""
+    opening = _OPENING.match(said)
+    if opening is None or len(said) > MOST_CHARACTERS:
+        return False
+    words = _pad_words(said[opening.end() :])
+    if not request.missing:
+        return words != "  "
+    if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
+        return False
+    beside = [name for name in map(_normalise_name, request.excluded) if name in words]
+    return sum(not any(name != other and name in other for other in beside) for name in beside) <= MOST_BESIDE
+
+
+def list_absent_names(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that none of these texts contains."""
+    words = "\n".join(map(_pad_words, said))
+    return tuple(name for name in dict.fromkeys(names) if not _has_any_name(words, [name]))
+
+
+def _has_any_name(words: str, names: Sequence[str]) -> bool:
+    return any(_normalise_name(name) in words for name in names)
+
+
+@lru_cache(maxsize=4096)
+def _normalise_name(name: str) -> str:
+    return _pad_words(name)
+
+
+def _pad_words(text: str) -> str:
+    """The words of the text with one space around each."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
+
+
+# Requests generated from the built-in APIs: endless for training, a fixed separate set for testing.
+
+TEST_SIZE: Final = 1_000
+TEST_SHARE: Final = 10
+"""One in so many sentences is held out for testing."""
+
+MOST_DRAWS: Final = 200
+"""Far more attempts than a sentence of the right split needs."""
+
+ROUND: Final[tuple[Category, ...]] = (
+    *(
+        "simple",
+        "choice",
+        "irrelevance",
+        "parallel",
+        "several",
+        "choice",
+        "irrelevance",
+        "parallel",
+        "several",
+        "choice",
+    ),
+    *(
+        "simple",
+        "choice",
+        "irrelevance",
+        "parallel",
+        "several",
+        "choice",
+        "irrelevance",
+        "parallel",
+        "several",
+        "simple",
+    ),
+)
+"""Categories by index, repeated: a fifth of the tasks expects no call."""
+
+JOINERS: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
+    " ".join,
+    lambda texts: "\n".join(f"- {text}" for text in texts),
+    lambda texts: "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)),
+    lambda texts: " And another thing: ".join([" ".join(texts[:-1]), texts[-1]]),
+)
+
+
+OPENERS: Final = (
+    *("", "", "", "Hi! ", "Hello. ", "One thing, please. ", "Could you take care of this for me? ", "OK, next. "),
+    *("I need some help. ", "Quick one. ", "Good morning! ", "Thanks in advance. "),
+)
+
+Member = tuple[ApiDomain, ApiTool]
+TextT = TypeVar("TextT")
+
+
+class GeneratedRequests:
+    """Request `index` of a split is a pure function of the book, the index and the categories asked for."""
+
+    def __init__(self, book: ApiBook) -> None:
+        self.book = book
+        self._tools: tuple[Member, ...] = tuple(book.list_tools())
+        self._named = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.naming_words))
+        self._with_arguments = [one for one in self._tools if one[1].required]
+        self._incomplete = [one for one in self._tools if one[1].incomplete]
+
+    def get_request(self, split: Split, index: int, categories: Sequence[Category] = ()) -> ToolRequest:
+        """`index` is any non-negative integer for train and below TEST_SIZE for test. `categories` selects categories.
+        ValueError if the APIs do not suffice."""
+        category = choose_category(index, categories)
+        for attempt in range(MOST_DRAWS):
+            draws = SeededRandom(f"{split} {index} {category} {attempt}")
+            made = (
+                self._draw_irrelevant_request(split, draws)
+                if category == "irrelevance"
+                else self._draw_request(category, split, draws)
+            )
+            if made is not None:
+                return made
+        raise ValueError(f"the APIs do not suffice for tasks of category {category}")
+
+    def _draw_request(self, category: Category, split: Split, draws: SeededRandom) -> ToolRequest | None:
+        members = self._draw_members(category, draws)
+        if category == "several" and len(members) == 1:
+            return None
+        wanted: list[CallRequest] = []
+        for domain, tool in members:
+            one = _draw_distinct_request(domain, tool, wanted, split, draws)
+            if one is None or (category in ("simple", "choice") and not _needs_arguments(one)):
+                return None
+            wanted.append(one)
+        offered = list({tool.name: (domain, tool) for domain, tool in members}.values())
+        decoys = {"simple": 0, "choice": 3 + draws.below(4)}.get(category, draws.below(4))
+        offered += self._draw_decoys(offered, decoys, draws)
+        return ToolRequest(
+            category=category,
+            domain=members[0][0].domain,
+            messages=(_build_user_message([one.text for one in wanted], draws),),
+            tools=tuple(tool.spec for _, tool in draws.shuffled(offered)),
+            expected=tuple(one.expected for one in wanted),
+        )
+
+    def _draw_members(self, category: Category, draws: SeededRandom) -> list[Member]:
+        if category == "parallel":
+            return [draws.one(self._with_arguments)] * (2 + draws.below(3))
+        members = [draws.one(self._tools)]
+        for _ in range(1 + draws.below(2) if category == "several" else 0):
+            members += draws.some(self._list_distinguishable(members), 1)
+        return members
+
+    def _draw_irrelevant_request(self, split: Split, draws: SeededRandom) -> ToolRequest | None:
+        """Half of the time the request lacks an argument, otherwise the tool is missing."""
+        lacking = draws.chance(50)
+        domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
+        if lacking:
+            said = _find_fitting(
+                lambda: draw_incomplete_request(domain, tool, draws),
+                lambda said: is_held_out(said[0], TEST_SHARE) == (split == "test"),
+            )
+            text, lacks = said if said is not None else ("", "")
+            missing = tool.arguments[lacks].missing if lacks else ()
+        else:
+            one = _draw_distinct_request(domain, tool, (), split, draws)
+            text, missing = (one.text, tool.about) if one is not None else ("", ())
+        if not text:
+            return None
+        decoys = self._draw_decoys([wanted], draws.below(4) + (not lacking), draws)
+        offered = [wanted, *decoys] if lacking else decoys
+        return ToolRequest(
+            category="irrelevance",
+            domain=domain.domain,
+            messages=(_build_user_message([text], draws),),
+            tools=tuple(one.spec for _, one in draws.shuffled(offered)),
+            missing=missing,
+            subject=tool.subject if lacking else (),
+            excluded=list_absent_names(self._named, (*missing, *tool.about, text)),
+        )
+
+    def _draw_decoys(self, wanted: Sequence[Member], count: int, draws: SeededRandom) -> list[Member]:
+        """Additional tools, about half of them from the domain of the first wanted one."""
+        apart = self._list_distinguishable(wanted)
+        near = draws.some([one for one in apart if one[0] is wanted[0][0]], (count + 1) // 2)
+        return near + draws.some([one for one in apart if one not in near], count - len(near))
+
+    def _list_distinguishable(self, wanted: Sequence[Member]) -> list[Member]:
+        return [one for one in self._tools if all(_can_be_told_apart(one[1], tool) for _, tool in wanted)]
+
+
+def choose_category(index: int, categories: Sequence[Category] = ()) -> Category:
+    """The category of the request at an index, in either split."""
+    asked = [category for category in ROUND if not categories or category in categories]
+    return asked[index % len(asked)]
+
+
+def _can_be_told_apart(one: ApiTool, other: ApiTool) -> bool:
+    return one.name != other.name and one.name not in other.confusable and other.name not in one.confusable
+
+
+def _draw_distinct_request(
+    domain: ApiDomain, tool: ApiTool, others: Sequence[CallRequest], split: Split, draws: SeededRandom
+) -> CallRequest | None:
+    """A request for one call that belongs to the split and asks for none of the other calls."""
+    return _find_fitting(lambda: draw_call_request(domain, tool, draws), lambda one: _is_usable(one, others, split))
+
+
+def _is_usable(one: CallRequest, others: Sequence[CallRequest], split: Split) -> bool:
+    return is_held_out(one.text, TEST_SHARE) == (split == "test") and one.expected not in [
+        other.expected for other in others
+    ]
+
+
+def _needs_arguments(one: CallRequest) -> bool:
+    """Whether a call without arguments is another one: a policy that always makes such calls must not be paid."""
+    empty = ParsedCall(name=one.tool.name)
+    return not match_calls([empty], [one.expected], [one.tool.spec]).correct
+
+
+def _find_fitting(make: Callable[[], TextT], fits: Callable[[TextT], bool]) -> TextT | None:
+    """The first result that fits; None after too many attempts."""
+    return next((one for one in (make() for _ in range(MOST_DRAWS)) if fits(one)), None)
+
+
+def _build_user_message(texts: Sequence[str], draws: SeededRandom) -> Message:
+    joined = texts[0] if len(texts) == 1 else draws.one(JOINERS)(texts)
+    return Message(role="user", content=(draws.one(OPENERS) if not joined.startswith(("-", "1")) else "") + joined)

@@ -1,1 +1,0 @@
-"""Tasks that ask for tool calls: generated from built-in APIs, or read from data sets."""

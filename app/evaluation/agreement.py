@@ -1,0 +1,747 @@
+"""How far a judge's rewards agree with people's labels: pair accuracy and correlation, with intervals."""
+
+import math
+import random
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, stdev
+from typing import Final, Literal
+
+from app.domain.labels import LEVELS_OF_LABELS, Label, LabelledGroupRecord
+from app.domain.values import Z_95, FiniteNumber, Frozen, Proportion
+from app.evaluation.report import Resampler, compute_quantile, compute_tail
+
+_SAME: Final = 1e-9
+_FEWEST_FOR_CORRELATION: Final = 3
+"""Of two replies a correlation is only a sign, which pair accuracy already is."""
+
+
+@dataclass(frozen=True)
+class JudgedLabels:
+    """One group: people's labels and the judge's rewards of the same replies, in one order. Replies without a reward
+    are left out beforehand."""
+
+    labels: tuple[float, ...]
+    rewards: tuple[float, ...]
+    subset: str = ""
+
+
+class AgreementFigure(Frozen):
+    """A figure with its 95 % interval; null where nothing can be compared."""
+
+    value: FiniteNumber | None = None
+    low: FiniteNumber | None = None
+    high: FiniteNumber | None = None
+    trials: int = 0
+    """Groups that it rests on; replies, where each group is a single one."""
+
+
+@dataclass(frozen=True)
+class LabelAgreement:
+    pair_accuracy: AgreementFigure
+    """How often the reply that people rated higher got the higher reward. A tie of rewards counts half; replies with
+    equal labels are not compared."""
+    correlation: AgreementFigure
+    """Pearson's r of reward and label: the mean over the groups of three or more, 0 where all rewards are equal."""
+
+
+def measure_label_agreement(groups: Sequence[JudgedLabels], seed: int = 0) -> LabelAgreement:
+    """Groups weigh the same, and are what is resampled. Where each is a single reply, the replies of a subset are
+    compared with each other instead, and the subsets' figures averaged."""
+    if groups and all(len(group.labels) == 1 for group in groups):
+        return _compare_across_groups(groups)
+    accuracies = [share for group in groups if (share := compute_pair_accuracy(group)) is not None]
+    correlations = [r for group in groups if (r := compute_group_correlation(group)) is not None]
+    resampler = Resampler(seed)
+    accuracy, correlation = resampler.estimate(accuracies), resampler.estimate(correlations, least=-1.0)
+    return LabelAgreement(
+        AgreementFigure(value=accuracy.value, low=accuracy.low, high=accuracy.high, trials=accuracy.tasks),
+        AgreementFigure(value=correlation.value, low=correlation.low, high=correlation.high, trials=correlation.tasks),
+    )
+
+
+def compute_pair_accuracy(group: JudgedLabels) -> float | None:
+    scored = list(zip(group.labels, group.rewards, strict=True))
+    hits = [
+        _score_pair(one[0] - other[0], one[1] - other[1])
+        for one, other in combinations(scored, 2)
+        if abs(one[0] - other[0]) > _SAME
+    ]
+    return fmean(hits) if hits else None
+
+
+def compute_group_correlation(group: JudgedLabels) -> float | None:
+    """None for fewer than three replies, or without different labels."""
+    if len(group.labels) < _FEWEST_FOR_CORRELATION:
+        return None
+    return compute_correlation(group.labels, group.rewards)
+
+
+def compute_correlation(labels: Sequence[float], rewards: Sequence[float]) -> float | None:
+    """Pearson's r; 0 for equal rewards, which say nothing, None for equal labels."""
+    middle, centre = fmean(labels), fmean(rewards)
+    spread = math.fsum((label - middle) ** 2 for label in labels)
+    other = math.fsum((reward - centre) ** 2 for reward in rewards)
+    if spread <= _SAME:
+        return None
+    if other <= _SAME**2:
+        return 0.0
+    products = ((label - middle) * (reward - centre) for label, reward in zip(labels, rewards, strict=True))
+    return math.fsum(products) / math.sqrt(spread * other)
+
+
+def _score_pair(labels: float, rewards: float) -> float:
+    """1 for the same sign, 0.5 for equal rewards, else 0."""
+    if abs(rewards) <= _SAME:
+        return 0.5
+    return float((labels > 0) == (rewards > 0))
+
+
+def _compare_across_groups(groups: Sequence[JudgedLabels]) -> LabelAgreement:
+    by_subset: defaultdict[str, list[JudgedLabels]] = defaultdict(list)
+    for group in groups:
+        by_subset[group.subset].append(group)
+    merged = [
+        JudgedLabels(tuple(one.labels[0] for one in some), tuple(one.rewards[0] for one in some))
+        for some in by_subset.values()
+    ]
+    return LabelAgreement(
+        _average([_measure_pooled_accuracy(one) for one in merged]),
+        _average([_measure_pooled_correlation(one) for one in merged]),
+    )
+
+
+def _measure_pooled_accuracy(pool: JudgedLabels) -> AgreementFigure:
+    """A U-statistic of order two: four times the variance of each reply's own share over their number (Hoeffding, Ann.
+    Math. Stat. 19, 1948)."""
+    scored = list(zip(pool.labels, pool.rewards, strict=True))
+    shares = []
+    for label, reward in scored:
+        hits = [_score_pair(label - other, reward - its) for other, its in scored if abs(label - other) > _SAME]
+        if hits:
+            shares.append((fmean(hits), len(hits)))
+    if len(shares) < 2:
+        return AgreementFigure()
+    value = math.fsum(share * pairs for share, pairs in shares) / sum(pairs for _, pairs in shares)
+    error = 2 * stdev(share for share, _ in shares) / math.sqrt(len(shares))
+    return _bound(value, error, len(shares), least=0.0)
+
+
+def _measure_pooled_correlation(pool: JudgedLabels) -> AgreementFigure:
+    """Fisher's z interval (Metron 1, 1921), given as its half width around r."""
+    value = compute_correlation(pool.labels, pool.rewards)
+    if value is None or len(pool.labels) < 4:
+        return AgreementFigure()
+    error = (1 - value**2) / math.sqrt(len(pool.labels) - 3)
+    return _bound(value, error, len(pool.labels), least=-1.0)
+
+
+def _bound(value: float, error: float, trials: int, least: float) -> AgreementFigure:
+    low, high = max(least, value - Z_95 * error), min(1.0, value + Z_95 * error)
+    return AgreementFigure(value=value, low=low, high=high, trials=trials)
+
+
+def _average(figures: Sequence[AgreementFigure]) -> AgreementFigure:
+    """The mean of independent figures, with the error of their mean."""
+    known = [one for one in figures if one.value is not None and one.low is not None and one.high is not None]
+    if not known:
+        return AgreementFigure()
+    half = [max(one.high - one.value, one.value - one.low) for one in known]  # type: ignore[operator]
+    value, width = fmean(one.value or 0.0 for one in known), math.hypot(*half) / len(known)
+    return AgreementFigure(
+        value=value, low=max(-1.0, value - width), high=min(1.0, value + width), trials=sum(one.trials for one in known)
+    )
+
+
+# Models of what is measured of a judge against people.
+
+_CONSTANT_PAIRS: Final = 0.5
+"""What a judge that finds all replies equal would get."""
+
+
+class PairAgreement(Frozen):
+    """Of two replies that a person ordered: how often the judge gives the better one more. A tie of the judge counts
+    half."""
+
+    groups: int
+    pairs: int
+    effective: FiniteNumber
+    judge: AgreementFigure = AgreementFigure()
+    shared_pairs: int = 0
+    """Pairs that two people ordered, blind to each other."""
+    people: AgreementFigure = AgreementFigure()
+    """How often these two agree: no judge can be shown to be better by these labels."""
+    judge_on_shared: AgreementFigure = AgreementFigure()
+    """The judge's figure on the same pairs, against both."""
+    people_ties: FiniteNumber | None = None
+    judge_ties: FiniteNumber | None = None
+    constant: FiniteNumber = _CONSTANT_PAIRS
+
+
+class CriterionAgreement(Frozen):
+    """Levels from 0 to 4. Kappa depends on how often each level occurs, so the base rates stand beside it."""
+
+    criterion: str
+    groups: int
+    replies: int
+    effective: FiniteNumber
+    kappa: AgreementFigure = AgreementFigure()
+    """With quadratic weights; null where it is not defined."""
+    agreement: AgreementFigure = AgreementFigure()
+    """The share of equal levels."""
+    pabak: FiniteNumber | None = None
+    ac1: FiniteNumber | None = None
+    bias: FiniteNumber | None = None
+    """The judge's level less the person's."""
+    people: tuple[FiniteNumber, ...] = ()
+    """Base rates of the levels."""
+    judge: tuple[FiniteNumber, ...] = ()
+    constant: FiniteNumber | None = None
+    """The agreement of a judge that always gives the people's most frequent level."""
+
+
+class DefectAgreement(Frozen):
+    """Whether a reply has a defect, against gates, caps and the absolute score."""
+
+    groups: int
+    replies: int
+    effective: FiniteNumber
+    base_rate: FiniteNumber | None = None
+    auc: AgreementFigure = AgreementFigure()
+    """How often a sound reply has the higher absolute score; a tie counts half."""
+    gate_precision: AgreementFigure = AgreementFigure()
+    gate_recall: AgreementFigure = AgreementFigure()
+    cap_precision: AgreementFigure = AgreementFigure()
+    cap_recall: AgreementFigure = AgreementFigure()
+    constant: FiniteNumber | None = None
+    """The share of right answers of a judge that always says the more frequent one."""
+
+
+class AgreementSlice(Frozen):
+    """All labels, or those of one language or rubric version."""
+
+    name: str
+    pairs: PairAgreement
+    criteria: tuple[CriterionAgreement, ...]
+    defects: DefectAgreement
+
+
+# Agreement of two raters from weighted items, with intervals by the unit that repeats. Pure.
+
+RESAMPLES: Final = 1_000
+Table = Mapping[tuple[int, int], float]
+"""Weight by the classes that both raters chose."""
+
+
+@dataclass(frozen=True)
+class StratumDraw:
+    """How the queue came to an item. `probability` is that with which this draw chose it out of what was left of its
+    stratum, `other_probability` that of an item of the other kind: targets, or those that are none."""
+
+    stratum: Hashable
+    target: bool
+    probability: float
+    other_probability: float
+    population: int
+
+
+def weigh_draws(draws: Sequence[StratumDraw]) -> tuple[float, ...]:
+    """A weight for each draw: one over the inclusion probability, which is that of not being passed over by every draw
+    of the stratum. Within a kind all items have the same. Strata count by the items that they have. The weights have
+    the mean 1."""
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, draw in enumerate(draws):
+        places[draw.stratum].append(place)
+    weights = [0.0] * len(draws)
+    for members in places.values():
+        own = [draws[place] for place in members]
+        included = {target: _compute_inclusion(own, target=target) for target in {one.target for one in own}}
+        raw = [1 / included[one.target] for one in own]
+        size = max(one.population for one in own) / math.fsum(raw)
+        for place, weight in zip(members, raw, strict=True):
+            weights[place] = weight * size
+    mean = math.fsum(weights) / len(weights) if weights else 1.0
+    return tuple(weight / mean for weight in weights)
+
+
+def _compute_inclusion(draws: Sequence[StratumDraw], *, target: bool) -> float:
+    chances = [one.probability if one.target == target else one.other_probability for one in draws]
+    if max(chances) >= 1.0:
+        return 1.0
+    return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
+
+
+def compute_effective_number(weights: Iterable[float]) -> float:
+    """Kish's: as many items of equal weight would say as much."""
+    known = [weight for weight in weights if weight > 0]
+    total = math.fsum(known)
+    return total * total / math.fsum(weight * weight for weight in known) if known else 0.0
+
+
+def build_table(rows: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
+    table: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for one, other, weight in rows:
+        table[one, other] += weight
+    return dict(table)
+
+
+def compute_observed_agreement(table: Table) -> float | None:
+    total = math.fsum(table.values())
+    return math.fsum(weight for (one, other), weight in table.items() if one == other) / total if total else None
+
+
+def compute_margins(table: Table, classes: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The shares of each class, by the first and by the second rater."""
+    total = math.fsum(table.values()) or 1.0
+    rows, columns = [0.0] * classes, [0.0] * classes
+    for (one, other), weight in table.items():
+        rows[one] += weight / total
+        columns[other] += weight / total
+    return tuple(rows), tuple(columns)
+
+
+def compute_kappa(table: Table, classes: int) -> float | None:
+    """Cohen's kappa with quadratic weights, which for two classes is the plain one. None where both raters used one
+    class alone, so that it is not defined."""
+    total = math.fsum(table.values())
+    if not total:
+        return None
+    rows, columns = compute_margins(table, classes)
+    seen = math.fsum((one - other) ** 2 * weight for (one, other), weight in table.items()) / total
+    chance = math.fsum(
+        (one - other) ** 2 * rows[one] * columns[other] for one in range(classes) for other in range(classes)
+    )
+    return 1 - seen / chance if chance > 1e-12 else None
+
+
+def compute_pabak(table: Table, classes: int) -> float | None:
+    """Kappa as it would be if all classes were equally frequent (Byrt, Bishop and Carlin, 1993)."""
+    agreed = compute_observed_agreement(table)
+    return None if agreed is None else (classes * agreed - 1) / (classes - 1)
+
+
+def compute_ac1(table: Table, classes: int) -> float | None:
+    """Gwet's AC1 (Br. J. Math. Stat. Psychol. 61, 2008)."""
+    agreed = compute_observed_agreement(table)
+    if agreed is None:
+        return None
+    rows, columns = compute_margins(table, classes)
+    shares = [(one + other) / 2 for one, other in zip(rows, columns, strict=True)]
+    chance = math.fsum(share * (1 - share) for share in shares) / (classes - 1)
+    return (agreed - chance) / (1 - chance) if chance < 1 else None
+
+
+def compute_bias(table: Table) -> float | None:
+    """The mean difference: the second rater's class less the first's."""
+    total = math.fsum(table.values())
+    return math.fsum((other - one) * weight for (one, other), weight in table.items()) / total if total else None
+
+
+def compute_auc(rows: Iterable[tuple[bool, float, float]]) -> float | None:
+    """How often a sound item has a higher value than a defective one, a tie counting half: rows are defective, value,
+    weight. None without both kinds."""
+    sound: defaultdict[float, float] = defaultdict(float)
+    faulty: defaultdict[float, float] = defaultdict(float)
+    for defective, value, weight in rows:
+        (faulty if defective else sound)[value] += weight
+    total = math.fsum(sound.values()) * math.fsum(faulty.values())
+    if not total:
+        return None
+    values = sorted(faulty)
+    below = [0.0]
+    for value in values:
+        below.append(below[-1] + faulty[value])
+    won = (
+        weight * (below[bisect_left(values, value)] + below[bisect_right(values, value)]) / 2
+        for value, weight in sound.items()
+    )
+    return math.fsum(won) / total
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Resamples units. The same units always get the same interval."""
+
+    seed: int = 0
+    resamples: int = RESAMPLES
+
+    def estimate(
+        self,
+        units: Sequence[Hashable],
+        figure: Callable[[Mapping[Hashable, int]], float | None],
+        least: float = 0.0,
+    ) -> AgreementFigure:
+        """`figure` of how often each unit counts. The percentile interval is expanded for few units (Hesterberg, arXiv
+        1411.5279). Resamples in which the figure is not defined are left out. Where all units say the same, Wilson's
+        interval for zero successes bounds the share of units that would say something else, from `least` to 1."""
+        named = sorted(set(units), key=str)
+        value = figure(dict.fromkeys(named, 1))
+        if value is None or len(named) < 2:
+            return AgreementFigure(value=value, trials=len(named))
+        chance = random.Random(f"units {self.seed}")  # noqa: S311
+        found = []
+        for _ in range(self.resamples):
+            counts: defaultdict[Hashable, int] = defaultdict(int)
+            for unit in chance.choices(named, k=len(named)):
+                counts[unit] += 1
+            if (again := figure(counts)) is not None:
+                found.append(again)
+        ordered, tail = sorted(found), compute_tail(len(named))
+        if not ordered or ordered[-1] - ordered[0] < _SAME:
+            unseen = (Proportion(0, len(named)).interval or (0.0, 1.0))[1]
+            low, high = value - unseen * (value - least), value + unseen * (1.0 - value)
+            return AgreementFigure(value=value, low=low, high=high, trials=len(named))
+        low, high = compute_quantile(ordered, tail), compute_quantile(ordered, 1 - tail)
+        return AgreementFigure(value=value, low=low, high=high, trials=len(named))
+
+
+# How far a judge agrees with the people who labelled the queue's items. Pure.
+
+FEWEST_EFFECTIVE: Final = 50
+"""Below so many effective groups only counts are given."""
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A group with its weight."""
+
+    record: LabelledGroupRecord
+    weight: float
+
+    @property
+    def unit(self) -> Hashable:
+        return self.record.task_id
+
+    @property
+    def share(self) -> float:
+        """The weight of each of its labels."""
+        return self.weight / len(self.record.labels)
+
+
+def measure_judge_agreement(records: Sequence[LabelledGroupRecord], seed: int = 0) -> AgreementSlice:
+    """`records` in the order of their first labels."""
+    return _measure_slice("all", _weigh_records(records), Bootstrap(seed))
+
+
+def measure_slices(
+    records: Sequence[LabelledGroupRecord], name: Callable[[Label], str], seed: int = 0
+) -> tuple[AgreementSlice, ...]:
+    """By what a label belongs to, where there is more than one of it. Weights are those of the whole."""
+    items = _weigh_records(records)
+    names = sorted({name(label) for record in records for label in record.labels})
+    if len(names) < 2:
+        return ()
+    return tuple(_measure_slice(each, _keep_labels(items, each, name), Bootstrap(seed)) for each in names)
+
+
+def find_lower_bound(records: Sequence[LabelledGroupRecord], seed: int = 0) -> tuple[float, float | None]:
+    """The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
+    pairs = _measure_pairs(_weigh_records(records), Bootstrap(seed))
+    return pairs.effective, pairs.judge.low
+
+
+def _weigh_records(records: Sequence[LabelledGroupRecord]) -> list[_Item]:
+    known = [(record, draw) for record in records if (draw := record.labels[0].draw) is not None]
+    draws = [
+        StratumDraw(
+            (record.labels[0].environment, record.labels[0].run),
+            bool(draw.reasons),
+            draw.probability,
+            draw.other_probability,
+            draw.population,
+        )
+        for record, draw in known
+    ]
+    return [_Item(record, weight) for (record, _), weight in zip(known, weigh_draws(draws), strict=True)]
+
+
+def _keep_labels(items: Sequence[_Item], wanted: str, name: Callable[[Label], str]) -> list[_Item]:
+    kept = ((item, tuple(label for label in item.record.labels if name(label) == wanted)) for item in items)
+    return [_Item(item.record.model_copy(update={"labels": labels}), item.weight) for item, labels in kept if labels]
+
+
+def _measure_slice(name: str, items: Sequence[_Item], bootstrap: Bootstrap) -> AgreementSlice:
+    criteria = sorted(
+        {
+            criterion
+            for item in items
+            for label in item.record.labels
+            for said in label.replies.values()
+            for criterion in said.levels
+        }
+    )
+    return AgreementSlice(
+        name=name,
+        pairs=_measure_pairs(items, bootstrap),
+        criteria=tuple(_measure_criterion(one, items, bootstrap) for one in criteria),
+        defects=_measure_defects(items, bootstrap),
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One comparison: `share` is its weight, `value` what is averaged."""
+
+    unit: Hashable
+    value: float
+    share: float
+
+
+def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreement:
+    ordered = [item for item in items if any(list_ordered_pairs(label, item.record) for label in item.record.labels)]
+    hits, ties, shared, on_shared = [], [], [], []
+    for item in ordered:
+        for label in item.record.labels:
+            for better, worse, tied in list_ordered_pairs(label, item.record):
+                gap = item.record.rewards[better] - item.record.rewards[worse]
+                ties.append((item.share, tied, abs(gap) <= _SAME))
+                if not tied:
+                    hits.append(_Row(item.unit, _score_gap(gap), item.share))
+        for agreed, hit in _compare_people(item.record):
+            shared.append(_Row(item.unit, agreed, item.weight))
+            on_shared.append(_Row(item.unit, hit, item.weight))
+    effective = compute_effective_number(item.weight for item in ordered)
+    counts = PairAgreement(groups=len(ordered), pairs=len(hits), effective=effective, shared_pairs=len(shared))
+    if effective < FEWEST_EFFECTIVE:
+        return counts
+    total = math.fsum(share for share, _, _ in ties)
+    return counts.model_copy(
+        update={
+            "judge": _estimate_mean(hits, bootstrap),
+            "people": _estimate_mean(shared, bootstrap),
+            "judge_on_shared": _estimate_mean(on_shared, bootstrap),
+            "people_ties": math.fsum(share for share, tied, _ in ties if tied) / total,
+            "judge_ties": math.fsum(share for share, _, tied in ties if tied) / total,
+        }
+    )
+
+
+def list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
+    """Better, worse, and whether the person found them equal; of replies that have a reward."""
+    tiers = [tuple(one for one in tier if one in record.rewards) for tier in label.order]
+    decided = [
+        (better, worse, False) for place, tier in enumerate(tiers) for better in tier for after in tiers[place + 1 :]
+        for worse in after
+    ]  # fmt: skip
+    return decided + [(one, other, True) for tier in tiers for one, other in combinations(tier, 2)]
+
+
+def _compare_people(record: LabelledGroupRecord) -> Iterator[tuple[float, float]]:
+    """For each pair that two people decided: whether they agree, and the judge's mean against both."""
+    decided = [
+        {frozenset((better, worse)): better for better, worse, tied in list_ordered_pairs(label, record) if not tied}
+        for label in record.labels
+    ]
+    for one, other in combinations(decided, 2):
+        for pair in sorted(one.keys() & other.keys(), key=sorted):
+            hits = []
+            for chosen in (one[pair], other[pair]):
+                (worse,) = pair - {chosen}
+                hits.append(_score_gap(record.rewards[chosen] - record.rewards[worse]))
+            yield float(one[pair] == other[pair]), sum(hits) / 2
+
+
+def _score_gap(gap: float) -> float:
+    return 0.5 if abs(gap) <= _SAME else float(gap > 0)
+
+
+def _estimate_mean(rows: Iterable[_Row], bootstrap: Bootstrap) -> AgreementFigure:
+    """A weighted mean."""
+    above: defaultdict[Hashable, float] = defaultdict(float)
+    below: defaultdict[Hashable, float] = defaultdict(float)
+    for row in rows:
+        above[row.unit] += row.value * row.share
+        below[row.unit] += row.share
+
+    def divide(counts: Mapping[Hashable, int]) -> float | None:
+        total = sum(below[unit] * count for unit, count in counts.items())
+        return sum(above[unit] * count for unit, count in counts.items()) / total if total else None
+
+    return bootstrap.estimate(list(below), divide) if below else AgreementFigure()
+
+
+def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootstrap) -> CriterionAgreement:
+    tables: defaultdict[Hashable, list[tuple[int, int, float]]] = defaultdict(list)
+    used: set[int] = set()
+    for place, item in enumerate(items):
+        for label in item.record.labels:
+            for rollout_id, said in label.replies.items():
+                level, value = said.levels.get(criterion), item.record.levels.get(rollout_id, {}).get(criterion)
+                if level is not None and value is not None:
+                    tables[item.unit].append((level, round(value * (LEVELS_OF_LABELS - 1)), item.share))
+                    used.add(place)
+    rows = [row for some in tables.values() for row in some]
+    effective = compute_effective_number(items[place].weight for place in used)
+    counts = CriterionAgreement(criterion=criterion, groups=len(used), replies=len(rows), effective=effective)
+    if effective < FEWEST_EFFECTIVE:
+        return counts
+    table = build_table(rows)
+    people, judge = compute_margins(table, LEVELS_OF_LABELS)
+
+    def kappa(given: Mapping[Hashable, int]) -> float | None:
+        again = ((one, other, share * given[unit]) for unit in given for one, other, share in tables[unit])
+        return compute_kappa(build_table(again), LEVELS_OF_LABELS)
+
+    equal = [_Row(unit, float(one == other), share) for unit, some in tables.items() for one, other, share in some]
+    return counts.model_copy(
+        update={
+            "kappa": bootstrap.estimate(list(tables), kappa, least=-1.0),
+            "agreement": _estimate_mean(equal, bootstrap),
+            "pabak": compute_pabak(table, LEVELS_OF_LABELS),
+            "ac1": compute_ac1(table, LEVELS_OF_LABELS),
+            "bias": compute_bias(table),
+            "people": people,
+            "judge": judge,
+            "constant": max(people),
+        }
+    )
+
+
+def _measure_defects(items: Sequence[_Item], bootstrap: Bootstrap) -> DefectAgreement:
+    rows: list[tuple[_Item, str, bool]] = []
+    used: set[int] = set()
+    for place, item in enumerate(items):
+        for label in item.record.labels:
+            said = [(name, one.defect) for name, one in label.replies.items() if one.defect is not None]
+            found = [(item, name, defect) for name, defect in said if name in item.record.rewards]
+            rows += found
+            used |= {place} if found else set()
+    effective = compute_effective_number(items[place].weight for place in used)
+    counts = DefectAgreement(groups=len(used), replies=len(rows), effective=effective)
+    if effective < FEWEST_EFFECTIVE:
+        return counts
+    observed = compute_observed_agreement(build_table((int(defect), 1, item.share) for item, _, defect in rows)) or 0.0
+    return counts.model_copy(
+        update={
+            "base_rate": observed,
+            "constant": max(observed, 1 - observed),
+            "auc": _estimate_auc(rows, bootstrap),
+            **_measure_alarm("gate", rows, lambda item, name: name in item.record.gated, bootstrap),
+            **_measure_alarm("cap", rows, lambda item, name: name in item.record.capped, bootstrap),
+        }
+    )
+
+
+def _measure_alarm(
+    alarm: str, rows: Sequence[tuple[_Item, str, bool]], raised: Callable[[_Item, str], bool], bootstrap: Bootstrap
+) -> dict[str, AgreementFigure]:
+    flagged = [_Row(item.unit, float(defect), item.share) for item, name, defect in rows if raised(item, name)]
+    faulty = [_Row(item.unit, float(raised(item, name)), item.share) for item, name, defect in rows if defect]
+    return {
+        f"{alarm}_precision": _estimate_mean(flagged, bootstrap),
+        f"{alarm}_recall": _estimate_mean(faulty, bootstrap),
+    }
+
+
+def _estimate_auc(rows: Sequence[tuple[_Item, str, bool]], bootstrap: Bootstrap) -> AgreementFigure:
+    by_unit: defaultdict[Hashable, list[tuple[bool, float, float]]] = defaultdict(list)
+    for item, name, defect in rows:
+        value = item.record.absolutes.get(name, item.record.rewards[name])
+        by_unit[item.unit].append((defect, 0.0 if name in item.record.gated else value, item.share))
+
+    def order(counts: Mapping[Hashable, int]) -> float | None:
+        return compute_auc(
+            (defect, value, share * count) for unit, count in counts.items() for defect, value, share in by_unit[unit]
+        )
+
+    return bootstrap.estimate(list(by_unit), order)
+
+
+# Plain counts of how judges and people agree, for who is still labelling: without weights and intervals. Pure.
+
+_ORDERS: Final = 3
+Order = Literal[0, 1, 2]
+"""Of two replies: the first is better, they are equal, the second is better."""
+
+
+@dataclass(frozen=True)
+class AgreementCount:
+    """Two raters. Kappa has quadratic weights: to find equal what the other orders is half as far off. None where it is
+    not defined, as where both say the same of everything."""
+
+    name: str
+    items: int
+    equal: int
+    share: float | None
+    kappa: float | None
+    ac1: float | None
+
+
+def keep_whole_blocks(records: Sequence[LabelledGroupRecord], size: int) -> list[LabelledGroupRecord]:
+    """With the oldest labels alone, a multiple of `size`: what grows with every label would tell what the judge thinks
+    of the one that was labelled last."""
+    dated = sorted((label.created_at, label.label_id) for record in records for label in record.labels)
+    kept = {label_id for _, label_id in dated[: len(dated) // size * size]}
+    cut = (
+        record.model_copy(update={"labels": tuple(label for label in record.labels if label.label_id in kept)})
+        for record in records
+    )
+    return [record for record in cut if record.labels]
+
+
+def count_judge_pairs(records: Iterable[LabelledGroupRecord]) -> AgreementCount:
+    """A person's order of each pair against the judge's rewards."""
+    return _count_pairs(
+        "pairs",
+        (
+            (order, _order_rewards(record.rewards[pair[0]] - record.rewards[pair[1]]))
+            for record in records
+            for label in record.labels
+            for pair, order in _order_each(label, record)
+        ),
+    )
+
+
+def count_people_pairs(records: Iterable[LabelledGroupRecord]) -> AgreementCount:
+    """Of pairs that two people ordered, blind to each other."""
+    return _count_pairs("pairs", (both for record in records for both in _meet(record)))
+
+
+def count_levels(records: Sequence[LabelledGroupRecord]) -> tuple[AgreementCount, ...]:
+    """A person's level of each criterion against the judge's."""
+    rows: dict[str, list[tuple[int, int, float]]] = {}
+    for record in records:
+        for label in record.labels:
+            for rollout_id, said in label.replies.items():
+                for criterion, level in said.levels.items():
+                    value = record.levels.get(rollout_id, {}).get(criterion)
+                    if level is not None and value is not None:
+                        judged = round(value * (LEVELS_OF_LABELS - 1))
+                        rows.setdefault(criterion, []).append((level, judged, 1.0))
+    return tuple(_count(name, found, LEVELS_OF_LABELS) for name, found in sorted(rows.items()))
+
+
+def _meet(record: LabelledGroupRecord) -> Iterator[tuple[Order, Order]]:
+    for one, other in combinations([dict(_order_each(label, record)) for label in record.labels], 2):
+        yield from ((one[pair], other[pair]) for pair in sorted(one.keys() & other.keys()))
+
+
+def _order_each(label: Label, record: LabelledGroupRecord) -> Iterator[tuple[tuple[str, str], Order]]:
+    for better, worse, tied in list_ordered_pairs(label, record):
+        first, second = sorted((better, worse))
+        yield (first, second), 1 if tied else 0 if first == better else 2
+
+
+def _order_rewards(gap: float) -> Order:
+    return 1 if abs(gap) <= _SAME else 0 if gap > 0 else 2
+
+
+def _count_pairs(name: str, orders: Iterable[tuple[Order, Order]]) -> AgreementCount:
+    """From both sides, since none of two replies is the first."""
+    rows = [row for one, other in orders for row in ((one, other, 0.5), (2 - one, 2 - other, 0.5))]
+    return _count(name, rows, _ORDERS)
+
+
+def _count(name: str, rows: Sequence[tuple[int, int, float]], classes: int) -> AgreementCount:
+    table = build_table(rows)
+    return AgreementCount(
+        name=name,
+        items=round(sum(table.values())),
+        equal=round(sum(weight for (one, other), weight in table.items() if one == other)),
+        share=compute_observed_agreement(table),
+        kappa=compute_kappa(table, classes),
+        ac1=compute_ac1(table, classes),
+    )

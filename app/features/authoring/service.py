@@ -1,0 +1,378 @@
+"""Storage of what authors write."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Protocol
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
+from app.characters.scenes import SceneSet
+from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, parse_findable
+from app.domain.authored_files import (
+    MAX_AUTHORED,
+    SCENE_FILES,
+    AuthoredChange,
+    AuthoredFile,
+    AuthoredRevision,
+    ListedRevision,
+    list_texts,
+)
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
+from app.domain.tasks import Message
+from app.domain.values import Frozen, Name
+from app.service.catalogue import Catalogue
+
+
+class AuthoredStore(Protocol):
+    """Revisions of files. They are only ever added, so their number says whether there are new ones."""
+
+    async def count(self) -> int: ...
+
+    async def load_newest(self) -> dict[str, AuthoredRevision]:
+        """The newest revision of each file, withdrawals included."""
+
+    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
+        """All or none; durable on return. Conflict naming the file whose newest revision is another than the change is
+        based on."""
+
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
+        """Newest first, those before the revision `before`."""
+
+    async def get(self, file: str, revision: int) -> AuthoredRevision | None: ...
+
+
+# Sheets and scenes that authors write while the service runs.
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 2.0
+MOST_POLLS: Final = 32
+"""Polls until texts that could not be taken up are tried again, at most: a minute."""
+_FILE: Final = TypeAdapter[str](AuthoredFile)
+
+
+class BrokenText(InvalidRequest):
+    """Texts with errors. `findings` has those and the warnings."""
+
+    def __init__(self, findings: Sequence[SheetFinding]) -> None:
+        self.findings = tuple(findings)
+        first = next(finding for finding in findings if finding.level == "error")
+        more = sum(finding.level == "error" for finding in findings) - 1
+        place = f"{first.file}, line {first.line}: {first.field + ': ' if first.field else ''}"
+        super().__init__(f"{place}{first.message}{f' (and {more} more)' if more else ''}", field="text")
+
+
+class FileInForce(Frozen):
+    """A file as it is in force."""
+
+    file: str
+    revision: int
+    """0: the folder's own."""
+    text: str
+
+
+class SavedText(Frozen):
+    """`revision` is in force now. It is no new one if it says what was in force before."""
+
+    file: str
+    revision: int
+    is_new: bool
+    warnings: tuple[SheetFinding, ...] = ()
+
+
+@dataclass(frozen=True)
+class CharacterSource:
+    """Where the characters come from. `build_context` is what a sheet is checked beside, apart from itself."""
+
+    environment: str
+    folder: Path
+    build_context: Callable[[], SheetCheckContext]
+
+
+@dataclass
+class RefusedTexts:
+    """Texts that could not be taken up. They are tried again after one poll, two, four and so on."""
+
+    texts: Mapping[str, str]
+    tries: int = 0
+    waits: int = 0
+    """Polls until the next try."""
+
+    def count_failure(self) -> None:
+        self.waits = min(2**self.tries, MOST_POLLS) - 1
+        self.tries += 1
+
+
+class AuthoringService:
+    """`changed` is awaited after other characters are served."""
+
+    def __init__(
+        self,
+        source: CharacterSource,
+        catalogue: Catalogue,
+        store: AuthoredStore,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._source = source
+        self._catalogue = catalogue
+        self._store = store
+        self._changed = changed
+        self._in_force: dict[str, AuthoredRevision] = {}
+        self._written: Mapping[str, str] = {}
+        self._served: Mapping[str, str] = {}
+        """The texts with which the characters that are served were read."""
+        self._refused = RefusedTexts({})
+        self._count = -1
+        self._changing = asyncio.Lock()
+
+    def list_written(self) -> Mapping[str, str]:
+        """The texts that stand in place of the folder's files."""
+        return self._written
+
+    async def load(self) -> None:
+        """Reads what is in force, before the characters are read. StoreUnavailable."""
+        await self._load()
+        self._served = self._written
+
+    async def _load(self) -> None:
+        self._count = await self._store.count()
+        self._in_force = await self._store.load_newest() if self._count else {}
+        self._written = list_texts(self._in_force)
+
+    async def reload(self) -> None:
+        """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
+        stays in use."""
+        async with self._changing:
+            await self._load()
+            await self._reopen()
+        await self._tell_changed()
+
+    async def poll(self) -> bool:
+        """Takes up what other replicas stored. Whether there was something."""
+        if self._source.environment not in self._catalogue.classes:
+            return False
+        async with self._changing:
+            if await self._store.count() != self._count:
+                await self._load()
+            if self._written == self._served:
+                return False
+            if self._refused.texts == self._written and self._refused.waits:
+                self._refused.waits -= 1
+                return False
+            await self._reopen()
+        await self._tell_changed()
+        return True
+
+    async def _reopen(self) -> None:
+        if self._refused.texts != self._written:
+            self._refused = RefusedTexts(self._written)
+        try:
+            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+        except BaseException:
+            self._refused.count_failure()
+            raise
+        self._served, self._refused = self._written, RefusedTexts({})
+
+    async def _tell_changed(self) -> None:
+        """What is in force stays so, whatever becomes of this."""
+        try:
+            await self._changed()
+        except GatewayError as error:
+            log.warning("after a change of characters: %s", error.detail)
+        except Exception:
+            log.exception("after a change of characters")
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.poll()
+            except GatewayError as error:
+                log.error("what authors wrote could not be taken up: %s", error.detail)
+            except Exception:
+                log.exception("what authors wrote could not be taken up")
+
+    async def read(self, file: str) -> FileInForce:
+        """NotFound for a file that is neither stored nor in the folder."""
+        stored = self._in_force.get(file)
+        if stored is not None and stored.text is not None:
+            return FileInForce(file=file, revision=stored.revision, text=stored.text)
+        own = await asyncio.to_thread(self._read_own, file)
+        if own is None:
+            raise NotFound(f"there is no {file}")
+        return FileInForce(file=file, revision=self.find_number(file), text=own)
+
+    def find_number(self, file: str) -> int:
+        """The number of the newest stored revision, on which the next change is based."""
+        stored = self._in_force.get(file)
+        return 0 if stored is None else stored.revision
+
+    async def read_all(self) -> list[FileInForce]:
+        """All sheets, scenes and lorebooks of the folder as they are in force."""
+        texts = await asyncio.to_thread(self._read_folder) | list_texts(self._in_force)
+        return [FileInForce(file=file, revision=self.find_number(file), text=texts[file]) for file in sorted(texts)]
+
+    async def check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
+        """What `atropos-envs sheets check` says of it."""
+        return await asyncio.to_thread(self._check, {file: text})
+
+    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
+        return await self._store.list_revisions(file, limit, before)
+
+    async def get_revision(self, file: str, revision: int) -> AuthoredRevision:
+        """NotFound."""
+        found = await self._store.get(file, revision)
+        if found is None:
+            raise NotFound(f"{file} has no revision {revision}")
+        return found
+
+    async def save(self, changes: Sequence[AuthoredChange], author: str, note: str = "") -> list[SavedText]:
+        """All or none; durable and in force here on return. BrokenText, InvalidRequest for what cannot be used beside
+        everything else, Conflict where another revision than that which a change is based on is stored."""
+        async with self._changing:
+            await self._load()
+            for change in changes:
+                self._require_based(change)
+            found = await self._check_changes(changes)
+            new = [change for change in changes if await self._differs(change)]
+            if new:
+                await self._store_changes(new, author, note)
+        if new:
+            await self._tell_changed()
+        files = {change.file for change in new}
+        return [
+            SavedText(
+                file=one.file,
+                revision=self.find_number(one.file),
+                is_new=one.file in files,
+                warnings=tuple(finding for finding in found if finding.file == one.file),
+            )
+            for one in changes
+        ]
+
+    async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
+        """What is stored has been read once as it will be served."""
+        before = self._written
+        wanted = {**before, **{change.file: change.text for change in changes}}
+        self._written = {file: text for file, text in wanted.items() if text is not None}
+        try:
+            hosted = await asyncio.to_thread(self._catalogue.read_again, self._source.environment)
+            stored = await self._store.add(changes, author, note)
+        except BaseException:
+            self._written = before
+            raise
+        self._in_force |= {one.file: one for one in stored}
+        self._count += len(stored)
+        self._served = self._written
+        self._catalogue.install(hosted)
+
+    def _require_based(self, change: AuthoredChange) -> None:
+        newest = self.find_number(change.file)
+        if newest != change.based_on:
+            raise Conflict(
+                f"{change.file}: revision {newest} is in force, and this change is based on {change.based_on}: read it "
+                "again, then repeat the change",
+                field="revision",
+            )
+
+    async def _differs(self, change: AuthoredChange) -> bool:
+        if change.text is None:
+            return change.file in self._written
+        try:
+            return (await self.read(change.file)).text != change.text
+        except NotFound:
+            return True
+
+    async def _check_changes(self, changes: Sequence[AuthoredChange]) -> tuple[SheetFinding, ...]:
+        texts = {change.file: change.text for change in changes if change.text is not None}
+        findings = await asyncio.to_thread(self._check, texts)
+        if any(finding.level == "error" for finding in findings):
+            raise BrokenText(findings)
+        return findings
+
+    def _check(self, texts: Mapping[str, str]) -> tuple[SheetFinding, ...]:
+        """Of texts that will be in force together, which may refer to one another."""
+        sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
+        parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
+        broken = [finding for one in parsed if isinstance(one, list) for finding in one]
+        if not sheets:
+            return tuple(broken)
+        context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
+        former = [self._read_served_scenes(file) for file in texts if file.startswith(SCENE_FILES)]
+        kept = (scenes for scenes in context.scene_sets if scenes not in former)
+        beside = SheetCheckContext(
+            (*kept, *(one[1] for one in parsed if not isinstance(one, list))),
+            context.gates,
+            {name: sheet for name, sheet in context.others.items() if name not in changed},
+        )
+        return (*broken, *check_sources(sheets, beside).findings)
+
+    def _read_served_scenes(self, file: str) -> SceneSet | None:
+        """Those that a change of the file replaces; None where it has none that can be read."""
+        text = self._served.get(file) or self._read_own(file)
+        parsed = [] if text is None else parse_findable(Path(file), text, SceneSet)
+        return None if isinstance(parsed, list) else parsed[1]
+
+    def _read_own(self, file: str) -> str | None:
+        """None for what the folder has not, and for links that lead out of it."""
+        try:
+            path = self._source.folder / _FILE.validate_python(file)
+        except ValidationError:
+            return None
+        inside = path.resolve().is_relative_to(self._source.folder.resolve())
+        return read_text(path) if inside and path.is_file() else None
+
+    def _read_folder(self) -> dict[str, str]:
+        """TooLarge; InvalidRequest for links that lead out of the folder."""
+        places = ("", f"{SCENES}/", f"{LOREBOOKS}/")
+        files = {f"{place}{path.name}": path for place in places for path in self._list_files(place)}
+        return {file: read_text(path) for file, path in files.items()}
+
+    def _list_files(self, place: str) -> Sequence[Path]:
+        try:
+            return list_yaml_files(self._source.folder / place)
+        except NotFound:
+            return ()
+
+
+# What an author is shown of a text that is still being written: findings, and the prompt as it will be.
+
+
+class TextDraft(Frozen):
+    text: Annotated[str, Field(max_length=MAX_AUTHORED)]
+    scene: Name | None = None
+    """The scene whose prompt is shown; by default the first."""
+
+
+class CheckedText(Frozen):
+    """The prompt is empty where there is none: `no_prompt` says why."""
+
+    findings: tuple[SheetFinding, ...]
+    errors: int
+    prompt: tuple[Message, ...] = ()
+    no_prompt: str = ""
+
+
+BuildPrompt = Callable[[str, TextDraft], tuple[Message, ...]]
+"""From a file and its draft. InvalidRequest where it has no prompt."""
+
+
+def name_file(character: str, suffix: str) -> str:
+    """Of a character's sheet, or of its scenes for any suffix."""
+    return f"{SCENE_FILES}{character}.yaml" if suffix else f"{character}.yaml"
+
+
+async def check_draft(
+    authoring: AuthoringService, build_prompt: BuildPrompt, file: str, draft: TextDraft
+) -> CheckedText:
+    findings = await authoring.check(file, draft.text)
+    errors = sum(finding.level == "error" for finding in findings)
+    try:
+        prompt = await asyncio.to_thread(build_prompt, file, draft)
+    except GatewayError as error:
+        return CheckedText(findings=findings, errors=errors, no_prompt=error.detail)
+    return CheckedText(findings=findings, errors=errors, prompt=prompt)

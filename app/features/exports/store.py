@@ -1,0 +1,176 @@
+"""Reads stored groups with their tasks, page by page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
+
+from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
+from app.domain.groups import GroupFilter
+from app.ports.store import ExportStore
+from app.store.database import Database
+from app.store.group_rows import load_groups
+from app.store.search import Stretch, build_narrowings, match_task, open_stretch
+from app.store.statements import encode_json, filter_storable, to_micros
+from app.store.tables import groups, tasks
+from app.store.tasks import load_tasks
+from app.store.views import load_readings
+
+NEAR: Final = 2048
+"""Groups that are looked through for some of the wanted times, before these are looked up."""
+AT_ONCE: Final = 20_000
+"""Groups that one read looks through, in some tenths of a second."""
+FEW_TASKS: Final = 100
+_NARROWING: Final = (
+    *("scene", "reason", "model", "flag"),
+    *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
+)
+FEW_GROUPS: Final = 500
+"""Of one label or scene, of these few tasks."""
+
+
+class SqlExportStore(ExportStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get_newest_group_sequence(self) -> int:
+        newest = select(func.max(groups.c.sequence))
+        return await self._database.read(lambda connection: connection.execute(newest).scalar() or 0)
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        named = [name for name in (where.env, where.run, where.task_id) if name is not None]
+        if filter_storable(named) != list(dict.fromkeys(named)):
+            return []
+        span: SequenceRange | None = SequenceRange(after, last)
+        if where.since is not None or where.until is not None:
+            near = SequenceRange(after, min(last, after + NEAR))
+            if page := await self._load_page(where, near, limit):
+                return page
+            span = await self._database.read(partial(_find_ends, where=where, span=SequenceRange(near.last, last)))
+        for piece in () if span is None else _split_span(where, span):
+            if page := await self._load_page(where, piece, limit):
+                return page
+        return []
+
+    async def _load_page(self, where: ExportFilter, span: "SequenceRange", limit: int) -> list[StoredGroup]:
+        return await self._database.read(partial(_load_page, where=where, span=span, limit=limit))
+
+
+@dataclass(frozen=True)
+class SequenceRange:
+    """Sequences after one and up to another."""
+
+    after: int
+    last: int
+
+    def match(self, sequence: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
+        return sequence > self.after, sequence <= self.last
+
+
+def _split_span(where: ExportFilter, span: SequenceRange) -> Iterator[SequenceRange]:
+    """In pieces where groups are looked at one by one: a rare flag would otherwise keep a reader, and an old state of
+    the database, for as long as a walk along all groups takes."""
+    if all(getattr(where, name) is None for name in _NARROWING):
+        yield span
+        return
+    for after in range(span.after, span.last, AT_ONCE):
+        yield SequenceRange(after, min(span.last, after + AT_ONCE))
+
+
+def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
+    stretch = _open_stretch(connection, where, span)
+    stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
+    within = stretch.narrow(after=span.after, before=span.last + 1)
+    with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
+    if not (found := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
+        return []
+    ids = [group.group_id for group in found]
+    places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
+    sequences = {group_id: sequence for group_id, sequence in places}
+    of = load_tasks(connection, [group.task_id for group in found])
+    readings = load_readings(connection, ids) if with_readings else {}
+    return [
+        StoredGroup(
+            sequence=sequences[group.group_id],
+            group=group,
+            task=of[group.task_id],
+            readings=tuple(readings.get(group.group_id, ())),
+        )
+        for group in found
+    ]
+
+
+def _open_stretch(connection: Connection, where: ExportFilter, span: SequenceRange) -> Stretch:
+    if where.label is None and where.scene is None:
+        return _open_place(connection, where, where.env)
+    if (few := _name_few(connection, where, span)) is not None:
+        stretch = _open_place(connection, where, where.env)
+        return replace(stretch, equal=(), terms=(), beside=(groups.c.sequence.in_(few), *stretch.match_each()))
+    if where.label is None:
+        return _open_place(connection, where, where.env)
+    label = encode_json(where.label)
+    stretch = _open_place(connection, where, where.env or _find_only_environment(connection, label))
+    # Not as a join, which PostgreSQL may begin with the tasks.
+    own = select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery()
+    return replace(stretch, beside=(*stretch.beside, own == label))
+
+
+def _open_place(connection: Connection, where: ExportFilter, environment: str | None) -> Stretch:
+    if where.purpose == "eval":
+        stretch = open_stretch(
+            connection, environment=environment, run=where.run, purpose="eval", task_id=where.task_id
+        )
+    else:
+        stretch = open_stretch(
+            connection,
+            environment=environment,
+            run=where.run,
+            outcome=where.outcome if where.outcome in {"pending", "unscored"} else None,
+            task_id=where.task_id,
+        )
+    return replace(stretch, beside=(*stretch.beside, *_match_beside(where)))
+
+
+def _match_beside(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
+    yield groups.c.purpose == where.purpose
+    if where.outcome is not None:
+        yield groups.c.outcome == where.outcome
+    yield from build_narrowings(GroupFilter(**{name: getattr(where, name) for name in _NARROWING}))
+
+
+def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
+    if where.since is not None:
+        yield groups.c.created_at >= to_micros(where.since)
+    if where.until is not None:
+        yield groups.c.created_at < to_micros(where.until)
+
+
+def _find_ends(connection: Connection, where: ExportFilter, span: SequenceRange) -> SequenceRange | None:
+    """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
+    looked at, in their index."""
+    place = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
+    ends = select(func.min(place), func.max(place)).where(*_match_times(where), *span.match(place))
+    if span.after == span.last:
+        return None
+    first, last = connection.execute(ends).one()
+    return None if first is None else SequenceRange(first - 1, last)
+
+
+def _name_few(connection: Connection, where: ExportFilter, span: SequenceRange) -> Sequence[int] | None:
+    """The groups of a label or scene that has few. Where there are many, one soon comes to some."""
+    of_them = select(tasks.c.task_id).where(*match_task(where.label, where.scene))
+    ids = connection.execute(of_them.limit(FEW_TASKS + 1)).scalars().all()
+    if len(ids) > FEW_TASKS:
+        return None
+    named = select(groups.c.sequence).where(groups.c.task_id.in_(ids), *span.match(groups.c.sequence))
+    sequences = connection.execute(named.limit(FEW_GROUPS + 1)).scalars().all()
+    return sequences if len(sequences) <= FEW_GROUPS else None
+
+
+def _find_only_environment(connection: Connection, label: str) -> str | None:
+    """Among whose groups one comes to those of the label sooner. None for a label of several."""
+    ends = select(func.min(tasks.c.environment), func.max(tasks.c.environment)).where(tasks.c.label == label)
+    first, last = connection.execute(ends).one()
+    return first if first == last else None

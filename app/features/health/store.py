@@ -1,0 +1,585 @@
+"""Tables of run health: what is followed, anchors, readings, alarms, and versions of judges."""
+
+import math
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    Row,
+    Text,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlmodel import Field
+
+from app.domain.groups import Group
+from app.domain.health_records import (
+    HealthReading,
+    HealthState,
+    HealthTokens,
+    JudgeVersion,
+    advance_state,
+)
+from app.domain.judging import Judgement
+from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
+from app.domain.run_health import GROUPS_PER_HEALTH_BUCKET, LOGARITHMIC, Alarm, Cell, Hold, SeriesCells, TrendName
+from app.domain.runs import Run
+from app.features.health.model import HealthClaim, RunHealthStore
+from app.store.budgets import record_health_costs
+from app.store.database import Database
+from app.store.group_rows import has_text, load_groups
+from app.store.judge_cache import load_versions
+from app.store.runs import change_run
+from app.store.statements import decode, decode_json, encode, encode_json, from_micros, to_micros
+from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
+from app.store.tables import groups, judgements, pins, rollups, run_costs, runs, tasks
+
+
+class RunHealthTable(TableRecord, table=True):
+    """`state` is what a look leaves for the next one. `claim` names who looks until `claimed_until`."""
+
+    __tablename__ = "run_health"
+    run: str = Field(primary_key=True)
+    state: str = Field(sa_type=Text)
+    checked_sequence: int = Field(sa_type=BigInteger)
+    """The run's newest group at the last look."""
+    checked_at: int = Field(sa_type=BigInteger)
+    claim: str
+    claimed_until: int = Field(sa_type=BigInteger)
+
+
+class RunAnchorTable(TableRecord, table=True):
+    """A frozen group that is read again."""
+
+    __tablename__ = "run_anchors"
+    run: str = Field(primary_key=True)
+    group_sequence: int = Field(primary_key=True, foreign_key="groups.sequence", sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class HealthReadingTable(TableRecord, table=True):
+    """One reading of an anchor or of the shadow judge. `body` is the reading, `judgements` what was answered."""
+
+    __tablename__ = "health_readings"
+    __table_args__ = (
+        Index("ix_health_readings_run", "run", "kind", "sequence"),
+        Index("ix_health_readings_group", "run", "kind", "group_id", "sequence"),
+    )
+    sequence: int = Field(sa_column=build_sequence_column())
+    reading_id: str = Field(unique=True)
+    run: str
+    group_id: str
+    kind: str
+    at_group: int = Field(sa_type=BigInteger)
+    failed: bool
+    tokens: int = Field(sa_type=BigInteger)
+    cost_usd: float | None
+    body: str = Field(sa_type=Text)
+    judgements: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class HealthSpendingTable(TableRecord, table=True):
+    """What readings of one kind took of a run's judge tokens."""
+
+    __tablename__ = "health_spending"
+    run: str = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    readings: int = Field(sa_type=BigInteger)
+    tokens: int = Field(sa_type=BigInteger)
+
+
+class RunAlarmTable(TableRecord, table=True):
+    """`send_at` is when the alarm is next told outside; null once it was, or was given up."""
+
+    __tablename__ = "run_alarms"
+    __table_args__ = (
+        build_partial_index("ix_run_alarms_standing", "series", where="released_at IS NULL"),
+        build_partial_index("ix_run_alarms_due", "send_at", where="send_at IS NOT NULL"),
+    )
+    sequence: int = Field(sa_column=build_sequence_column())
+    alarm_id: str = Field(unique=True)
+    run: str = Field(index=True)
+    series: str
+    body: str = Field(sa_type=Text)
+    raised_at: int = Field(sa_type=BigInteger)
+    released_at: int | None = Field(default=None, sa_type=BigInteger)
+    send_at: int | None = Field(default=None, sa_type=BigInteger)
+    attempts: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
+
+
+class JudgeVersionTable(TableRecord, table=True):
+    """What a judge's server said answered, as JSON texts."""
+
+    __tablename__ = "judge_versions"
+    judge: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    system_fingerprint: str = Field(primary_key=True)
+    first_at: int = Field(sa_type=BigInteger)
+
+
+run_health = get_table(RunHealthTable)
+run_anchors = get_table(RunAnchorTable)
+health_readings = get_table(HealthReadingTable)
+health_spending = get_table(HealthSpendingTable)
+run_alarms = get_table(RunAlarmTable)
+judge_versions = get_table(JudgeVersionTable)
+
+
+# The series of run health, read from rollups.
+
+BUCKETS_AT_ONCE: Final = 20_000
+SHADOWS_READ: Final = 1_200
+"""Newest readings of the shadow judge: a window of buckets has no more groups."""
+MEASURED_BUCKETS: Final = 8_192
+"""Kept parsed, since each look at a run's health needs all of its window, and few of them change."""
+_MEANS: Final[dict[TrendName, str]] = {
+    "length": "length",
+    "absolute": "absolute",
+    "escalated": "readings",
+    "calibration": "calibration_gap",
+}
+_SHARES: Final[dict[TrendName, tuple[str, str]]] = {
+    "gated": ("gated", "scored"),
+    "capped": ("capped", "scored"),
+    "saturated": ("saturated", "scored"),
+    "duplicates": ("duplicates", "rollouts"),
+    "low_signal": ("low_signal", "groups"),
+}
+_UNFLAGGED: Final = frozenset(("flag:low_signal", "flag:offline_judge"))
+"""Flags that say something about a group or a setting, not about a reply."""
+
+
+def load_bucket_totals(connection: Connection, run: str, first: int) -> list[tuple[int, int]]:
+    """How many training groups of the run each of the store's buckets has, for those that will get no more groups."""
+    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+    last = newest // GROUPS_PER_BUCKET - 1
+    totals: defaultdict[int, int] = defaultdict(int)
+    for row in _load_rows(connection, run, first, last, BUCKETS_AT_ONCE):
+        totals[row.bucket] += _parse_measures(row.measures).groups
+    return sorted(totals.items())
+
+
+def _load_rows(
+    connection: Connection, run: str, first: int, last: int, limit: int | None = None
+) -> Sequence[Row[str, str | None, int, str]]:
+    table = rollups.c
+    environments = select(pins.c.environment).where(pins.c.run == run)
+    chosen = (
+        select(table.environment, table.label, table.bucket, table.measures)
+        .where(table.series == "bucket", table.run == run, table.environment.in_(environments))
+        .where(table.bucket >= first, table.bucket <= last, table.purpose == "train")
+        .order_by(table.bucket)
+        .limit(limit)
+    )
+    return connection.execute(chosen).all()
+
+
+def load_cells(connection: Connection, run: str, state: HealthState) -> SeriesCells:
+    """Of the full buckets that the state still has, a stratum for each environment and label."""
+    cells: defaultdict[TrendName, list[Cell]] = defaultdict(list)
+    first, last = state.marks[0].first, state.marks[-1].first - 1
+    for row in _load_rows(connection, run, first, last):
+        measured, bucket = _parse_measures(row.measures), state.place_bucket(row.bucket)
+        stratum = f"{row.environment} {row.label}"
+        for name, value in measured.values:
+            cells[name].append(Cell(bucket, stratum, measured.groups, measured.groups * value))
+    cells["shadow_distance"] = _load_shadow_cells(connection, run, state)
+    return cells
+
+
+@dataclass(frozen=True)
+class _MeasuredBucket:
+    groups: int
+    values: tuple[tuple[TrendName, float], ...]
+
+
+@lru_cache(maxsize=MEASURED_BUCKETS)
+def _parse_measures(text: str) -> _MeasuredBucket:
+    measures = decode_json(text)
+    key = RollupKey("bucket", "", None, "train", None, None, 0)
+    rollup = Rollup(key, measures if isinstance(measures, dict) else {})  # type: ignore[arg-type]  # as it was written
+    return _MeasuredBucket(rollup.count("groups"), tuple(_measure(rollup).items()))
+
+
+def _measure(rollup: Rollup) -> dict[TrendName, float]:
+    found: dict[TrendName, float | None] = {name: rollup.mean(measure) for name, measure in _MEANS.items()}
+    found |= {name: rollup.share(*of) for name, of in _SHARES.items()}
+    if rollouts := rollup.count("rollouts"):
+        flags = [flag for flag in rollup.list_names("flag:") if flag not in _UNFLAGGED]
+        found["flagged"] = sum(rollup.count(flag) for flag in flags) / rollouts
+    return {
+        name: math.log(max(value, 1e-9)) if name in LOGARITHMIC else value
+        for name, value in found.items()
+        if value is not None and (value > 0 or name not in LOGARITHMIC)
+    }
+
+
+@lru_cache(maxsize=8_192)
+def parse_reading(body: str) -> HealthReading:
+    """Kept, since readings never change and each look at a run's health needs hundreds."""
+    return decode(HealthReading, body)
+
+
+def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> list[Cell]:
+    table = health_readings.c
+    since = state.marks[0].groups
+    mine = select(table.body).where(table.run == run, table.kind == "shadow")
+    newest = connection.execute(mine.order_by(table.sequence.desc()).limit(SHADOWS_READ)).scalars()
+    readings = [parse_reading(body) for body in newest][::-1]
+    cells = (
+        Cell(bucket, f"{reading.environment} {reading.label}", 1, reading.distance)
+        for reading in readings
+        if reading.distance is not None
+        and reading.at_group >= since
+        and (bucket := state.find_bucket(reading.at_group)) <= state.newest
+    )
+    return sorted(cells, key=attrgetter("bucket"))  # a shadow judge may answer out of turn
+
+
+# Which groups run health reads: frozen anchors, and what a shadow judge has not read.
+
+FIRST_GROUPS: Final = 64
+"""Among so many of a run's first groups its anchors are chosen."""
+GROUPS_LOOKED_AT: Final = 2_000
+"""Where judges read so few groups, a run has fewer anchors, and no look reads the whole run for them."""
+MOST_OF_ONE_LABEL: Final = 3
+
+
+def load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
+    chosen = select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)
+    return tuple(load_groups(connection, groups.c.sequence.in_(chosen)))
+
+
+def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
+    """The sequences of groups that become anchors beside those that are known. Only groups that judges read, of which
+    most replies passed the gates: the others tell nothing about a judge."""
+    read = select(judgements.c.sequence).where(
+        judgements.c.group_sequence == groups.c.sequence, judgements.c.scoring_sequence.is_(None)
+    )
+    early = select(groups.c.sequence).where(groups.c.run == run).order_by(groups.c.sequence).limit(GROUPS_LOOKED_AT)
+    first = (
+        select(groups.c.sequence, groups.c.environment, tasks.c.label)
+        .join(tasks, tasks.c.task_id == groups.c.task_id)
+        .where(groups.c.sequence.in_(early), groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
+        .where(groups.c.size > 1, groups.c.absolute_sum > 0, has_text())
+        .order_by(groups.c.sequence)
+        .limit(FIRST_GROUPS)
+    )
+    known = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
+    candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
+    return _choose_anchors(candidates, known, count)
+
+
+def add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
+    """All that the run has then."""
+    still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
+    for sequence in sorted(connection.execute(still).scalars()):
+        row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
+        connection.execute(database.insert_new(run_anchors), row)
+    return load_anchors(connection, run)
+
+
+def _choose_anchors(candidates: Sequence[tuple[int, tuple[str, str | None]]], known: Set[int], count: int) -> list[int]:
+    """A few of each label at first; any once the first groups are all there."""
+    chosen: list[int] = []
+    labels = Counter(stratum for sequence, stratum in candidates if sequence in known)
+    most = count if len(candidates) == FIRST_GROUPS else MOST_OF_ONE_LABEL
+    for sequence, stratum in candidates:
+        fits = stratum[1] is None or labels[stratum] < most
+        if sequence not in known and fits and len(known) + len(chosen) < count:
+            chosen.append(sequence)
+            labels[stratum] += 1
+    return chosen
+
+
+def find_unread_group(connection: Connection, run: str) -> Group | None:
+    read = select(health_readings.c.sequence).where(
+        health_readings.c.run == run, health_readings.c.group_id == groups.c.group_id
+    )
+    newest = (
+        select(groups.c.sequence)
+        .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored")
+        .where(groups.c.absolute_sum > 0, has_text(), ~read.where(health_readings.c.kind == "shadow").exists())
+        .order_by(groups.c.sequence.desc())
+        .limit(1)
+    )
+    (group, *_) = load_groups(connection, groups.c.sequence.in_(newest)) or (None,)
+    return group
+
+
+# Alarms of runs: raised, told outside, released.
+
+MICROSECONDS: Final = 1_000_000
+
+
+def add_alarm(connection: Connection, database: Database, run: str, alarm: Alarm, hold: Hold | None) -> bool:
+    row = {
+        "alarm_id": alarm.alarm_id,
+        "run": run,
+        "series": alarm.series,
+        "body": encode(alarm),
+        "raised_at": to_micros(alarm.raised_at),
+        "released_at": None,
+        "send_at": database.read_lease_clock(connection),
+        "attempts": 0,
+    }
+    if not connection.execute(database.insert_new(run_alarms).returning(run_alarms.c.sequence), row).first():
+        return False
+    if hold is not None:
+        free = and_(runs.c.name == run, runs.c.held.is_(None))
+        connection.execute(update(runs).where(free).values(held=encode(hold)))
+    return True
+
+
+def load_alarms(connection: Connection, run: str, limit: int) -> list[Alarm]:
+    newest = select(run_alarms).where(run_alarms.c.run == run).order_by(run_alarms.c.sequence.desc()).limit(limit)
+    return [_parse_alarm(row) for row in connection.execute(newest).mappings()]
+
+
+def _parse_alarm(row: Any) -> Alarm:
+    released = None if row["released_at"] is None else from_micros(row["released_at"])
+    return decode(Alarm, row["body"]).model_copy(update={"released_at": released})
+
+
+def claim_notices(
+    connection: Connection, database: Database, limit: int, seconds: float
+) -> list[tuple[str, Alarm, int]]:
+    now = database.read_lease_clock(connection)
+    due = select(run_alarms).where(run_alarms.c.send_at <= now).order_by(run_alarms.c.send_at).limit(limit)
+    rows = connection.execute(due.with_for_update(skip_locked=True)).mappings().all()
+    taken = run_alarms.c.sequence.in_([row["sequence"] for row in rows])
+    values = {"send_at": now + int(seconds * MICROSECONDS), "attempts": run_alarms.c.attempts + 1}
+    if rows:
+        connection.execute(update(run_alarms).where(taken).values(values))
+    return [(row["run"], _parse_alarm(row), row["attempts"]) for row in rows]
+
+
+def release_run(connection: Connection, database: Database, run: str) -> Run:
+    standing = and_(run_alarms.c.run == run, run_alarms.c.released_at.is_(None))
+    connection.execute(update(run_alarms).where(standing).values(released_at=database.read_clock()))
+    return change_run(connection, run, {"held": None})
+
+
+# The store of run health: claims, anchors, readings, alarms.
+
+READINGS_KEPT: Final = 400
+"""Newest anchor readings that a look compares with the first of each anchor."""
+
+
+@dataclass(frozen=True)
+class _DueRun:
+    """`newest` is its newest group, `checked` what that was at the last look."""
+
+    run: str
+    newest: int
+    checked: int
+
+
+class SqlRunHealthStore(RunHealthStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, seconds: float, idle_seconds: float) -> HealthClaim | None:
+        due = await self._database.read(lambda c: _find_due_run(c, self._database, idle_seconds))
+        if due is None:
+            return None
+        return await self._database.write(lambda c: _claim_run(c, self._database, due, seconds), "run_health")
+
+    async def renew(self, claim: HealthClaim, seconds: float) -> bool:
+        return await self._database.write(lambda c: _renew_claim(c, self._database, claim, seconds), "run_health")
+
+    async def advance(self, claim: HealthClaim) -> HealthState:
+        return await self._database.read(lambda c: _advance(c, claim.run))
+
+    async def finish(self, claim: HealthClaim, state: HealthState) -> None:
+        values = {"state": encode(state), "claimed_until": 0}
+        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
+        await self._database.write(
+            lambda c: c.execute(update(run_health).where(mine).values(values)).rowcount, "run_health"
+        )
+
+    async def get_state(self, run: str) -> HealthState:
+        return await self._database.read(lambda c: _load_state(c, run))
+
+    async def load_cells(self, run: str, state: HealthState) -> SeriesCells:
+        return await self._database.read(lambda c: load_cells(c, run, state))
+
+    async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
+        known = await self._database.read(lambda c: load_anchors(c, run))
+        if len(known) >= count:
+            return known
+        chosen = await self._database.read(lambda c: find_anchors(c, run, count))
+        if not chosen:
+            return known
+        return await self._database.write(lambda c: add_anchors(c, self._database, run, chosen), "run_health")
+
+    async def count_anchors(self, run: str) -> int:
+        mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
+        return await self._database.read(lambda c: int(c.execute(mine).scalar_one()))
+
+    async def find_shadow_group(self, run: str) -> Group | None:
+        return await self._database.read(lambda c: find_unread_group(c, run))
+
+    async def list_readings(self, run: str, after: int) -> list[HealthReading]:
+        return await self._database.read(lambda c: _load_readings(c, run, after))
+
+    async def add_reading(self, reading: HealthReading, judgements: Sequence[Judgement], hold: str) -> HealthReading:
+        return await self._database.write(
+            lambda c: _add_reading(c, self._database, reading, judgements, hold), "run_health"
+        )
+
+    async def get_tokens(self, run: str) -> HealthTokens:
+        return await self._database.read(lambda c: _load_tokens(c, run))
+
+    async def add_alarm(self, run: str, alarm: Alarm, hold: Hold | None) -> bool:
+        return await self._database.write(lambda c: add_alarm(c, self._database, run, alarm, hold), "run_health")
+
+    async def list_alarms(self, run: str, limit: int) -> list[Alarm]:
+        return await self._database.read(lambda c: load_alarms(c, run, limit))
+
+    async def count_alarms(self) -> dict[str, int]:
+        standing = select(run_alarms.c.series, func.count()).where(run_alarms.c.released_at.is_(None))
+        return await self._database.read(
+            lambda c: {series: count for series, count in c.execute(standing.group_by(run_alarms.c.series))}
+        )
+
+    async def claim_notices(self, limit: int, seconds: float) -> list[tuple[str, Alarm, int]]:
+        return await self._database.write(lambda c: claim_notices(c, self._database, limit, seconds), "run_health")
+
+    async def settle_notice(self, alarm_id: str, retry_seconds: float | None) -> None:
+        def settle(connection: Connection) -> None:
+            now = self._database.read_lease_clock(connection)
+            due = None if retry_seconds is None else now + int(retry_seconds * MICROSECONDS)
+            connection.execute(update(run_alarms).where(run_alarms.c.alarm_id == alarm_id).values(send_at=due))
+
+        await self._database.write(settle, "run_health")
+
+    async def release(self, run: str) -> Run:
+        return await self._database.write(lambda c: release_run(c, self._database, run), "run_health")
+
+    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
+        return await self._database.read(lambda c: load_versions(c, judges))
+
+
+def _find_due_run(connection: Connection, database: Database, idle_seconds: float) -> _DueRun | None:
+    """The one that was not looked at for the longest."""
+    now = database.read_lease_clock(connection)
+    newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
+    known, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
+    idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * MICROSECONDS))
+    died = health.claimed_until > 0  # a look that ends sets it to 0
+    due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_HEALTH_BUCKET, idle, died)
+    free = or_(health.run.is_(None), health.claimed_until < now)
+    chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
+    found = chosen.select_from(known).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)
+    row = connection.execute(found).first()
+    return None if row is None else _DueRun(row.name, int(row.newest), int(row.checked))
+
+
+def _claim_run(connection: Connection, database: Database, due: _DueRun, seconds: float) -> HealthClaim | None:
+    """None when another replica has been quicker."""
+    now = database.read_lease_clock(connection)
+    blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
+    connection.execute(database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
+    token = secrets.token_hex(8)
+    values = {"claim": token, "claimed_until": now + int(seconds * MICROSECONDS)}
+    values |= {"checked_sequence": due.newest, "checked_at": now}
+    table = run_health.c
+    free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
+    taken = connection.execute(update(run_health).where(free).values(values)).rowcount
+    return HealthClaim(due.run, token) if taken else None
+
+
+def _renew_claim(connection: Connection, database: Database, claim: HealthClaim, seconds: float) -> bool:
+    until = database.read_lease_clock(connection) + int(seconds * MICROSECONDS)
+    mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
+    return bool(connection.execute(update(run_health).where(mine).values(claimed_until=until)).rowcount)
+
+
+def _load_state(connection: Connection, run: str) -> HealthState:
+    body = connection.execute(select(run_health.c.state).where(run_health.c.run == run)).scalar()
+    return HealthState() if body is None else decode(HealthState, body)
+
+
+def _advance(connection: Connection, run: str) -> HealthState:
+    state = _load_state(connection, run)
+    return advance_state(state, load_bucket_totals(connection, run, state.marks[-1].first))
+
+
+def _load_readings(connection: Connection, run: str, after: int) -> list[HealthReading]:
+    """However many readings a run has, at most READINGS_KEPT and one for each anchor are read."""
+    table = health_readings.c
+    mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
+    anchors = select(groups.c.group_id).join(run_anchors, run_anchors.c.group_sequence == groups.c.sequence)
+    chosen = select(table.sequence, table.body).where(*mine)
+    first = [
+        chosen.where(table.group_id == anchor).order_by(table.sequence).limit(1)
+        for anchor in connection.execute(anchors.where(run_anchors.c.run == run)).scalars()
+    ]
+    newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
+    kept = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
+    return [parse_reading(body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())]
+
+
+def _add_reading(
+    connection: Connection, database: Database, reading: HealthReading, made: Sequence[Judgement], hold: str
+) -> HealthReading:
+    record_health_costs(connection, database, reading.run, reading.environment, made, hold)
+    priced = [judgement.cost_usd for judgement in made if judgement.cost_usd is not None]
+    row = {
+        "reading_id": reading.reading_id,
+        "run": reading.run,
+        "group_id": reading.group_id,
+        "kind": reading.kind,
+        "at_group": reading.at_group,
+        "failed": bool(reading.failed),
+        "tokens": reading.tokens,
+        "cost_usd": sum(priced) if priced else None,
+        "body": encode(reading),
+        "judgements": encode_json([judgement.model_dump(mode="json", exclude={"prompt"}) for judgement in made]),
+        "created_at": database.read_clock(),
+    }
+    added = connection.execute(insert(health_readings).returning(health_readings.c.sequence), row).scalar_one()
+    spent = {"run": reading.run, "kind": reading.kind}
+    connection.execute(database.insert_new(health_spending), spent | {"readings": 0, "tokens": 0})
+    here = and_(health_spending.c.run == reading.run, health_spending.c.kind == reading.kind)
+    more = {
+        "readings": health_spending.c.readings + int(not reading.failed),
+        "tokens": health_spending.c.tokens + reading.tokens,
+    }
+    connection.execute(update(health_spending).where(here).values(more))
+    return reading.model_copy(update={"sequence": added})
+
+
+def _load_tokens(connection: Connection, run: str) -> HealthTokens:
+    spent = (run_costs.c.input_tokens, run_costs.c.output_tokens, run_costs.c.unanswered_tokens)
+    sums = select(*(func.coalesce(func.sum(each), 0) for each in (*spent, run_costs.c.groups)))
+    *tokens, count = (int(value) for value in connection.execute(sums.where(run_costs.c.run == run)).one())
+    known: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in connection.execute(select(health_spending).where(health_spending.c.run == run)).mappings():
+        known[row["kind"]] = (int(row["readings"]), int(row["tokens"]))
+    (anchors, anchor), (shadows, shadow) = known["anchor"], known["shadow"]
+    return HealthTokens(
+        run=sum(tokens) - anchor - shadow,
+        groups=count,
+        anchor=anchor,
+        anchor_readings=anchors,
+        shadow=shadow,
+        shadow_readings=shadows,
+    )

@@ -1,0 +1,345 @@
+"""What somebody who labels sends from the page, and the label that it makes."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
+
+from app.domain.access import KeyBounds
+from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.labels import GroupLabelRequest, LabelledGroupRecord
+from app.domain.values import digest
+from app.evaluation.agreement import (
+    AgreementCount,
+    count_judge_pairs,
+    count_levels,
+    count_people_pairs,
+    keep_whole_blocks,
+)
+from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
+from app.features.labels.service import LabelService
+from app.http.viewer.group_pages import MessageLine, build_lines
+from app.http.viewer.rendering import FormFields, Renderer, Word, build_link, read_fields, redirect
+from app.http.web.api_keys import CallerBounds, find_caller
+from app.http.web.bodies import LazyRoute
+from app.http.web.problems import describe_faults
+from app.ports.environment import Clock
+from app.service.access import BoundsCheck
+from app.service.gateway import JudgeEntry
+
+MAX_FORM: Final = 100_000
+_LONGEST_SECONDS: Final = 86_400.0
+_LEVELS: Final = frozenset("01234")
+
+Act = Literal["next", "send", "skip", "undo"]
+_ACTS: Final[Mapping[str, Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
+
+
+@dataclass(frozen=True)
+class LabelForm:
+    """The fields of a form, each once."""
+
+    fields: Mapping[str, str]
+    is_refused: bool = False
+    """What was typed is shown again."""
+
+    @classmethod
+    def from_fields(cls, sent: FormFields) -> "LabelForm":
+        return cls({name: values[-1].strip() for name, values in sent.items()})
+
+    def refill(self, name: str) -> str:
+        """What to fill into a field."""
+        return self.get(name) if self.is_refused else ""
+
+    def get(self, name: str) -> str:
+        return self.fields.get(name, "")
+
+    @property
+    def act(self) -> Act:
+        return _ACTS.get(self.get("act"), "next")
+
+    def build_item_request(self) -> ItemRequest:
+        """InvalidRequest naming the field."""
+        named = {"labeller": self.get("labeller"), "environment": self.get("environment"), "run": self.get("run")}
+        try:
+            return ItemRequest.model_validate({name: word for name, word in named.items() if word})
+        except ValidationError as error:
+            raise InvalidRequest(_describe(error)) from error
+
+    def build_label(self, now: float) -> GroupLabelRequest:
+        """InvalidRequest where nothing was chosen, or what was is no label."""
+        first, second = self.get("first"), self.get("second")
+        orders = {"first": [[first], [second]], "second": [[second], [first]], "equal": [[first, second]]}
+        replies = {
+            reply: said for reply, side in ((first, "first"), (second, "second")) if (said := self._read_reply(side))
+        }
+        given = {
+            "labeller": self.get("labeller"),
+            "lease_id": self.get("lease") or None,
+            "rubric_version": self.get("rubric") or None,
+            "order": orders.get(self.get("choice"), []),
+            "replies": replies,
+            "comment": self.get("comment"),
+            "seconds": _count_seconds(self.get("shown"), now),
+        }
+        try:
+            return GroupLabelRequest.model_validate(given)
+        except ValidationError as error:
+            raise InvalidRequest(_describe(error)) from error
+
+    def build_skip(self) -> SkipRequest:
+        """InvalidRequest where the item is not named."""
+        try:
+            return SkipRequest(labeller=self.get("labeller"), lease_id=self.get("lease"))
+        except ValidationError as error:
+            raise InvalidRequest(_describe(error)) from error
+
+    def _read_reply(self, side: str) -> dict[str, object]:
+        """What is said of one reply; empty where nothing is."""
+        begun = f"level.{side}."
+        levels = {
+            name.removeprefix(begun): None if word == "none" else word
+            for name, word in self.fields.items()
+            if name.startswith(begun) and word
+        }
+        numbers = {name: int(word) if word is not None and word in _LEVELS else word for name, word in levels.items()}
+        defect = {"yes": True, "no": False}.get(self.get(f"defect.{side}"))
+        said = {"levels": numbers, "defect": defect}
+        return {name: value for name, value in said.items() if value not in (None, {})}
+
+
+def _count_seconds(shown: str, now: float) -> float | None:
+    try:
+        seconds = now - float(shown)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= _LONGEST_SECONDS else None
+
+
+def _describe(error: ValidationError) -> str:
+    summary, _ = describe_faults(error.errors(include_url=False, include_context=False))
+    return summary.removeprefix(": ").removeprefix("Value error, ")
+
+
+# The page on which people label, blind: what the queue gives them, or a group that they chose.
+
+BLOCK: Final = 10
+"""Labels after which the agreement is counted again: one by one it would tell what a judge thinks of the last."""
+MOST_COUNTED: Final = 64
+SIDES: Final = (("first", "A"), ("second", "B"))
+
+
+@dataclass(frozen=True)
+class JudgeCount:
+    """How far a judge and people agree so far, and people with one another on the same groups."""
+
+    judge: str
+    labels: int
+    pairs: AgreementCount
+    people: AgreementCount
+    levels: tuple[AgreementCount, ...]
+
+
+@dataclass(frozen=True)
+class LabelPages:
+    """Data for the page."""
+
+    labelling: LabelService
+    bounds: BoundsCheck
+    judges: Callable[[], Sequence[JudgeEntry]]
+    clock: Clock
+    counted: dict[tuple[str, str | None, str | None], tuple[int, JudgeCount]] = field(default_factory=dict)
+    """By judge, environment and run: after how many blocks of labels it was counted, and what."""
+
+    async def count_agreement(self, request: ItemRequest, progress: LabelProgress) -> list[JudgeCount]:
+        """Of each judge that scored something with a label."""
+        wanted = request.environment
+        names = [judge.name for judge in self.judges() if wanted is None or wanted in judge.environments]
+        block = progress.labelled // BLOCK
+        return [count for name in names if (count := await self._count(name, request, block)).labels]
+
+    async def _count(self, judge: str, request: ItemRequest, block: int) -> JudgeCount:
+        key = (judge, request.environment, request.run)
+        known = self.counted.get(key)
+        if known is not None and known[0] == block:
+            return known[1]
+        evidence = await self.labelling.collect_evidence(*key)
+        count = await asyncio.to_thread(count_judge, judge, evidence.records)
+        while len(self.counted) >= MOST_COUNTED:
+            self.counted.pop(next(iter(self.counted)))
+        self.counted[key] = (block, count)
+        return count
+
+
+@dataclass(frozen=True)
+class BlindReply:
+    side: str
+    letter: str
+    rollout_id: str
+    lines: tuple[MessageLine, ...]
+
+
+@dataclass(frozen=True)
+class LabelAnswer:
+    """What came of a form: what is wrong with it, and the label that it stored."""
+
+    problem: str = ""
+    label_id: str = ""
+
+
+def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+    shown = LabelRendering(pages, renderer)
+
+    @router.get("/view/label")
+    async def begin(
+        request: Request,
+        bounds: CallerBounds,
+        labeller: Word = "",
+        environment: Word = "",
+        run: Word = "",
+        group: Word = "",
+    ) -> Response:
+        """Nothing is handed out before somebody presses a button: a link must change nothing."""
+        caller, chosen = find_caller(request.scope), group.strip()
+        named = labeller.strip() or ("" if caller is None else caller.name)
+        form = LabelForm({"labeller": named, "environment": environment.strip(), "run": run.strip()})
+        if not chosen:
+            return await shown.render(request, bounds, form)
+        return await shown.render_group(request, bounds, form, chosen)
+
+    @router.post("/view/label")
+    async def label(request: Request, bounds: CallerBounds) -> Response:
+        form = LabelForm.from_fields(await read_fields(request, MAX_FORM))
+        try:
+            wanted = form.build_item_request()
+            bounds.require_run(wanted.run, "run")
+            bounds.require_environment(wanted.environment, "environment")
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        answer = await _carry_out(pages, bounds, form, wanted)
+        form = replace(form, is_refused=bool(answer.problem))
+        if not form.get("lease") and answer.label_id:
+            return redirect(request, f"/view/groups/{form.get('group')}")
+        if not form.get("lease") and form.act == "send":
+            return await shown.render_group(request, bounds, form, form.get("group"), answer)
+        try:
+            given = await pages.labelling.next_item(wanted)
+        except GatewayError as error:
+            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        return await shown.render(request, bounds, form, given.item, answer, reason=given.reason)
+
+    return router
+
+
+async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, wanted: ItemRequest) -> LabelAnswer:
+    try:
+        if form.get("lease"):
+            await pages.bounds.require_item(bounds, form.get("lease"))
+        if form.act == "send":
+            await pages.bounds.require_group(bounds, form.get("group"))
+            label = form.build_label(pages.clock().timestamp())
+            return LabelAnswer(label_id=(await pages.labelling.label_group(form.get("group"), label)).label_id)
+        if form.act == "skip":
+            await pages.labelling.skip(form.build_skip())
+        elif form.act == "undo":
+            await pages.bounds.require_label(bounds, form.get("label"))
+            await pages.labelling.withdraw(form.get("label"), wanted.labeller, wanted.lease_seconds)
+    except GatewayError as error:
+        return LabelAnswer(error.detail)
+    return LabelAnswer()
+
+
+@dataclass(frozen=True)
+class LabelRendering:
+    pages: LabelPages
+    renderer: Renderer
+
+    async def render_group(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        form: LabelForm,
+        group_id: str,
+        answer: LabelAnswer = LabelAnswer(),
+    ) -> Response:
+        """A group that somebody chose, if the caller may see it."""
+        try:
+            await self.pages.bounds.require_group(bounds, group_id)
+            item = await self.pages.labelling.show_group(group_id)
+        except GatewayError as error:
+            return await self.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+        return await self.render(request, bounds, form, item, answer)
+
+    async def render(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        form: LabelForm,
+        item: LabelItem | None = None,
+        answer: LabelAnswer = LabelAnswer(),
+        *,
+        reason: str = "",
+        status: int = 200,
+    ) -> Response:
+        progress, counts = await self._look(request, bounds, form)
+        data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
+        lines = () if item is None else build_lines(item.messages)
+        asked = next((place for place in reversed(range(len(lines))) if lines[place].role == "user"), None)
+        shown = {
+            "form": form,
+            "environments": [
+                name for name in self.pages.labelling.list_environments(None) if bounds.allows_environment(name)
+            ],
+            "asked": None if asked is None else lines[asked],
+            "before": [line for place, line in enumerate(lines) if place != asked],
+            "replies": () if item is None else build_pair(item),
+            "label_id": answer.label_id,
+            "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
+            "begun": form.refill("shown") or str(self.pages.clock().timestamp()),
+        }
+        return self.renderer.render(request, "label.html", data | shown, data, status)
+
+    async def _look(
+        self, request: Request, bounds: KeyBounds, form: LabelForm
+    ) -> tuple[LabelProgress | None, list[JudgeCount]]:
+        """Of what the caller may see: a key that may label only is shown no agreement, one that is bound nothing of
+        others."""
+        try:
+            wanted = form.build_item_request()
+            bounds.require_run(wanted.run)
+            bounds.require_environment(wanted.environment)
+            progress = await self.pages.labelling.count_progress(wanted)
+        except GatewayError:
+            return None, []
+        caller = find_caller(request.scope)
+        may_read = caller is None or caller.has("read")
+        return progress, await self.pages.count_agreement(wanted, progress) if may_read else []
+
+
+def build_pair(item: LabelItem) -> tuple[BlindReply, ...]:
+    """Two replies, the same ones for everybody who gets the group, so that people can be compared. Which of them is A
+    is of the item alone."""
+    chosen = {
+        one.rollout_id for one in sorted(item.replies, key=lambda one: digest([item.group_id, one.rollout_id]))[:2]
+    }
+    kept: list[ShownReply] = [one for one in item.replies if one.rollout_id in chosen]
+    return tuple(
+        BlindReply(side, letter, one.rollout_id, build_lines(one.messages))
+        for (side, letter), one in zip(SIDES, kept, strict=False)
+    )
+
+
+def count_judge(judge: str, records: Sequence[LabelledGroupRecord]) -> JudgeCount:
+    kept = keep_whole_blocks(records, BLOCK)
+    return JudgeCount(
+        judge=judge,
+        labels=sum(len(record.labels) for record in kept),
+        pairs=count_judge_pairs(kept),
+        people=count_people_pairs(kept),
+        levels=count_levels(kept),
+    )

@@ -1,0 +1,210 @@
+"""Routes by which people label replies, blind until their label is sent."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.openapi.models import Example
+
+from app.domain.errors import NotFound
+from app.domain.labels import (
+    Arm,
+    ArmCounts,
+    GroupLabelRequest,
+    ImportRequest,
+    Label,
+    LabelledGroupRecord,
+    LabellerName,
+    ReplyLabelRequest,
+)
+from app.domain.values import Frozen, Name, suggest
+from app.evaluation.agreement import AgreementSlice, measure_judge_agreement, measure_slices
+from app.features.labels.model import (
+    ImportReceipt,
+    ItemRequest,
+    LabelEvidence,
+    LabelReceipt,
+    LeaseSeconds,
+    NextItem,
+    SkipRequest,
+    WithdrawnLabel,
+)
+from app.http.web.api_keys import CallerBounds
+from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.openapi import document_problems
+from app.service.access import require_named
+from app.service.gateway import Gateway
+from app.service.requests import GroupId
+
+RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
+_ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
+_LEASE: Final = f"item_{'0' * 31}1"
+ITEM_EXAMPLES = {
+    "any": Example(summary="Of any judged environment", value={"labeller": "ada"}),
+    "run": Example(summary="Of one run", value={"labeller": "ada", "environment": "npc_arena", "run": "my-run"}),
+}
+GROUP_EXAMPLES = {
+    "pair": Example(
+        summary="The better one of two",
+        value={"labeller": "ada", "pair": {"better": _ONE, "worse": _TWO}, "seconds": 21.5},
+    ),
+    "queue": Example(
+        summary="An item of the queue, with a tie, levels and a defect",
+        value={
+            "labeller": "ada",
+            "lease_id": _LEASE,
+            "order": [[_ONE, _TWO]],
+            "replies": {_ONE: {"levels": {"in_character": 3}, "defect": False}, _TWO: {"defect": True}},
+            "show_judge": True,
+        },
+    ),
+}
+REPLY_EXAMPLES = {
+    "defect": Example(summary="One reply", value={"labeller": "ada", "levels": {"in_character": 4}, "defect": False})
+}
+IMPORT_EXAMPLES = {
+    "pair": Example(
+        summary="A pair",
+        value={
+            "labeller": "ada",
+            "choices": [
+                {
+                    "kind": "pair",
+                    "choice": {
+                        "prompt": [{"role": "user", "content": "Who goes there?"}],
+                        "chosen": "A friend, and a wet one.",
+                        "rejected": ["I am a helpful assistant."],
+                    },
+                }
+            ],
+        },
+    )
+}
+SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
+
+
+def create_label_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["labels"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 503)
+
+    @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
+    async def next_item(
+        request: Annotated[ItemRequest, Body(openapi_examples=ITEM_EXAMPLES)], bounds: CallerBounds
+    ) -> NextItem:
+        bounds.require_run(request.run, "run")
+        bounds.require_environment(request.environment, "environment")
+        return await gateway.labelling.next_item(request)
+
+    @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
+    async def skip(
+        request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)], bounds: CallerBounds
+    ) -> NextItem:
+        await gateway.bounds.require_item(bounds, request.lease_id)
+        return await gateway.labelling.skip(request)
+
+    @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
+    async def withdraw(
+        label_id: Annotated[str, Path(max_length=64)],
+        labeller: Annotated[LabellerName, Query()],
+        bounds: CallerBounds,
+        lease_seconds: Annotated[LeaseSeconds, Query()] = 1800.0,
+    ) -> WithdrawnLabel:
+        await gateway.bounds.require_label(bounds, label_id)
+        return await gateway.labelling.withdraw(label_id, labeller, lease_seconds)
+
+    @router.post(
+        "/groups/{group_id}/labels", summary="Label a group: an order or a pair, levels, defects", responses=refusals
+    )
+    async def label_group(
+        group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=GROUP_EXAMPLES)]
+    ) -> LabelReceipt:
+        return await gateway.labelling.label_group(group_id, request)
+
+    @router.post("/rollouts/{rollout_id}/labels", summary="Label one reply: levels, a defect", responses=refusals)
+    async def label_reply(
+        rollout_id: RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=REPLY_EXAMPLES)]
+    ) -> LabelReceipt:
+        return await gateway.labelling.label_reply(rollout_id, request)
+
+    return router
+
+
+class JudgeAgreement(Frozen):
+    """How far a judge agrees with people, over the groups that it scored and the queue asked about."""
+
+    judge: str
+    environment: str | None
+    run: str | None
+    labels: dict[str, int]
+    """Labels by kind, of all judges. Only those of the kind `queue` are in the figures."""
+    draws: dict[Arm, ArmCounts]
+    """Items by how they were drawn: a skip is no accident, so compare the rates."""
+    with_others: int
+    """Groups whose scores are those of a panel of several judges, for want of the judge's own."""
+    overall: AgreementSlice
+    languages: tuple[AgreementSlice, ...]
+    """Where there is more than one."""
+    rubrics: tuple[AgreementSlice, ...]
+
+
+def create_import_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["labels"], route_class=JsonRoute)
+
+    @router.post(
+        "/labels/import",
+        summary="Store choices that people made elsewhere",
+        responses=document_problems(400, 401, 408, 413, 415, 422, 503),
+    )
+    async def import_choices(
+        request: Annotated[ImportRequest, Body(openapi_examples=IMPORT_EXAMPLES)],
+    ) -> ImportReceipt:
+        return await gateway.labelling.import_choices(request)
+
+    return router
+
+
+def create_agreement_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["labels"], route_class=ApiRoute)
+
+    @router.get(
+        "/judges/{judge}/agreement",
+        summary="How far a judge agrees with people",
+        responses=document_problems(401, 404, 422, 503),
+    )
+    async def agreement(
+        judge: Annotated[str, Path(max_length=100, examples=["critic"])],
+        bounds: CallerBounds,
+        env: Annotated[str | None, Query(max_length=100, description="Only groups of this environment.")] = None,
+        run: Annotated[Name | None, Query(description="Only groups of this run.")] = None,
+    ) -> JudgeAgreement:
+        require_named(bounds, run, env)
+        if judge not in gateway.panels.judges:
+            raise NotFound(
+                f"there is no judge {judge!r}{suggest(judge, gateway.panels.judges)}; GET /judges lists them"
+            )
+        if run is not None:
+            await gateway.runs.require(run, field="query.run")
+        evidence = await gateway.labelling.collect_evidence(judge, env, run)
+        return await asyncio.to_thread(_build_agreement, judge, env, run, evidence)
+
+    return router
+
+
+def _build_agreement(judge: str, environment: str | None, run: str | None, evidence: LabelEvidence) -> JudgeAgreement:
+    records: Sequence[LabelledGroupRecord] = evidence.records
+    return JudgeAgreement(
+        judge=judge,
+        environment=environment,
+        run=run,
+        labels=evidence.labels,
+        draws=evidence.draws,
+        with_others=sum(record.with_others for record in records),
+        overall=measure_judge_agreement(records),
+        languages=measure_slices(records, lambda label: label.language),
+        rubrics=measure_slices(records, _name_rubric),
+    )
+
+
+def _name_rubric(label: Label) -> str:
+    return "none" if label.rubric is None else f"{label.rubric.name} {label.rubric.version}"

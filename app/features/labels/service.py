@@ -1,0 +1,385 @@
+"""Which group the queue asks a person for next, and with which probability. Pure."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import uuid4
+
+from app.domain.errors import Conflict, InvalidRequest, NotFound, PartsGone
+from app.domain.groups import Group, TaskRecord
+from app.domain.judging import Rubric, RubricLabel
+from app.domain.labels import (
+    Arm,
+    GroupLabelRequest,
+    ImportedLabel,
+    ImportRequest,
+    ItemCandidate,
+    Label,
+    LabelLease,
+    LabelRequest,
+    QueueDraw,
+    QueueStratum,
+    ReplyLabel,
+    ReplyLabelRequest,
+)
+from app.domain.retention import describe_missing_text_of
+from app.domain.values import digest, suggest
+from app.features.labels.model import (
+    ImportReceipt,
+    ItemRequest,
+    ItemRubric,
+    LabelEvidence,
+    LabelItem,
+    LabelProgress,
+    LabelReceipt,
+    NextItem,
+    ShownReply,
+    SkipRequest,
+    WithdrawnLabel,
+    show_messages,
+)
+from app.ports.environment import Clock
+from app.ports.judges import Panels
+from app.ports.store import GroupStore, LabelQueue, LabelStore
+from app.service.catalogue import Catalogue
+from app.service.judging import find_rubric
+from app.service.runs import RunRegistry
+from app.service.task_cache import TaskCache
+
+RANDOM_LABELS: Final = 100
+"""Until there are so many labels drawn at random, at least half of all are."""
+FIRST_SHARE: Final = 0.5
+LATER_SHARE: Final = 0.25
+"""Share drawn at random. It bounds the weights: no label counts more than four times an average one."""
+SECOND_SHARE: Final = 0.2
+"""Share of the items that two people label, blind to each other."""
+
+
+@dataclass(frozen=True)
+class DrawnItem:
+    group_id: str
+    draw: QueueDraw
+
+
+def compute_random_share(drawn: Mapping[Arm, int]) -> float:
+    """The probability that the next draw is a random one. It is 1 where half of the labels would not be random
+    otherwise, so what is stored is always the probability that the draw really had."""
+    at_random, targeted = drawn.get("random", 0), drawn.get("targeted", 0)
+    if at_random >= RANDOM_LABELS:
+        return LATER_SHARE
+    return 1.0 if at_random <= targeted else FIRST_SHARE
+
+
+def choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
+    """Runs and environments get labels by the groups that are left. None where nothing is left."""
+    open_ones = [one for one in strata if one.left > 0]
+    if not open_ones:
+        return None
+    return chance.choices(open_ones, weights=[one.left for one in open_ones])[0]
+
+
+def draw_item(
+    candidates: Sequence[ItemCandidate], stratum: QueueStratum, share: float, lease_id: str, chance: random.Random
+) -> DrawnItem:
+    """Draws one of the candidates, which are a random part of what is left of the stratum. `share` is the probability
+    of the random arm."""
+    targets = [one for one in candidates if one.reasons]
+    if not targets:
+        share = 1.0
+    arm: Arm = "random" if chance.random() < share else "targeted"
+    chosen = chance.choice(candidates if arm == "random" else targets)
+    left = max(stratum.left, len(candidates))
+    plain = share / left
+    aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
+    own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
+    return DrawnItem(
+        chosen.group_id,
+        QueueDraw(
+            lease_id=lease_id,
+            arm=arm,
+            reasons=chosen.reasons,
+            probability=min(1.0, own),
+            other_probability=min(1.0, other),
+            population=max(stratum.population, left),
+        ),
+    )
+
+
+# Labels by people: hands out items blind, and takes what people say of them.
+
+POOL = 64
+"""Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
+TRIES = 8
+"""Draws until the queue gives up because others are quicker every time."""
+
+
+class LabelService:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        queue: LabelQueue,
+        labels: LabelStore,
+        groups: GroupStore,
+        task_cache: TaskCache,
+        runs: RunRegistry,
+        panels: Panels,
+        clock: Clock,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._queue = queue
+        self._labels = labels
+        self._groups = groups
+        self._task_cache = task_cache
+        self._runs = runs
+        self._panels = panels
+        self._clock = clock
+        self._chance = chance or random.SystemRandom()
+
+    async def next_item(self, request: ItemRequest) -> NextItem:
+        """The item that the labeller holds, else one that waits for a second label, else a new one. NotFound for an
+        unknown environment or run."""
+        environments = self.list_environments(request.environment)
+        if request.run is not None:
+            await self._runs.require(request.run, field="run")
+        held = await self._queue.find_held(request.labeller, environments, request.run)
+        if held is not None and (renewed := await self._queue.renew(held, request.lease_seconds)) is not None:
+            return NextItem(item=await self._show(renewed))
+        for _ in range(TRIES):
+            lease = await self._choose(request, environments)
+            if lease is None:
+                return NextItem(item=None, reason="nothing is left to label: every scored group has its labels")
+            if (claimed := await self._queue.claim(lease, request.lease_seconds)) is not None:
+                return NextItem(item=await self._show(claimed))
+        raise Conflict("others took every item that was chosen; ask again")
+
+    def list_environments(self, name: str | None) -> tuple[str, ...]:
+        """The environment of this name, or all that judges score."""
+        if name is not None and name not in self._catalogue.classes:
+            raise NotFound(
+                f"there is no environment {name!r}{suggest(name, self._catalogue.classes)}", field="environment"
+            )
+        judged = (each for each, kind in self._catalogue.classes.items() if kind.rubric is not None)
+        return tuple(judged) if name is None else (name,)
+
+    async def label_group(self, group_id: str, request: GroupLabelRequest) -> LabelReceipt:
+        group = await self._require_group(group_id)
+        for place, tier in enumerate(request.tiers):
+            for rollout_id in tier:
+                _require_rollout(group, rollout_id, "pair" if request.pair is not None else f"order.{place}")
+        for rollout_id in request.replies:
+            _require_rollout(group, rollout_id, f"replies.{rollout_id}")
+        return await self._store(group, request, request.tiers, request.replies, merge=False)
+
+    async def label_reply(self, rollout_id: str, request: ReplyLabelRequest) -> LabelReceipt:
+        """What the labeller said of other replies of the group stays."""
+        group = await self._require_group(rollout_id.rpartition("-")[0])
+        if rollout_id not in {one.rollout_id for one in group.rollouts}:
+            raise NotFound(f"there is no rollout {rollout_id}")
+        said = {rollout_id: ReplyLabel(levels=request.levels, defect=request.defect)}
+        return await self._store(group, request, (), said, merge=True)
+
+    async def skip(self, request: SkipRequest) -> NextItem:
+        """The labeller does not get this item again; others may."""
+        await self._queue.skip(request.lease_id, request.labeller)
+        return NextItem(item=None, reason="skipped")
+
+    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> WithdrawnLabel:
+        """The labeller holds the item again."""
+        label = await self._labels.withdraw(label_id, labeller, seconds)
+        return WithdrawnLabel(label_id=label.label_id, lease_id=None if label.draw is None else label.draw.lease_id)
+
+    async def import_choices(self, request: ImportRequest) -> ImportReceipt:
+        made = [self._build_imported(request.labeller, one) for one in request.choices]
+        added = len(await self._labels.add_imported(made))
+        return ImportReceipt(added=added, known=len(made) - added)
+
+    async def replace_choice(self, labeller: str, chat: str, made: ImportedLabel | None) -> None:
+        """One choice of the labeller's in the chat is live: this one, or none."""
+        label = None if made is None else self._build_imported(labeller, made)
+        await self._labels.replace_choice(labeller, chat, label)
+
+    def _build_imported(self, labeller: str, made: ImportedLabel) -> Label:
+        return Label(
+            label_id=f"label_{uuid4().hex}",
+            kind=made.kind,
+            labeller=labeller,
+            language=made.language,
+            choice=made.choice,
+            created_at=self._clock(),
+        )
+
+    async def collect_evidence(self, judge: str, environment: str | None, run: str | None) -> LabelEvidence:
+        """NotFound for an unknown environment."""
+        environments = self.list_environments(environment)
+        return LabelEvidence(
+            records=tuple(await self._labels.list_labelled(judge, environments, run)),
+            labels=await self._labels.count_labels(),
+            draws=await self._queue.count_arms(environments, run),
+        )
+
+    async def _choose(self, request: ItemRequest, environments: tuple[str, ...]) -> LabelLease | None:
+        labeller = request.labeller
+        first = await self._queue.find_awaiting_second(labeller, environments, request.run)
+        if first is not None:
+            draw = first.draw.model_copy(update={"lease_id": _make_lease_id(), "second": True})
+            return first.model_copy(
+                update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
+            )
+        strata = await self._queue.list_strata(environments, request.run, labeller)
+        found = await self._find_candidates(strata, labeller)
+        if found is None:
+            return None
+        stratum, candidates = found
+        share = compute_random_share(_add_up(strata))
+        drawn = draw_item(candidates, stratum, share, _make_lease_id(), self._chance)
+        return LabelLease(
+            lease_id=drawn.draw.lease_id,
+            labeller=labeller,
+            group_id=drawn.group_id,
+            environment=stratum.environment,
+            run=stratum.run,
+            draw=drawn.draw,
+            wanted=2 if self._chance.random() < SECOND_SHARE else 1,
+            state="live",
+            expires_at=self._clock(),
+        )
+
+    async def _find_candidates(
+        self, strata: Sequence[QueueStratum], labeller: str
+    ) -> tuple[QueueStratum, list[ItemCandidate]] | None:
+        """Strata count groups, too, that were pruned or reduced, so one may turn out to have nothing left."""
+        left = list(strata)
+        while (stratum := choose_stratum(left, self._chance)) is not None:
+            if candidates := await self._queue.draw_candidates(stratum, labeller, POOL):
+                return stratum, candidates
+            left.remove(stratum)
+        return None
+
+    async def show_group(self, group_id: str) -> LabelItem:
+        """A group that the labeller chose, as blind as an item of the queue; nobody holds it."""
+        group = await self._require_group(group_id)
+        return await self._build_item(group, "", self._clock())
+
+    async def count_progress(self, request: ItemRequest) -> LabelProgress:
+        environments = self.list_environments(request.environment)
+        strata = await self._queue.list_strata(environments, request.run, request.labeller)
+        arms = await self._queue.count_arms(environments, request.run)
+        return LabelProgress(
+            labelled=sum(arm.labelled for arm in arms.values()),
+            skipped=sum(arm.skipped for arm in arms.values()),
+            left=sum(stratum.left for stratum in strata),
+            groups=sum(stratum.population for stratum in strata),
+        )
+
+    async def _show(self, lease: LabelLease) -> LabelItem:
+        return await self._build_item(await self._require_group(lease.group_id), lease.lease_id, lease.expires_at)
+
+    async def _build_item(self, group: Group, lease_id: str, expires_at: datetime) -> LabelItem:
+        record = (await self._task_cache.get([group.task_id]))[group.task_id]
+        rubric = await self._find_rubric(group)
+        replies = sorted(group.rollouts, key=lambda one: digest([lease_id, one.rollout_id]))
+        return LabelItem(
+            lease_id=lease_id,
+            expires_at=expires_at,
+            group_id=group.group_id,
+            environment=group.environment,
+            language=_find_language(record),
+            messages=record.prompt.messages,
+            tools=record.prompt.tools,
+            metadata=record.prompt.metadata,
+            passages=() if record.key.context is None else record.key.context.passages,
+            rubric=None if rubric is None else ItemRubric.from_rubric(rubric),
+            replies=tuple(
+                ShownReply(rollout_id=one.rollout_id, messages=show_messages(one.completion)) for one in replies
+            ),
+        )
+
+    async def _require_group(self, group_id: str) -> Group:
+        group = (await self._groups.find([group_id])).get(group_id)
+        if group is None:
+            raise NotFound(f"there is no group {group_id}")
+        if group.lacks_text:
+            raise PartsGone(describe_missing_text_of(group_id))
+        return group
+
+    async def _find_rubric(self, group: Group) -> Rubric | None:
+        kind = self._catalogue.classes.get(group.environment)
+        return None if kind is None else find_rubric(self._panels, kind, await self._runs.find_options(group.run))
+
+    async def _store(
+        self,
+        group: Group,
+        request: LabelRequest,
+        order: tuple[tuple[str, ...], ...],
+        replies: Mapping[str, ReplyLabel],
+        *,
+        merge: bool,
+    ) -> LabelReceipt:
+        rubric = await self._find_rubric(group)
+        _check_levels(rubric, replies)
+        shown = None if rubric is None else RubricLabel.from_rubric(rubric)
+        if request.rubric_version is not None and (shown is None or shown.version != request.rubric_version):
+            now = "none" if shown is None else shown.version
+            raise Conflict(f"the rubric of this group is {now} now; ask for the item again", field="rubric_version")
+        record = (await self._task_cache.get([group.task_id]))[group.task_id]
+        label = Label(
+            label_id=f"label_{uuid4().hex}",
+            kind="own_pick",
+            labeller=request.labeller,
+            group_id=group.group_id,
+            environment=group.environment,
+            run=group.run,
+            order=order,
+            replies=dict(replies),
+            seconds=request.seconds,
+            rubric=shown,
+            language=_find_language(record),
+            comment=request.comment,
+            created_at=self._clock(),
+        )
+        made = await self._labels.put(label, request.lease_id, merge=merge, show_judge=request.show_judge)
+        is_shown = made.saw_judge and request.show_judge
+        scores = {one.rollout_id: one.score for one in group.rollouts} if is_shown else None
+        return LabelReceipt.from_label(made, scores, asked=request.show_judge)
+
+
+def _require_rollout(group: Group, rollout_id: str, field: str) -> None:
+    known = [one.rollout_id for one in group.rollouts]
+    if rollout_id not in known:
+        raise InvalidRequest(f"{rollout_id!r} is no rollout of {group.group_id}", field=field)
+
+
+def _check_levels(rubric: Rubric | None, replies: Mapping[str, ReplyLabel]) -> None:
+    known = () if rubric is None else tuple(one.name for one in rubric.criteria)
+    for rollout_id, name in _list_criteria(replies):
+        if name not in known:
+            near = suggest(name, known) or f"; known criteria: {', '.join(known) or 'none'}"
+            raise InvalidRequest(
+                f"the rubric has no criterion {name!r}{near}", field=f"replies.{rollout_id}.levels.{name}"
+            )
+
+
+def _list_criteria(replies: Mapping[str, ReplyLabel]) -> Iterator[tuple[str, str]]:
+    return ((rollout_id, name) for rollout_id, said in replies.items() for name in said.levels)
+
+
+def _find_language(record: TaskRecord) -> str:
+    language = record.prompt.metadata.get("language", "")
+    return language if isinstance(language, str) else ""
+
+
+def _make_lease_id() -> str:
+    """Random, since it also orders the replies."""
+    return f"item_{uuid4().hex}"
+
+
+def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
+    total: Counter[Arm] = Counter()
+    for one in strata:
+        total.update(one.drawn)
+    return total

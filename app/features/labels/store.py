@@ -1,0 +1,776 @@
+"""Tables of people's labels and of the queue that asks for them."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from random import SystemRandom
+from typing import Any, Final, cast
+
+from pydantic import JsonValue
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Index,
+    RowMapping,
+    Select,
+    Subquery,
+    Text,
+    and_,
+    func,
+    literal_column,
+    or_,
+    select,
+    union,
+    union_all,
+    update,
+)
+from sqlmodel import Field
+
+from app.domain.errors import Conflict, NotFound
+from app.domain.groups import Group
+from app.domain.labels import (
+    Arm,
+    ArmCounts,
+    ItemCandidate,
+    Label,
+    LabelLease,
+    LabelledGroupRecord,
+    QueueDraw,
+    QueueStratum,
+    TargetReason,
+)
+from app.domain.scores import Score
+from app.domain.values import digest
+from app.ports.store import LabelQueue, LabelStore
+from app.store.database import Database
+from app.store.group_rows import has_text, load_groups
+from app.store.groups import load_scorings
+from app.store.search import open_stretch
+from app.store.statements import decode, encode, filter_storable, from_micros, insert_rows, is_storable, to_micros
+from app.store.table_records import TableRecord, build_sequence_column, get_table
+from app.store.tables import groups, rollouts, rollups
+
+
+class LabelTable(TableRecord, table=True):
+    """A label with its history: what was replaced or withdrawn stays. `source_digest` is that of an imported choice,
+    or of the chat in which a live choice was made that may change."""
+
+    __tablename__ = "labels"
+    __table_args__ = (
+        Index("ix_labels_group", "group_id", "labeller"),
+        Index("ix_labels_kind", "kind", "environment", "sequence"),
+        {"sqlite_autoincrement": True},
+    )
+    sequence: int = Field(sa_column=build_sequence_column())
+    label_id: str = Field(unique=True)
+    kind: str
+    state: str
+    labeller: str
+    group_id: str | None = None
+    environment: str
+    run: str | None = None
+    lease_id: str | None = None
+    body: str = Field(sa_type=Text)
+    source_digest: str | None = Field(default=None, unique=True)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class LabelLeaseTable(TableRecord, table=True):
+    """An item of the queue that somebody holds, has labelled or has skipped. `draw` is JSON."""
+
+    __tablename__ = "label_leases"
+    __table_args__ = (
+        Index("ix_label_leases_group", "group_id"),
+        Index("ix_label_leases_labeller", "labeller", "state"),
+        Index("ix_label_leases_stratum", "environment", "run"),
+        {"sqlite_autoincrement": True},
+    )
+    sequence: int = Field(sa_column=build_sequence_column())
+    lease_id: str = Field(unique=True)
+    labeller: str
+    group_id: str
+    environment: str
+    run: str | None = None
+    arm: str
+    second: bool
+    wanted: int
+    draw: str = Field(sa_type=Text)
+    state: str
+    expires_at: int = Field(sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+labels = get_table(LabelTable)
+label_leases = get_table(LabelLeaseTable)
+
+
+# Converts labels, leases and labelled groups to rows and back.
+
+TOP_SHARE: Final = 0.1
+"""Groups whose best reward is among so many of the highest are targets."""
+SORTED_UP_TO: Final = 4096
+"""So many groups are sorted at random. From more, some are drawn by number."""
+MOST_PROBES: Final = 1_000
+"""Numbers that are drawn at once, at most."""
+PROBE_ROUNDS: Final = 32
+NEAR: Final = 16
+"""Groups of a stretch: few stretches are read quickly, many show more of a run."""
+FARTHEST: Final = 10_000
+"""Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
+SPARE: Final = 1.3
+"""How many more numbers are drawn than would do on average."""
+_FLAGS: Final[Mapping[str, TargetReason]] = {
+    "judges_disagree": "judges_disagree",
+    "position_dominated": "judges_disagree",
+    "low_signal": "low_signal",
+}
+
+
+def build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
+    return {
+        "label_id": label.label_id,
+        "kind": label.kind,
+        "state": label.state,
+        "labeller": label.labeller,
+        "group_id": label.group_id,
+        "environment": label.environment,
+        "run": label.run,
+        "lease_id": None if label.draw is None else label.draw.lease_id,
+        "body": encode(label),
+        "source_digest": None,
+        "created_at": to_micros(label.created_at),
+    }
+
+
+def parse_label(body: str) -> Label:
+    return decode(Label, body)
+
+
+def parse_lease(row: RowMapping) -> LabelLease:
+    plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
+    moments = {"expires_at": from_micros(row["expires_at"])}
+    return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
+
+
+def draw_sequences(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], wanted: ColumnElement[bool], most: int
+) -> list[int]:
+    """At most so many of the wanted groups among the scored ones of a stratum, each with the same chance. In a large
+    stratum some are drawn with those that follow, which lie beside them: to read as many from all over a large store
+    takes long, and so does to sort all its groups at random."""
+    if stratum.population > SORTED_UP_TO:
+        drawn = _draw_stretches(connection, stratum, scored, -(-most // NEAR), min(NEAR, most))
+        found = connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
+        if listed := sorted(found):
+            return SystemRandom().sample(listed, min(most, len(listed)))
+    return [*connection.execute(select(groups.c.sequence).where(wanted).order_by(func.random()).limit(most)).scalars()]
+
+
+def _draw_stretches(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
+) -> set[int]:
+    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
+    a stretch as well, of which only the end has groups."""
+    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
+    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
+    first, last = (
+        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
+    )
+    if first is None or last is None:
+        return set()
+    numbers = range(first - near + 1, last + 1)
+    begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
+    stretches = [
+        select(groups.c.sequence)
+        .where(*here.narrow(after=max(begin, first) - 1, before=begin + FARTHEST).match(), scored)
+        .order_by(*here.order(rising=True))
+        .limit(near - max(0, first - begin))
+        .subquery()
+        for begin in begins
+    ]
+    return set(connection.execute(union_all(*map(select, stretches))).scalars()) if stretches else set()
+
+
+def _draw_begins(
+    connection: Connection, scored: ColumnElement[bool], numbers: range, first: int, share: float, count: int
+) -> list[int]:
+    """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
+    kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
+    for _ in range(PROBE_ROUNDS):
+        # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
+        probes = min(MOST_PROBES, len(numbers), max(count, round(SPARE * (count - len(kept)) / share)))
+        drawn = chance.sample(numbers, probes)
+        stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
+        kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
+        if len(kept) >= count:
+            break
+        drawn_in_all += probes
+        share = max(1, len(kept)) / drawn_in_all
+    return chance.sample(sorted(kept), min(count, len(kept)))
+
+
+def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
+    """These groups, with what makes them targets among one another."""
+    listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
+    rows = connection.execute(listed).all()
+    reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
+    best: dict[int, float] = {}
+    members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
+    for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
+        best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
+        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
+    top = sorted(best.values(), reverse=True)[: max(1, round(TOP_SHARE * len(best)))]
+    for row in rows:
+        reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
+        if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
+            reasons[row.sequence].add("top_reward")
+    return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
+
+
+def _read_reasons(text: str) -> set[TargetReason]:
+    if '"flags"' not in text and '"cap"' not in text:  # most are spared the parsing
+        return set()
+    score: Mapping[str, JsonValue] = json.loads(text)
+    found = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
+    return found | ({"capped"} if score.get("cap") is not None else set())
+
+
+def load_records(
+    connection: Connection, judge: str, environments: Sequence[str], run: str | None
+) -> list[LabelledGroupRecord]:
+    """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+    wanted = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
+    wanted += [] if run is None else [labels.c.run == run]
+    by_group: defaultdict[str, list[Label]] = defaultdict(list)
+    for body in connection.execute(select(labels.c.body).where(*wanted).order_by(labels.c.sequence)).scalars():
+        label = parse_label(body)
+        by_group[label.group_id or ""].append(label)
+    found: list[LabelledGroupRecord] = []
+    ids = list(by_group)
+    for start in range(0, len(ids), 500):
+        here = groups.c.group_id.in_(ids[start : start + 500])
+        alone: dict[str, Sequence[Score]] = {}
+        for scoring in load_scorings(connection, here):
+            if scoring.judges == (judge,):
+                alone[scoring.group_id] = scoring.scores
+        for group in load_groups(connection, here):
+            record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
+            found += [] if record is None else [record]
+    places = {group_id: place for place, group_id in enumerate(ids)}
+    return sorted(found, key=lambda one: places[one.labels[0].group_id or ""])
+
+
+def _build_record(
+    group: Group, made: Sequence[Label], judge: str, alone: Sequence[Score] | None
+) -> LabelledGroupRecord | None:
+    """The judge's own scores where there are any, else those of the panel that it was in."""
+    panels = {score.judges for score in group.scores if score.judges}
+    own = panels == {(judge,)}
+    if not own and alone is None and not any(judge in names for names in panels):
+        return None
+    scores = group.scores if own or alone is None else alone
+    ids = [rollout.rollout_id for rollout in group.rollouts]
+    scored = [(rollout_id, score) for rollout_id, score in zip(ids, scores, strict=True) if score.reward is not None]
+    return LabelledGroupRecord(
+        task_id=group.task_id,
+        labels=tuple(made),
+        rewards={rollout_id: score.reward for rollout_id, score in scored if score.reward is not None},
+        absolutes={rollout_id: score.absolute for rollout_id, score in scored if score.absolute is not None},
+        levels={
+            rollout_id: {one.name: one.value for one in score.criteria if one.value is not None}
+            for rollout_id, score in scored
+        },
+        gated=tuple(rollout_id for rollout_id, score in scored if score.gate == 0),
+        capped=tuple(rollout_id for rollout_id, score in scored if score.cap is not None),
+        with_others=not own and alone is None,
+    )
+
+
+# The queue that asks people for labels: who holds which item until when.
+
+_ORDER = "labels"
+
+
+class SqlLabelQueue(LabelQueue):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_strata(self, environments: Sequence[str], run: str | None, labeller: str) -> list[QueueStratum]:
+        def load(connection: Connection) -> list[QueueStratum]:
+            now = self._database.read_lease_clock(connection)
+            return _load_strata(connection, environments, run, labeller, now)
+
+        return await self._database.read(load)
+
+    async def draw_candidates(self, stratum: QueueStratum, labeller: str, most: int) -> list[ItemCandidate]:
+        def load(connection: Connection) -> list[ItemCandidate]:
+            taken = _select_taken(labeller, self._database.read_lease_clock(connection))
+            scored = and_(*_match_stratum(stratum))
+            wanted = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
+            return load_candidates(connection, draw_sequences(connection, stratum, scored, wanted, most))
+
+        return await self._database.read(load)
+
+    async def find_held(self, labeller: str, environments: Sequence[str], run: str | None) -> LabelLease | None:
+        def load(connection: Connection) -> LabelLease | None:
+            now = self._database.read_lease_clock(connection)
+            held = (label_leases.c.labeller == labeller, is_live(now), *_match_leases(environments, run))
+            return _load_lease(connection, select(label_leases).where(*held))
+
+        return await self._database.read(load)
+
+    async def find_awaiting_second(
+        self, labeller: str, environments: Sequence[str], run: str | None
+    ) -> LabelLease | None:
+        def load(connection: Connection) -> LabelLease | None:
+            now = self._database.read_lease_clock(connection)
+            return _load_lease(connection, _select_awaiting(labeller, now, environments, run))
+
+        return await self._database.read(load)
+
+    async def claim(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        return await self._database.write(
+            lambda connection: _claim_item(connection, self._database, lease, seconds), _ORDER
+        )
+
+    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
+        def write(connection: Connection) -> LabelLease | None:
+            lock_group(connection, lease.group_id)
+            now = self._database.read_lease_clock(connection)
+            here = label_leases.c.lease_id == lease.lease_id
+            renewed = update(label_leases).where(here, is_live(now)).values(expires_at=now + round(seconds * 1e6))
+            held = connection.execute(renewed).rowcount > 0
+            return require_lease(connection, lease.lease_id) if held else None
+
+        return await self._database.write(write, _ORDER)
+
+    async def find_lease(self, lease_id: str) -> LabelLease | None:
+        if not is_storable(lease_id):
+            return None
+        wanted = select(label_leases).where(label_leases.c.lease_id == lease_id)
+        return await self._database.read(lambda connection: _load_lease(connection, wanted))
+
+    async def skip(self, lease_id: str, labeller: str) -> LabelLease:
+        def write(connection: Connection) -> LabelLease:
+            lease = require_lease(connection, lease_id, labeller)
+            if lease.state not in {"live", "skipped"}:
+                raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
+            set_lease_state(connection, lease_id, "skipped")
+            return lease.model_copy(update={"state": "skipped"})
+
+        return await self._database.write(write, _ORDER)
+
+    async def count_arms(self, environments: Sequence[str], run: str | None) -> dict[Arm, ArmCounts]:
+        counted = (
+            select(
+                label_leases.c.arm,
+                func.count().filter(label_leases.c.state == "done").label("labelled"),
+                func.count().filter(label_leases.c.state == "skipped").label("skipped"),
+            )
+            .where(*_match_leases(environments, run))
+            .group_by(label_leases.c.arm)
+        )
+
+        def load(connection: Connection) -> dict[Arm, ArmCounts]:
+            return {
+                arm: ArmCounts(labelled=labelled, skipped=skipped)
+                for arm, labelled, skipped in connection.execute(counted)
+            }
+
+        return await self._database.read(load)
+
+
+def is_live(now: int) -> ColumnElement[bool]:
+    return and_(label_leases.c.state == "live", label_leases.c.expires_at > now)
+
+
+def _match_leases(environments: Sequence[str], run: str | None) -> list[ColumnElement[bool]]:
+    return [
+        label_leases.c.environment.in_(environments),
+        *([] if run is None else [label_leases.c.run == run]),
+    ]
+
+
+def _match_stratum(stratum: QueueStratum) -> list[ColumnElement[bool]]:
+    return [
+        groups.c.environment == stratum.environment,
+        groups.c.run.is_(None) if stratum.run is None else groups.c.run == stratum.run,
+        groups.c.outcome == "scored",
+        has_text(),
+    ]
+
+
+def _select_taken(labeller: str, now: int) -> Subquery:
+    """The groups that the queue must not give to this labeller as new ones."""
+    mine = and_(label_leases.c.labeller == labeller, label_leases.c.state == "skipped")
+    return union(
+        select(labels.c.group_id, labels.c.environment, labels.c.run).where(
+            labels.c.state == "live",
+            labels.c.group_id.is_not(None),
+            or_(labels.c.kind == "queue", labels.c.labeller == labeller),
+        ),
+        select(label_leases.c.group_id, label_leases.c.environment, label_leases.c.run).where(or_(is_live(now), mine)),
+    ).subquery()
+
+
+def _load_strata(
+    connection: Connection, environments: Sequence[str], run: str | None, labeller: str, now: int
+) -> list[QueueStratum]:
+    populations = _count_scored(connection, environments, run)
+    taken = _select_taken(labeller, now)
+    gone: defaultdict[tuple[str, str | None], int] = defaultdict(int)
+    for environment, name, count in connection.execute(
+        select(taken.c.environment, taken.c.run, func.count()).group_by(taken.c.environment, taken.c.run)
+    ):
+        gone[environment, name] = count
+    drawn = _count_draws(connection, now)
+    return [
+        QueueStratum(
+            environment=environment,
+            run=name,
+            population=count,
+            left=max(0, count - gone[environment, name]),
+            drawn=drawn[environment, name],
+        )
+        for (environment, name), count in sorted(populations.items(), key=lambda one: (one[0][0], one[0][1] or ""))
+    ]
+
+
+def _count_scored(
+    connection: Connection, environments: Sequence[str], run: str | None
+) -> Counter[tuple[str, str | None]]:
+    """Scored groups by environment and run: what rollups count and what they do not count yet, without the few that
+    are not scored. To count them one by one takes long in a large store."""
+    found: Counter[tuple[str, str | None]] = Counter()
+    of_runs, alone = (rollups.c.series == "run", and_(rollups.c.series == "step", rollups.c.run.is_(None)))
+    counted = select(rollups.c.environment, rollups.c.run, rollups.c.measures).where(
+        rollups.c.environment.in_(environments), or_(of_runs, alone) if run is None else of_runs
+    )
+    for environment, name, measures in connection.execute(
+        counted if run is None else counted.where(rollups.c.run == run)
+    ):
+        found[environment, name] += json.loads(measures).get("groups", 0)
+    # As an expression, or SQLite reads all groups by their environment instead of the index of the few.
+    key = (func.coalesce(groups.c.environment, literal_column("''")), groups.c.run)
+    for missing, sign in (
+        (groups.c.counted == literal_column("0"), 1),
+        (groups.c.outcome != literal_column("'scored'"), -1),
+    ):
+        for environment, name, count in connection.execute(select(*key, func.count()).where(missing).group_by(*key)):
+            if environment in environments and run in (None, name):
+                found[environment, name] += sign * count
+    return +found
+
+
+def _count_draws(connection: Connection, now: int) -> defaultdict[tuple[str, str | None], dict[Arm, int]]:
+    key = (label_leases.c.environment, label_leases.c.run, label_leases.c.arm)
+    counted = select(*key, func.count()).where(
+        label_leases.c.second.is_(False), or_(label_leases.c.state == "done", is_live(now))
+    )
+    drawn: defaultdict[tuple[str, str | None], dict[Arm, int]] = defaultdict(dict)
+    for environment, name, arm, count in connection.execute(counted.group_by(*key)):
+        drawn[environment, name][arm] = count
+    return drawn
+
+
+def _select_awaiting(labeller: str, now: int, environments: Sequence[str], run: str | None) -> Select[Any]:
+    """Leases of items with one label that wait for another person's."""
+    other = label_leases.alias()
+    busy = or_(
+        other.c.state == "done",
+        and_(other.c.state == "live", other.c.expires_at > now),
+        and_(other.c.state == "skipped", other.c.labeller == labeller),
+    )
+    seconds = select(other.c.group_id).where(other.c.second.is_(True), busy)
+    mine = select(labels.c.group_id).where(labels.c.labeller == labeller, labels.c.group_id.is_not(None))
+    return select(label_leases).where(
+        label_leases.c.wanted > 1,
+        label_leases.c.second.is_(False),
+        label_leases.c.state == "done",
+        label_leases.c.labeller != labeller,
+        label_leases.c.group_id.not_in(seconds),
+        label_leases.c.group_id.not_in(mine),
+        *_match_leases(environments, run),
+    )
+
+
+def _load_lease(connection: Connection, statement: Select[Any]) -> LabelLease | None:
+    row = connection.execute(statement.order_by(label_leases.c.sequence).limit(1)).mappings().first()
+    return None if row is None else parse_lease(row)
+
+
+def require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
+    found = None
+    if filter_storable([lease_id]):
+        wanted = select(label_leases).where(label_leases.c.lease_id == lease_id).with_for_update()
+        row = connection.execute(wanted).mappings().first()
+        found = None if row is None else parse_lease(row)
+    if found is None:
+        raise NotFound(f"there is no item {lease_id!r}", field="lease_id")
+    if labeller is not None and found.labeller != labeller:
+        raise Conflict("somebody else holds this item", field="lease_id")
+    return found
+
+
+def set_lease_state(connection: Connection, lease_id: str, state: str) -> None:
+    connection.execute(update(label_leases).where(label_leases.c.lease_id == lease_id).values(state=state))
+
+
+def lock_group(connection: Connection, group_id: str) -> None:
+    """Replicas that want the same item take turns."""
+    connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id).with_for_update()).all()
+
+
+def _is_reduced(connection: Connection, group_id: str) -> bool:
+    return (
+        connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id, ~has_text())).first()
+        is not None
+    )
+
+
+def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
+    """Whether the item is held or labelled by others since it was chosen."""
+    here = label_leases.c.group_id == lease.group_id
+    others = [here, label_leases.c.lease_id != lease.lease_id, label_leases.c.second.is_(lease.draw.second)]
+    held = select(label_leases.c.lease_id).where(*others, or_(is_live(now), label_leases.c.state == "done"))
+    mine = select(labels.c.label_id).where(
+        labels.c.group_id == lease.group_id, labels.c.labeller == lease.labeller, labels.c.state == "live"
+    )
+    return connection.execute(held).first() is not None or connection.execute(mine).first() is not None
+
+
+def _claim_item(connection: Connection, database: Database, lease: LabelLease, seconds: float) -> LabelLease | None:
+    lock_group(connection, lease.group_id)
+    now = database.read_lease_clock(connection)
+    if is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
+        return None
+    stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
+    connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
+    row = {name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")}
+    row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
+    row |= {"expires_at": now + round(seconds * 1e6), "created_at": now}
+    insert_rows(connection, label_leases, [row])
+    return require_lease(connection, lease.lease_id)
+
+
+# The store of people's labels.
+
+_TRIES = 3
+"""Another replica may take what was given up."""
+
+
+class SqlLabelStore(LabelStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool) -> Label:
+        return await self._database.write(
+            lambda connection: _put_label(connection, self._database, label, lease_id, merge, show_judge), _ORDER
+        )
+
+    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
+        def write(connection: Connection) -> Label:
+            expiry = self._database.read_lease_clock(connection) + round(seconds * 1e6)
+            return _withdraw_label(connection, label_id, labeller, expiry)
+
+        return await self._database.write(write, _ORDER)
+
+    async def find(self, label_id: str) -> Label | None:
+        if not is_storable(label_id):
+            return None
+        wanted = select(labels.c.body).where(labels.c.label_id == label_id)
+        body = await self._database.read(lambda connection: connection.execute(wanted).scalar())
+        return None if body is None else parse_label(body)
+
+    async def add_imported(self, imported: Sequence[Label]) -> list[str]:
+        return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
+
+    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
+        await self._database.write(
+            lambda connection: _replace_choice(connection, self._database, labeller, chat, choice), f"{_ORDER} {chat}"
+        )
+
+    async def list_labels(
+        self, environment: str | None, run: str | None, after: int, limit: int
+    ) -> list[tuple[int, Label]]:
+        wanted = [labels.c.state == "live", labels.c.sequence > after]
+        wanted += [] if environment is None else [labels.c.environment == environment]
+        wanted += [] if run is None else [labels.c.run == run]
+        page = select(labels.c.sequence, labels.c.body).where(*wanted).order_by(labels.c.sequence).limit(limit)
+
+        def load(connection: Connection) -> list[tuple[int, Label]]:
+            return [(sequence, parse_label(body)) for sequence, body in connection.execute(page)]
+
+        return await self._database.read(load)
+
+    async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
+        if not is_storable(group_id):
+            return []
+        live = select(labels.c.body).where(labels.c.group_id == group_id, labels.c.state == "live")
+        newest = live.order_by(labels.c.sequence.desc()).limit(limit)
+
+        def load_newest(connection: Connection) -> list[Label]:
+            return [parse_label(body) for body in connection.execute(newest).scalars()]
+
+        return await self._database.read(load_newest)
+
+    async def count_labels(self) -> dict[str, int]:
+        counted = select(labels.c.kind, func.count()).where(labels.c.state == "live").group_by(labels.c.kind)
+        return await self._database.read(lambda connection: {kind: n for kind, n in connection.execute(counted)})
+
+    async def find_mark(self, environment: str) -> tuple[int, int]:
+        live = func.count().filter(labels.c.state == "live")
+        wanted = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
+
+        def load(connection: Connection) -> tuple[int, int]:
+            newest, count = connection.execute(wanted).one()
+            return newest, count
+
+        return await self._database.read(load)
+
+    async def list_labelled(
+        self, judge: str, environments: Sequence[str], run: str | None
+    ) -> list[LabelledGroupRecord]:
+        return await self._database.read(lambda connection: load_records(connection, judge, environments, run))
+
+
+def _put_label(
+    connection: Connection, database: Database, label: Label, lease_id: str | None, merge: bool, show_judge: bool
+) -> Label:
+    lock_group(connection, label.group_id or "")
+    former = _load_own(connection, label)
+    draw = former.draw if former is not None else None
+    if lease_id is not None:
+        draw = _admit_lease(connection, label, lease_id, database.read_lease_clock(connection))
+    made = label.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue"})
+    if former is not None and merge:
+        made = _merge_labels(former, made)
+    shown = show_judge and draw is not None and not _waits_for_others(connection, database, label)
+    if former is not None and _says_the_same(former, made, merge=merge):
+        if former.saw_judge or not shown:
+            return former
+        made = made.model_copy(update={"seconds": former.seconds})
+    elif former is not None and former.saw_judge:
+        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
+    return _replace_label(connection, former, made.model_copy(update={"saw_judge": shown}))
+
+
+def _replace_label(connection: Connection, former: Label | None, label: Label) -> Label:
+    if former is not None:
+        here = labels.c.label_id == former.label_id
+        connection.execute(update(labels).where(here).values(state="replaced"))
+    insert_rows(connection, labels, [build_label_row(label)])
+    if label.draw is not None:
+        set_lease_state(connection, label.draw.lease_id, "done")
+    return label
+
+
+def _load_own(connection: Connection, label: Label) -> Label | None:
+    here = (labels.c.group_id == label.group_id, labels.c.labeller == label.labeller, labels.c.state == "live")
+    body = connection.execute(select(labels.c.body).where(*here)).scalar()
+    return None if body is None else parse_label(body)
+
+
+def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
+    """Whether the label is the former one again, as where its reply was lost. Where it adds to the former one, its
+    seconds are added already."""
+    aside = {"label_id", "created_at", "saw_judge"} | ({"seconds"} if merge else set())
+    return former.model_dump(exclude=aside) == label.model_dump(exclude=aside)
+
+
+def _admit_lease(connection: Connection, label: Label, lease_id: str, now: int) -> QueueDraw:
+    """A lease that has run out still counts if nobody else has taken the item since."""
+    lease = require_lease(connection, lease_id, label.labeller)
+    if lease.group_id != label.group_id:
+        raise Conflict("this item is another group", field="lease_id")
+    late = to_micros(lease.expires_at) <= now
+    if lease.state in {"skipped", "expired"} or (lease.state == "live" and late and is_taken(connection, lease, now)):
+        raise Conflict(
+            "the time for this item is over and it went to somebody else; ask for the next one", field="lease_id"
+        )
+    return lease.draw
+
+
+def _merge_labels(former: Label, label: Label) -> Label:
+    """The former label with what is new of single replies."""
+    replies = dict(former.replies)
+    for rollout_id, new in label.replies.items():
+        old = replies.get(rollout_id)
+        if old is not None:
+            levels = {**old.levels, **new.levels}
+            new = new.model_copy(update={"levels": levels, "defect": old.defect if new.defect is None else new.defect})
+        replies[rollout_id] = new
+    seconds = None if label.seconds is None and former.seconds is None else (former.seconds or 0) + (label.seconds or 0)
+    said = {"order": label.order or former.order, "comment": label.comment or former.comment}
+    return label.model_copy(update={"replies": replies, "seconds": seconds, **said})
+
+
+def _waits_for_others(connection: Connection, database: Database, label: Label) -> bool:
+    """Whether somebody else holds the item or is still to label it."""
+    now = database.read_lease_clock(connection)
+    here = select(label_leases).where(label_leases.c.group_id == label.group_id)
+    leases = [parse_lease(row) for row in connection.execute(here).mappings()]
+    held = any(
+        one.labeller != label.labeller and one.state == "live" and to_micros(one.expires_at) > now for one in leases
+    )
+    others = [one for one in leases if one.labeller != label.labeller]
+    wanted = max((one.wanted for one in leases), default=1)
+    return held or sum(one.state == "done" for one in others) + 1 < wanted
+
+
+def _load_live(connection: Connection, label_id: str) -> Label | None:
+    here = (labels.c.label_id == label_id, labels.c.state == "live")
+    body = connection.execute(select(labels.c.body).where(*here)).scalar() if is_storable(label_id) else None
+    return None if body is None else parse_label(body)
+
+
+def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
+    found = _load_live(connection, label_id)
+    if found is not None and found.group_id is not None:
+        lock_group(connection, found.group_id)  # before anything else, as where a label is stored
+        found = _load_live(connection, label_id)
+    if found is None or found.labeller != labeller:
+        raise NotFound(f"{labeller} has no label {label_id!r}")
+    if found.saw_judge:
+        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
+    connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
+    if found.draw is not None:
+        lease = label_leases.c.lease_id == found.draw.lease_id
+        connection.execute(update(label_leases).where(lease).values(state="live", expires_at=expiry))
+    return found.model_copy(update={"state": "withdrawn"})
+
+
+def _add_imported(connection: Connection, database: Database, imported: Sequence[Label]) -> list[str]:
+    """The ids of those that are new: what says the same is stored once."""
+    return [one.label_id for one in imported if _insert_choice(connection, database, one, compute_source_digest(one))]
+
+
+def _insert_choice(connection: Connection, database: Database, label: Label, source_digest: str) -> bool:
+    """Whether no label has the digest yet."""
+    row = build_label_row(label) | {"source_digest": source_digest}
+    return connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first() is not None
+
+
+def _replace_choice(connection: Connection, database: Database, labeller: str, chat: str, choice: Label | None) -> None:
+    """All choices of a labeller in a chat have one digest, which only one label has at a time: what is withdrawn gives
+    it up. So replicas do not leave two."""
+    shared = digest(["chat", labeller, chat])
+    here = labels.c.source_digest == shared
+    former = connection.execute(select(labels.c.body).where(here, labels.c.state == "live")).scalar()
+    if former is not None and choice is not None and parse_label(former).choice == choice.choice:
+        return
+    for _ in range(_TRIES):
+        connection.execute(update(labels).where(here).values(state="withdrawn", source_digest=None))
+        if choice is None or _insert_choice(connection, database, choice, shared):
+            return
+    raise Conflict("the choice was changed elsewhere at the same moment; choose again")
+
+
+def compute_source_digest(label: Label) -> str:
+    """Of what was chosen in which conversation, wherever the file lies. A turn of a chat is the same one where more
+    replies were offered later, as in a branch."""
+    choice = label.choice
+    assert choice is not None  # noqa: S101
+    prompt = [[one.role, one.content] for one in choice.prompt]
+    return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])

@@ -1,0 +1,369 @@
+"""The form of the page on which people talk to characters: what was sent, and the moment that it describes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.access import KeyBounds
+from app.domain.errors import GatewayError, InvalidRequest, NotFound
+from app.domain.scores import Score
+from app.domain.tasks import Message
+from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayTurns, PreparedTurn
+from app.features.worlds.service import ConversationTurn, Moment, WorldService
+from app.http.viewer.group_pages import MessageLine, RetrievedView, build_lines, build_retrieved
+from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
+from app.http.web.api_keys import CallerBounds, find_caller
+from app.http.web.bodies import LazyRoute
+from app.ports.play import PlayReply, PlayTurn
+from app.service.access import list_worlds_within
+from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
+
+MAX_FORM: Final = 4 * 1024 * 1024
+MOST_POLICIES: Final = 4
+"""Side by side."""
+_CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
+
+
+@dataclass(frozen=True)
+class TalkForm:
+    """Who is asked, where and when, by which policies, and what was said so far."""
+
+    character: str = ""
+    world: str = ""
+    as_of: str = ""
+    player_name: str = ""
+    policies: tuple[str, ...] = ()
+    line: str = ""
+    event: str = ""
+    conversation: tuple[ConversationTurn, ...] = ()
+    keeps: bool = True
+
+    def write_conversation(self) -> str:
+        """For the form's hidden field."""
+        return _CONVERSATION.dump_json(self.conversation).decode()
+
+    def build_fields(self) -> PlayFields:
+        """InvalidRequest naming the field that is wrong."""
+        given = {"world": self.world, "player_name": self.player_name, "as_of": _add_zone(self.as_of)}
+        try:
+            return PlayFields.model_validate({name: value for name, value in given.items() if value})
+        except ValidationError as error:
+            raise refuse(error) from None
+
+    def build_moment(self, fields: PlayFields) -> Moment:
+        """InvalidRequest naming the field that is wrong."""
+        if bool(self.line.strip()) == bool(self.event.strip()):
+            raise InvalidRequest("write what you say, or what happens: one of them", field="line")
+        said = [*self.conversation, *([ConversationTurn(role="user", content=self.line)] if self.line.strip() else [])]
+        try:
+            return Moment(
+                character=self.character,
+                as_of=fields.as_of,
+                player_name=fields.player_name,
+                conversation=tuple(said),
+                event=self.event.strip() or None,
+            )
+        except ValidationError as error:
+            raise refuse(error) from None
+
+
+def read_form(sent: FormFields) -> TalkForm:
+    """InvalidRequest for a conversation that is none."""
+    form = TalkForm(
+        character=pick_field(sent, "character").strip(),
+        world=pick_field(sent, "world").strip(),
+        as_of=pick_field(sent, "as_of").strip(),
+        player_name=pick_field(sent, "player_name").strip(),
+        policies=tuple(dict.fromkeys(sent.get("policy", ())))[:MOST_POLICIES],
+        line=pick_field(sent, "line").strip(),
+        event=pick_field(sent, "event").strip(),
+        keeps=pick_field(sent, "store").strip() != "false",
+    )
+    try:
+        said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
+        going_on = pick_field(sent, "go_on").strip()
+        if said and said[-1].role == "user" and going_on:
+            said = (*said, ConversationTurn(role="assistant", content=going_on))
+    except ValidationError as error:
+        raise refuse(error) from None
+    return replace(form, conversation=said)
+
+
+def _add_zone(text: str) -> str:
+    """Browsers send times without a zone."""
+    return f"{text}Z" if text and "Z" not in text.upper() and "+" not in text else text
+
+
+def refuse(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return InvalidRequest(str(first["msg"]), field=".".join(map(str, first["loc"])) or None)
+
+
+# What the page shows on which people talk to characters. All that was said is untrusted.
+
+
+@dataclass(frozen=True)
+class ReplyView:
+    """One reply. `said` is its text as the form sends it back."""
+
+    reply: PlayReply
+    said: str
+    text: Excerpt
+    score: Score | None = None
+
+
+@dataclass(frozen=True)
+class TalkState:
+    """What the page shows. `turn_id` is empty for what is not kept."""
+
+    form: TalkForm
+    said: tuple[MessageLine, ...] = ()
+    replies: tuple[ReplyView, ...] = ()
+    prompt: tuple[MessageLine, ...] = ()
+    retrieved: RetrievedView | None = None
+    turn_id: str = ""
+    problems: tuple[str, ...] = ()
+    notice: str = ""
+
+
+def build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequence[Score] = ()) -> TalkState:
+    moment = Moment.model_validate(turn.moment)
+    form = TalkForm(
+        character=turn.character,
+        world=turn.world or "",
+        as_of="" if moment.as_of is None else moment.as_of.strftime("%Y-%m-%dT%H:%M:%S"),
+        player_name=moment.player_name or "",
+        policies=policies or tuple(dict.fromkeys(one.policy for one in turn.replies)),
+    )
+    return replace(build_unkept(form, moment, turn.replies, scores), turn_id=turn.turn_id)
+
+
+def build_unkept(
+    form: TalkForm, moment: Moment, replies: Sequence[PlayReply], scores: Sequence[Score] = ()
+) -> TalkState:
+    opened = () if moment.event is None else (ConversationTurn(role="user", content=f"[{moment.event}]"),)
+    said = (*moment.conversation, *opened)
+    judged: list[Score | None] = [*scores, *[None] * (len(replies) - len(scores))]
+    return TalkState(
+        form=replace(form, conversation=said, line="", event=""),
+        said=build_lines(write_messages(said), SHOWN_AT_ALL),
+        replies=tuple(
+            ReplyView(one, one.text, cut_excerpt(one.text, SHOWN_AT_ALL), score)
+            for one, score in zip(replies, judged, strict=True)
+        ),
+    )
+
+
+def add_prompt(state: TalkState, turn: PreparedTurn) -> TalkState:
+    placed = turn.task.placed
+    return replace(
+        state,
+        prompt=build_lines(placed.task.messages, SHOWN_AT_ALL),
+        retrieved=build_retrieved(placed.context) if turn.played.world else None,
+    )
+
+
+def write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
+    return tuple(Message(role=one.role, content=one.content) for one in said)
+
+
+def show_opening(turn: PlayTurn) -> str:
+    moment = Moment.model_validate(turn.moment)
+    opening = moment.event if moment.event is not None else moment.conversation[-1].content
+    return opening[:80]
+
+
+# The page on which people talk to characters, and what they may do with what was said.
+
+PLACE: Final = "/view/talk"
+MOST_WORLDS: Final = 500
+MOST_TURNS: Final = 20
+"""Of the player's newest."""
+_NOTICES: Final[Mapping[str, str]] = {
+    "better": "This reply is marked as the better one.",
+    "keep": "The scene is kept, and served from now on.",
+    "remove": "The turn is removed.",
+}
+Word = Annotated[str, Query(max_length=100)]
+Words = Annotated[list[str] | None, Query(max_length=4)]
+Act = Callable[[Request, KeyBounds], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class TalkPages:
+    """Data for the page."""
+
+    playing: PlayService
+    turns: PlayTurns
+    worlds: WorldService
+
+
+@dataclass(frozen=True)
+class TalkActions:
+    """Answers the page's requests."""
+
+    pages: TalkPages
+    renderer: Renderer
+
+    async def begin(
+        self,
+        request: Request,
+        bounds: CallerBounds,
+        turn: Word = "",
+        character: Word = "",
+        world: Word = "",
+        as_of: Word = "",
+        policy: Words = None,
+        notice: Word = "",
+    ) -> Response:
+        if turn:
+            return await self._show(request, bounds, turn, tuple(policy or ()), _NOTICES.get(notice, ""))
+        form = TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
+        return await self._render(request, bounds, TalkState(form, notice=_NOTICES.get(notice, "")))
+
+    async def say(self, request: Request, bounds: KeyBounds) -> Response:
+        form = TalkForm()
+        try:
+            form = read_form(await read_fields(request, MAX_FORM))
+            return await self._answer(request, bounds, form)
+        except GatewayError as error:
+            told = f"{error.field}: {error.detail}" if error.field else error.detail
+            said = build_lines(write_messages(form.conversation), SHOWN_AT_ALL)
+            state = TalkState(form, said=said, problems=(escape_invisible(told),))
+            return await self._render(request, bounds, state, status=error.status)
+
+    async def mark_better(self, request: Request, _: KeyBounds) -> Response:
+        caller, sent = await self._read(request)
+        turn_id, reply = pick_field(sent, "turn"), pick_field(sent, "reply")
+        await self.pages.turns.mark_better(caller, turn_id, reply, consent="consent" in sent)
+        return _lead_back(request, "better", turn_id)
+
+    async def keep(self, request: Request, _: KeyBounds) -> Response:
+        caller, sent = await self._read(request)
+        turn_id, as_example = pick_field(sent, "turn"), pick_field(sent, "as") == "example"
+        await self.pages.turns.keep(
+            caller, turn_id, "example" if as_example else "scene", pick_field(sent, "reply") if as_example else None
+        )
+        return _lead_back(request, "keep", turn_id)
+
+    async def remove(self, request: Request, _: KeyBounds) -> Response:
+        caller, sent = await self._read(request)
+        await self.pages.turns.remove(caller, pick_field(sent, "turn"))
+        return _lead_back(request, "remove")
+
+    async def judge(self, request: Request, bounds: KeyBounds) -> Response:
+        caller, sent = await self._read(request)
+        scores = await self.pages.turns.judge(caller, pick_field(sent, "turn"))
+        return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
+
+    async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
+        return await self._identify(request), await read_fields(request, MAX_FORM)
+
+    async def _identify(self, request: Request) -> PlayCaller:
+        return await self.pages.turns.identify(find_caller(request.scope))
+
+    async def _answer(self, request: Request, bounds: KeyBounds, form: TalkForm) -> Response:
+        playing, turns = self.pages.playing, self.pages.turns
+        if form.world:
+            bounds.require_world(form.world, "world")
+        fields = form.build_fields()
+        asked = [playing.read_model(f"{form.character}@{policy}", fields) for policy in form.policies or ("",)]
+        moment = form.build_moment(fields)
+        prepared = await playing.prepare(asked[0], moment)
+        replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
+        if not form.keeps or not replies:
+            state = replace(add_prompt(build_unkept(form, moment, replies), prepared), problems=problems)
+            return await self._render(request, bounds, state, status=200 if replies else 503)
+        caller = await self._identify(request)
+        turn_id = await turns.add(prepared, caller.player, replies)
+        if not problems and not wants_json(request):
+            return redirect(request, PLACE, turn=turn_id, policy=form.policies)
+        found = await turns.get(caller, turn_id)
+        state = add_prompt(build_state(found, form.policies), prepared)
+        return await self._render(request, bounds, replace(state, problems=problems), found)
+
+    async def _show(
+        self,
+        request: Request,
+        bounds: KeyBounds,
+        turn_id: str,
+        policies: tuple[str, ...] = (),
+        notice: str = "",
+        scores: Sequence[Score] = (),
+    ) -> Response:
+        turns = self.pages.turns
+        found = await turns.get(await self._identify(request), turn_id)
+        state = replace(build_state(found, policies, scores), notice=notice)
+        try:
+            prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
+            state = add_prompt(state, prepared)
+        except GatewayError as error:  # the character or the world may be gone
+            state = replace(state, problems=(escape_invisible(error.detail),))
+        return await self._render(request, bounds, state, found)
+
+    async def _render(
+        self, request: Request, bounds: KeyBounds, state: TalkState, turn: PlayTurn | None = None, status: int = 200
+    ) -> Response:
+        playing = self.pages.playing
+        listed = await list_worlds_within(self.pages.worlds, bounds, MOST_WORLDS)
+        newest = await self.pages.turns.list_newest(await self._identify(request), MOST_TURNS)
+        shown = {
+            "state": state,
+            "characters": playing.list_names().items(),
+            "worlds": [world.name for world in listed],
+            "policies": [*playing.policies],
+            "newest": [(one, show_opening(one)) for one in newest],
+        }
+        data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}
+        return self.renderer.render(request, "talk.html", shown, data, status)
+
+
+def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix=PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
+    actions = TalkActions(pages, renderer)
+    players: dict[str, Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
+    authors: dict[str, Act] = {"keep": actions.keep, "judge": actions.judge}
+    router.add_api_route("", actions.begin, methods=["GET"])
+
+    @router.post("/{act}")
+    async def play(request: Request, bounds: CallerBounds, act: str) -> Response:
+        return await _find_act(players, act)(request, bounds)
+
+    @router.post("/author/{act}")
+    async def write(request: Request, bounds: CallerBounds, act: str) -> Response:
+        return await _find_act(authors, act)(request, bounds)
+
+    return router
+
+
+def _find_act(acts: Mapping[str, Act], name: str) -> Act:
+    if name not in acts:
+        raise NotFound("the page has no such act")
+    return acts[name]
+
+
+def _lead_back(request: Request, notice: str, turn_id: str = "") -> Response:
+    return redirect(request, PLACE, turn=turn_id, notice=notice)
+
+
+async def _ask_all(
+    playing: PlayService, asked: Sequence[PreparedTurn]
+) -> tuple[tuple[PlayReply, ...], tuple[str, ...]]:
+    """One reply from each policy, and why others gave none."""
+
+    async def ask(turn: PreparedTurn) -> PlayReply:
+        return await playing.make_reply(turn, await playing.ask(turn, {}))
+
+    made = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+    for one in made:
+        if isinstance(one, BaseException) and not isinstance(one, GatewayError):
+            raise one
+    replies = tuple(one for one in made if isinstance(one, PlayReply))
+    return replies, tuple(escape_invisible(one.detail) for one in made if isinstance(one, GatewayError))

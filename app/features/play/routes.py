@@ -1,0 +1,713 @@
+"""Replies in OpenAI's form, whole and as events. What gates notice stands in the field `play` of the last choice."""
+
+import asyncio
+import json
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from app.characters.casting import Staging
+from app.characters.scenes import Scene
+from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.scores import Score
+from app.domain.values import FiniteJson, Frozen, is_encodable
+from app.features.play.service import (
+    MOST_LISTED,
+    KeptAs,
+    PlayCaller,
+    PlayedModel,
+    PlayFields,
+    PlayService,
+    PlayTurns,
+    PolicyAnswer,
+    PreparedTurn,
+    ThoughtSplitter,
+    read_choice,
+    split_thoughts,
+)
+from app.features.worlds.service import ConversationTurn, Moment, WorldService
+from app.http.web.api_keys import CallerBounds, find_caller
+from app.http.web.bodies import JsonRoute
+from app.http.web.openapi import document_problems
+from app.http.web.routes import DirectRoute
+from app.ports.play import ChatBody, Chunk, PlayReply, PlayTurn, ReplyStream
+from app.service.access import list_worlds_within
+
+DONE: Final = b"data: [DONE]\n\n"
+_KEPT: Final = ("usage", "system_fingerprint")
+
+
+def write_event(event: JsonValue) -> bytes:
+    """One line of ASCII: no character is split, and clients that cut at line ends find one event."""
+    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+
+
+def describe_error(error: GatewayError) -> dict[str, JsonValue]:
+    """As clients of OpenAI's read it. Never with the type `insufficient_quota`, at which they speak of credits."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    told = error.detail if error.field is None else f"{error.field}: {error.detail}"
+    return {"error": {"message": told, "type": kind, "code": error.code, "param": error.field}}
+
+
+@dataclass
+class ReplyWriter:
+    """Renames what a policy sends, and remembers it. One id, time and model for all events of a reply."""
+
+    model: str
+    reply_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    reasons: dict[int, str] = field(default_factory=dict)
+    splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
+    held: list[Chunk] = field(default_factory=list)
+    """Events that end a choice, and all behind them that hold no text: they wait for the gates."""
+
+    def take(self, event: Chunk) -> Chunk | None:
+        """What is sent at once; None for what is held back."""
+        choices = event.get("choices")
+        given = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+        listed = [self._read(one) for one in given]
+        chunk = self._rename(event, "chat.completion.chunk", listed)
+        if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
+            texts = [self._split_text(choice) for choice in listed]
+            self.held.append(self._rename(event, "chat.completion.chunk", [rest for _, rest in texts]))
+            said = [told for told, _ in texts if told is not None]
+            return self._rename({}, "chat.completion.chunk", said) if said else None
+        return chunk if listed else None
+
+    def finish(self, noticed: JsonValue) -> list[Chunk]:
+        """The last events, with what was noticed in the last that ends a choice."""
+        place = max((place for place, one in enumerate(self.held) if one["choices"]), default=None)
+        if place is None:
+            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
+            self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
+            place = 0
+        self.held[place] = {**self.held[place], "play": noticed}
+        return [*self._end_texts(), *self.held]
+
+    def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
+        """A whole reply."""
+        choices = answer.get("choices")
+        listed = [_move_thoughts(one) for one in choices] if isinstance(choices, list) else []
+        return {**self._rename(answer, "chat.completion", listed), "play": noticed}
+
+    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
+        """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
+        return [
+            PolicyAnswer(split_thoughts(splitter.text)[1], self.reasons.get(index), seconds)
+            for index, splitter in sorted(self.splitters.items())
+        ]
+
+    def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Remembers what is said, and moves thoughts to where clients look for them."""
+        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
+        place = index if isinstance(index, int) else 0
+        splitter = self.splitters.setdefault(place, ThoughtSplitter())
+        given = delta if isinstance(delta, dict) else {}
+        content = given.get("content")
+        thought, text = "", ""
+        if isinstance(content, str):
+            thought, text = splitter.feed(content)
+        if isinstance(reason, str) and reason:  # some servers send an empty one until the end
+            self.reasons[place] = reason
+            more, rest = splitter.end()
+            thought, text = thought + more, text + rest
+        if text == (content or "") and not thought:
+            return choice
+        kept = {name: value for name, value in choice.items() if name != "logprobs" or not splitter.has_ended}
+        return {**kept, "delta": {**given, **_build_delta(thought, text)}}
+
+    def _end_texts(self) -> list[Chunk]:
+        """What was held back of choices whose end nobody told."""
+        rests = [(place, *splitter.end()) for place, splitter in self.splitters.items()]
+        told: list[JsonValue] = [
+            {"index": place, "delta": _build_delta(thought, text), "finish_reason": None}
+            for place, thought, text in rests
+            if thought or text
+        ]
+        return [self._rename({}, "chat.completion.chunk", told)] if told else []
+
+    def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
+        """A text that comes with the end of its choice is not held back."""
+        delta = choice.get("delta")
+        if not isinstance(delta, dict) or not (delta.get("content") or delta.get("reasoning_content")):
+            return None, choice
+        return {**choice, "finish_reason": None}, {
+            "index": choice.get("index", 0),
+            "delta": {},
+            "finish_reason": choice.get("finish_reason"),
+        }
+
+    def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
+        kept: Chunk = {name: event[name] for name in _KEPT if name in event}
+        head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "choices": [*choices], **kept}
+
+
+def _move_thoughts(choice: JsonValue) -> JsonValue:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
+        return choice
+    thought, said = split_thoughts(content)
+    return choice if said == content else {**choice, "message": {**message, **_build_delta(thought, said)}}
+
+
+def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
+    return {"content": text, **({"reasoning_content": thought} if thought else {})}
+
+
+# Requests of clients in OpenAI's chat format. What is not known is ignored: clients send all kinds of fields.
+
+MOST_CHOICES: Final = 8
+_PASSED_ON: Final = (
+    *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("max_tokens", "max_completion_tokens", "stop", "seed", "logit_bias", "logprobs", "top_logprobs", "n"),
+    *("response_format", "stream_options"),
+)
+"""Fields that policies get as they are."""
+
+
+def _join_parts(content: Any) -> Any:
+    """Clients send texts, or lists of parts; pictures are left out."""
+    if not isinstance(content, list):
+        return "" if content is None else content
+    return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict) and "text" in part)
+
+
+def _read_user(user: Any) -> Any:
+    return user if isinstance(user, str) and is_encodable(user) else ""
+
+
+class ClientMessage(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    role: Annotated[str, Field(max_length=40)]
+    content: Annotated[str, BeforeValidator(_join_parts)] = ""
+    name: str | None = None
+
+    @property
+    def is_system(self) -> bool:
+        return self.role in {"system", "developer"}
+
+
+class ChatRequest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, FiniteJson]
+
+    model: Annotated[str, Field(max_length=300)] = ""
+    messages: Annotated[tuple[ClientMessage, ...], Field(max_length=5000)]
+    stream: bool | None = False
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    store: bool | None = None
+    """False keeps nothing of the conversation."""
+    user: Annotated[str, BeforeValidator(_read_user), Field(max_length=200)] = ""
+    play: PlayFields = PlayFields()
+
+    @property
+    def sampling(self) -> ChatBody:
+        given = {**self.__pydantic_extra__, "n": self.n if (self.n or 1) > 1 else None}
+        return {name: given[name] for name in _PASSED_ON if given.get(name) not in (None, {}, [])}
+
+    @property
+    def wants_json(self) -> bool:
+        return "response_format" in self.__pydantic_extra__
+
+    @property
+    def raw_messages(self) -> list[JsonValue]:
+        """As the client sent them, for what is no turn."""
+        return [
+            {"role": one.role, "content": one.content, **({} if one.name is None else {"name": one.name})}
+            for one in self.messages
+        ]
+
+
+# Finds in a client's messages what was said, and what the client wants.
+
+Wish = Literal["turn", "continue", "impersonate", "quiet", "helper", "raw"]
+"""What is wanted. All but the first two are passed on as they are: they are no turns of a character."""
+
+MOST_LINES: Final = 200
+_HISTORY: Final = re.compile(r"^\[Start a new (?:group )?chat", re.I)
+_EXAMPLES: Final = re.compile(r"^\[(?:Start a new|Example) chat", re.I)
+_CONTINUE: Final = re.compile(r"^\[Continue (?:the following|your last) message", re.I)
+_IMPERSONATE: Final = re.compile(r"^\[?Write your next reply from the point of view of ", re.I)
+_GROUP: Final = re.compile(r"^\[Write the next reply only as (?P<name>[^\]]{1,120}?)\.?\]$", re.I)
+_HELPER: Final = re.compile(
+    r"^### Task:|\bRespond with ONLY\b|^(?:Generate|Create|Provide) a (?:concise|short)[^.]{0,80}\btitle\b", re.I
+)
+_QUOTED: Final = "original message: "
+_PREFIX: Final = re.compile(r"^(?P<name>[^:\n]{1,60}): ")
+
+
+@dataclass(frozen=True)
+class ClientConversation:
+    """`lines` alternate, the player first. `beginning` is the reply that is to be continued."""
+
+    wish: Wish
+    lines: tuple[ConversationTurn, ...] = ()
+    event: str | None = None
+    speaker: str | None = None
+    """The id of the character whom a group is to hear next."""
+    beginning: str | None = None
+    dropped: int = 0
+    """System messages that nobody was shown."""
+
+
+@dataclass(frozen=True)
+class _SaidLine:
+    role: Literal["user", "assistant"]
+    text: str
+
+
+def read_conversation(request: ChatRequest, names: Mapping[str, str]) -> ClientConversation:
+    """`names` are ids of characters by what they are called, in lower case. InvalidRequest for messages in which nobody
+    says anything, and for a group's member who is not served."""
+    messages = [one for one in request.messages if one.content.strip()]
+    if not messages and request.play.event is None:
+        raise InvalidRequest("nobody says anything", field="messages")
+    if request.play.kind == "raw":
+        return ClientConversation("raw")
+    history, trailing = _split(messages)
+    wish = _read_wish(request, messages, trailing)
+    if wish not in {"turn", "continue"}:
+        return ClientConversation(wish)
+    return _read_turn(request, wish, history, trailing, names, sum(one.is_system for one in messages))
+
+
+def _split(messages: Sequence[ClientMessage]) -> tuple[list[ClientMessage], list[ClientMessage]]:
+    """The history, from its first line on, and the system messages behind its last line."""
+    marks = [place for place, one in enumerate(messages) if one.is_system and _HISTORY.match(one.content)]
+    start = marks[-1] + 1 if marks else 0
+    while start < len(messages) and messages[start].is_system:
+        start += 1
+    end = len(messages)
+    while end > start and messages[end - 1].is_system:
+        end -= 1
+    own = [one for one in messages[start:end] if not (one.name or "").startswith("example_")]
+    return [one for one in own if not _EXAMPLES.match(one.content)], list(messages[end:])
+
+
+def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing: Sequence[ClientMessage]) -> Wish:
+    texts = [one.content.strip() for one in trailing]
+    if any(map(_CONTINUE.match, texts)) and request.play.kind is None:
+        return "continue"
+    if request.play.kind == "turn":
+        return "turn"
+    if any(map(_IMPERSONATE.match, texts)):
+        return "impersonate"
+    last = messages[-1].content.strip() if messages else ""
+    if not request.stream and (request.wants_json or _HELPER.search(last[:2000])):
+        return "helper"
+    unknown = [text for text in texts if not _GROUP.match(text)]
+    if unknown and not request.stream:
+        return "quiet"
+    if messages and all(one.is_system for one in messages):
+        return "quiet" if not request.stream else "turn"
+    return "continue" if request.play.event is None and messages[-1].role == "assistant" else "turn"
+
+
+def _read_turn(
+    request: ChatRequest,
+    wish: Wish,
+    history: Sequence[ClientMessage],
+    trailing: Sequence[ClientMessage],
+    names: Mapping[str, str],
+    systems: int,
+) -> ClientConversation:
+    speaker = _find_speaker(trailing, names)
+    told = [one for one in history if one.is_system]
+    lines = _merge(
+        _read_line(one, speaker, names) for one in reversed(history) if not one.is_system or request.play.narrator
+    )
+    event, used = request.play.event, len(told) if request.play.narrator else 0
+    rest = [text for one in trailing if not _is_order(text := one.content.strip())]
+    if rest and event is None and wish == "turn" and lines and lines[-1].role == "assistant" and request.play.narrator:
+        event, used = "\n".join(rest), used + len(rest)
+    read = ClientConversation(wish, speaker=speaker, event=event, dropped=systems - used - (len(trailing) - len(rest)))
+    if wish == "continue":
+        quoted = (_read_quoted(one.content.strip()) for one in trailing)
+        return _take_beginning(read, lines, next(filter(None, quoted), ""))
+    if event is None and (not lines or lines[-1].role != "user"):
+        raise InvalidRequest(
+            "the conversation must end with what the player says, or `play.event` be set", field="messages"
+        )
+    return replace(read, lines=_cut(lines, ends_with="user" if event is None else "assistant"))
+
+
+def _is_order(text: str) -> bool:
+    return _CONTINUE.match(text) is not None or _GROUP.match(text) is not None
+
+
+def _read_quoted(text: str) -> str:
+    """The beginning of a reply that an order to continue it quotes."""
+    _, found, said = text.partition(_QUOTED)
+    return said[:-1] if found and said.endswith("]") else ""
+
+
+def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quoted: str) -> ClientConversation:
+    """The reply stands last in the history, or in the order to continue it alone."""
+    if quoted and merged and merged[-1].role == "user":
+        merged = [*merged, _SaidLine("assistant", quoted)]
+    if len(merged) < 2 or merged[-1].role != "assistant":
+        raise InvalidRequest("there is no reply to continue", field="messages")
+    return replace(read, lines=_cut(merged[:-1], ends_with="user"), beginning=merged[-1].text)
+
+
+def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn, ...]:
+    """The newest lines, the player's first. A greeting is part of the prompt."""
+    kept = list(merged)
+    if ends_with == "assistant" and kept and kept[-1].role == "user":
+        raise InvalidRequest("with an event the conversation ends with the character's line", field="messages")
+    most = MOST_LINES - (1 if ends_with == "user" else 0)
+    kept = kept[-most:] if len(kept) > most else kept
+    if kept and kept[0].role == "assistant":
+        kept = kept[1:]
+    return tuple(ConversationTurn(role=one.role, content=one.text) for one in kept)
+
+
+def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -> str | None:
+    called = [match["name"].strip() for one in trailing if (match := _GROUP.match(one.content.strip()))]
+    if not called:
+        return None
+    found = names.get(called[-1].casefold())
+    if found is None:
+        raise InvalidRequest(f"no served character is called {called[-1]!r}", field="messages")
+    return found
+
+
+def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _SaidLine:
+    """A narrator's line, and one of another character in a group, stand between or behind brackets, as in training."""
+    text = message.content.strip()
+    if message.is_system:
+        return _SaidLine("user", f"[{text}]")
+    if speaker is None:
+        return _SaidLine("assistant" if message.role == "assistant" else "user", text)
+    match = _PREFIX.match(text)
+    said = text[match.end() :] if match else text
+    if message.role != "assistant":
+        return _SaidLine("user", said or text)
+    whose = None if match is None else match["name"].strip()
+    if whose is not None and names.get(whose.casefold()) != speaker:
+        return _SaidLine("user", f"[{whose}] {said}")
+    return _SaidLine("assistant", said)
+
+
+def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
+    """The newest, in order; older ones are not read. Neighbours of one role are one line: chat templates of several
+    models take turns alone."""
+    merged: list[tuple[Literal["user", "assistant"], list[str]]] = []
+    for line in newest_first:
+        if merged and merged[-1][0] == line.role:
+            merged[-1][1].append(line.text)
+        elif len(merged) > MOST_LINES:
+            break
+        else:
+            merged.append((line.role, [line.text]))
+    return [_SaidLine(role, "\n".join(reversed(texts))) for role, texts in reversed(merged)]
+
+
+# Answers chat completions: reads what is wanted, asks the policy, passes its words on, and keeps the turn.
+
+_EVENT_STREAM: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class PlayExchange:
+    """What a policy is asked. Without a `turn` the client's own messages are passed on, and nothing is kept."""
+
+    played: PlayedModel
+    read: ClientConversation
+    body: ChatBody
+    turn: PreparedTurn | None
+    player: str
+    stores: bool
+    name: str
+    """The model, as the client named it."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Play-Kind": self.read.wish, "X-Play-Dropped-System-Messages": str(self.read.dropped)}
+
+
+class PolicyResponse(StreamingResponse):
+    """Closes the policy's stream at its end, also where nothing of it was ever asked for."""
+
+    def __init__(self, events: AsyncIterator[bytes], stream: ReplyStream, headers: dict[str, str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={**headers, **_EVENT_STREAM})
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stream.close()
+
+
+class ChatCompletions:
+    def __init__(self, service: PlayService, turns: PlayTurns) -> None:
+        self._service = service
+        self._turns = turns
+
+    async def answer(self, request: ChatRequest, client: Request) -> Response:
+        exchange = await self._read(request, client)
+        policy = self._service.get_policy(exchange.played.policy)
+        continues = exchange.read.beginning is not None
+        began = asyncio.get_running_loop().time()
+        writer = ReplyWriter(exchange.name)
+        if request.stream:
+            stream = await stop_with_client(client, policy.stream(exchange.body, continues=continues), _close)
+            return PolicyResponse(self._write_events(exchange, writer, stream, began), stream, exchange.headers)
+        answer = await stop_with_client(client, policy.ask(exchange.body, continues=continues))
+        seconds = asyncio.get_running_loop().time() - began
+        choices = answer["choices"]
+        spoken = [read_choice(choice, seconds) for choice in choices] if isinstance(choices, list) else []
+        noticed = await self._settle(exchange, spoken)
+        return JSONResponse(writer.complete(answer, noticed), headers=exchange.headers)
+
+    async def _read(self, request: ChatRequest, client: Request) -> PlayExchange:
+        caller = await self._turns.identify(find_caller(client.scope), request.user)
+        fields = request.play
+        names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
+        try:
+            read = read_conversation(request, names)
+        except ValidationError as error:
+            raise build_refusal(error) from None
+        if read.speaker is not None:
+            fields = fields.model_copy(update={"character": None})
+        played = self._service.read_model(request.model, fields)
+        if played.world is not None:
+            caller.bounds.require_world(played.world, "model")
+        if read.speaker is not None:
+            played = PlayedModel(read.speaker, played.policy, played.world, played.as_of, played.as_of_text)
+        turn = None if read.wish not in {"turn", "continue"} else await self._prepare(played, read, request)
+        messages = request.raw_messages if turn is None else turn.messages
+        if read.beginning is not None:
+            messages = [*messages, {"role": "assistant", "content": read.beginning}]
+        body = {**request.sampling, "messages": messages}
+        return PlayExchange(
+            played, read, body, turn, caller.player, request.store is not False, request.model or played.name
+        )
+
+    async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
+        staged = {name: getattr(request.play, name) for name in Staging.model_fields}
+        said = {"conversation": read.lines, "event": read.event}
+        try:
+            moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
+        except ValidationError as error:
+            raise build_refusal(error) from None
+        return await self._service.prepare(played, moment)
+
+    async def _write_events(
+        self, exchange: PlayExchange, writer: ReplyWriter, stream: ReplyStream, began: float
+    ) -> AsyncIterator[bytes]:
+        try:
+            async for event in stream:
+                chunk = writer.take(event)
+                if chunk is not None:
+                    yield write_event(chunk)
+            spoken = writer.list_spoken(asyncio.get_running_loop().time() - began)
+            noticed = await self._settle(exchange, spoken)
+            for chunk in writer.finish(noticed):
+                yield write_event(chunk)
+            yield DONE
+        except GatewayError as error:
+            yield write_event(describe_error(error)) + DONE
+
+    async def _settle(self, exchange: PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
+        """Checks the replies and keeps them. What it returns is told with the end of the reply."""
+        told: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
+        turn = exchange.turn
+        if turn is None:
+            return told
+        beginning = exchange.read.beginning or ""
+        whole = [PolicyAnswer(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
+        said = [one for one in whole if one.text.strip()]
+        checked = [await self._service.make_reply(turn, one) for one in said]
+        kept = None
+        if exchange.stores and checked:
+            try:
+                kept = await self._turns.add(turn, exchange.player, checked)
+            except GatewayError as error:  # the player has read the reply already
+                told["not_kept"] = error.detail
+        return {
+            **told,
+            "character": turn.played.character,
+            "world": turn.played.world,
+            "policy": turn.played.policy,
+            "turn": kept,
+            "replies": [_tell_reply(one, kept is not None) for one in checked],
+            **({} if turn.retrieval_failure is None else {"retrieval_failure": turn.retrieval_failure}),
+        }
+
+
+def _tell_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
+    return told if reply.unchecked is None else {**told, "unchecked": reply.unchecked}
+
+
+async def stop_with_client(
+    client: Request,
+    work: Coroutine[Any, Any, ResultT],
+    discard: Callable[[ResultT], Awaitable[None]] | None = None,
+) -> ResultT:
+    """The result. As soon as the client is gone, the work is broken off; `discard` gets a result that nobody takes."""
+    working = asyncio.ensure_future(work)
+    listening = asyncio.ensure_future(_wait_until_gone(client))
+    taken = False
+    try:
+        await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        if not working.done():
+            raise HTTPException(400, "The client is gone.")  # nobody reads it
+        taken = True
+        return working.result()
+    finally:
+        if not taken:
+            listening.cancel()
+            working.cancel()
+            made, _ = await asyncio.gather(working, listening, return_exceptions=True)
+            if discard is not None and not isinstance(made, BaseException):
+                await discard(made)
+
+
+async def _close(stream: ReplyStream) -> None:
+    await stream.close()
+
+
+async def _wait_until_gone(client: Request) -> None:
+    while (await client.receive())["type"] != "http.disconnect":
+        pass
+
+
+def build_refusal(error: ValidationError) -> InvalidRequest:
+    """Names the message's fault, such as a line that is too long."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return InvalidRequest(str(first["msg"]), field=".".join(["messages", *map(str, first["loc"])]))
+
+
+# Routes below `/play/v1`: an OpenAI-compatible API whose models are characters, and the turns that were kept.
+
+PlayUser = Annotated[str, Query(max_length=200, description="The `user` of the requests, where they named one.")]
+
+
+class PlayModel(Frozen):
+    id: str
+    object: str = "model"
+    created: int = 0
+    owned_by: str = "atropos-environments"
+
+
+class PlayModels(Frozen):
+    object: str = "list"
+    data: tuple[PlayModel, ...]
+
+
+class BetterReply(Frozen):
+    reply: str
+    """Id of the reply that is better than the others of its turn."""
+    consent: bool = False
+    """Whether the choice may be used for training: it is a label then, and exported."""
+
+
+class KeptMoment(Frozen):
+    kept_as: KeptAs = Field(default="scene", alias="as")
+    reply: str | None = None
+    """Id of the reply; an example needs one."""
+
+
+class KeptScene(Frozen):
+    scene: Scene
+
+
+class JudgedReplies(Frozen):
+    scores: tuple[Score, ...]
+
+
+class RemovedTurns(Frozen):
+    removed: int
+
+
+def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldService) -> APIRouter:
+    router = APIRouter(prefix="/play/v1", tags=["play"], route_class=JsonRoute)
+    router.routes.extend(_create_completions_router(ChatCompletions(service, turns)).routes)
+
+    @router.get("/models", summary="Characters with each policy, and in each world", responses=_document(401))
+    async def models(bounds: CallerBounds) -> PlayModels:
+        """`model` may also name a moment: `character/world/1312-04-03T09:15:00Z@policy`."""
+        named = await list_worlds_within(worlds, bounds, MOST_LISTED)
+        listed = service.list_models([world.name for world in named])
+        return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
+
+    @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
+    async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
+        return await turns.get(await identify(turns, client, user), turn_id)
+
+    @router.post(
+        "/turns/{turn_id}/better",
+        summary="Say which reply is the better one",
+        responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
+    )
+    async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
+        """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
+        caller = await identify(turns, client, user)
+        return await turns.mark_better(caller, turn_id, said.reply, consent=said.consent)
+
+    @router.post(
+        "/turns/{turn_id}/keep",
+        summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
+        responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
+    )
+    async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
+        caller = await identify(turns, client, user)
+        return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
+
+    @router.post(
+        "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409)
+    )
+    async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
+        """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
+        return JudgedReplies(scores=await turns.judge(await identify(turns, client, user), turn_id))
+
+    @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
+    async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user), turn_id))
+
+    @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
+    async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
+        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user)))
+
+    return router
+
+
+def _create_completions_router(completions: ChatCompletions) -> APIRouter:
+    router = APIRouter(prefix="/play/v1", tags=["play"], route_class=DirectRoute)
+
+    @router.post(
+        "/chat/completions",
+        summary="Talk to a character with the prompt of training",
+        responses=_document(400, 401, 404, 408, 413, 415),
+        response_model=None,
+    )
+    async def complete(request: ChatRequest, client: Request) -> Response:
+        return await completions.answer(request, client)
+
+    return router
+
+
+async def identify(turns: PlayTurns, client: Request, user: str) -> PlayCaller:
+    return await turns.identify(find_caller(client.scope), user)
+
+
+def _document(*statuses: int) -> dict[int | str, dict[str, object]]:
+    return document_problems(*{*statuses, 422, 503})

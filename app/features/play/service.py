@@ -1,0 +1,663 @@
+"""Names under which clients ask for a character: `mira@policy-42`, `mira/shore@policy-42`, `mira/shore/<time>@…`.
+
+No client sends fields of its own, and all send the model's name. SillyTavern writes it into every reply and swipe.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Annotated, Final, Literal
+from uuid import uuid4
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+
+from app.characters.casting import Staging, format_game_time
+from app.characters.loading import build_yaml_refusal, dump_yaml, parse_model
+from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
+from app.characters.schema import CharacterSheet, Text
+from app.domain.access import Caller, KeyBounds, find_bounds
+from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredChange
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
+from app.domain.labels import ImportedChoice, ImportedLabel
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Passage
+from app.domain.values import Name, digest, suggest
+from app.domain.worlds import GameTime
+from app.features.authoring.service import AuthoringService
+from app.features.labels.service import LabelService
+from app.features.worlds.service import Moment, PlacedMoment, WorldService
+from app.ports.environment import Clock, NoPrograms, NoWorkers
+from app.ports.judges import Panel, Panels
+from app.ports.play import ChatBody, PlayReply, PlayStore, PlayTurn, PolicyServer
+from app.service.judging import score_completions
+from app.toolkit.answers import (
+    LONGEST_TAG,
+    THINKING_TAG,
+    THINKING_TAGS,
+    TURN_END,
+    TURN_ENDS,
+    ends_thinking,
+    split_thinking,
+)
+from app.toolkit.texts import iterate_matches
+
+MOST_LISTED: Final = 1000
+"""Names in a list of models. Others can be asked for all the same."""
+_TIME: Final = TypeAdapter[datetime](GameTime)
+
+
+class PlayFields(Staging):
+    """What a client may say in the field `play` of its request, beside or in place of the model's name."""
+
+    character: Name | None = None
+    world: Name | None = None
+    policy: Name | None = None
+    event: Text | None = None
+    """What the character witnesses, in place of a player's line: the conversation then ends with the character's."""
+    kind: Annotated[str | None, Field(pattern="^(turn|raw)$")] = None
+    """`turn`: answer as the character, whatever the request looks like. `raw`: pass the messages on as they are."""
+    narrator: bool = True
+    """Whether system messages between lines are a narrator's. False drops them."""
+
+
+@dataclass(frozen=True)
+class PlayedModel:
+    """Who is asked, where and when, and which policy plays it."""
+
+    character: str
+    policy: str
+    world: str | None = None
+    as_of: datetime | None = None
+    as_of_text: str = ""
+
+    @property
+    def name(self) -> str:
+        places = "/".join([self.character, self.world or "", self.as_of_text])
+        return f"{places.rstrip('/')}@{self.policy}"
+
+
+def list_model_names(characters: Sequence[str], policies: Sequence[str], worlds: Sequence[str]) -> list[str]:
+    """Each character with each policy, then in each world."""
+    return [name for name, _ in zip(_iterate_names(characters, policies, worlds), range(MOST_LISTED), strict=False)]
+
+
+def _iterate_names(characters: Sequence[str], policies: Sequence[str], worlds: Sequence[str]) -> Iterator[str]:
+    for place in ("", *(f"/{world}" for world in worlds)):
+        yield from (f"{character}{place}@{policy}" for character in characters for policy in policies)
+
+
+def read_model(name: str, fields: PlayFields, policies: Sequence[str], characters: Sequence[str]) -> PlayedModel:
+    """NotFound for a policy or character that is not there; InvalidRequest for a name of another form, and for fields
+    that say something else."""
+    left, at, policy = name.rpartition("@")
+    places = (left if at else policy).split("/", 2)
+    character, world, time = (*places, "", "", "")[:3]
+    asked = fields.policy or (policy if at else "") or (policies[0] if len(policies) == 1 else "")
+    _require_same("policy", fields.policy, policy if at else "")
+    _require_same("character", fields.character, character)
+    _require_same("world", fields.world, world)
+    if not policies:
+        raise NotFound("no policy is configured: name one under `policies` in the settings", field="model")
+    _require_known("policy", asked, policies)
+    character = _require_known("character", fields.character or character, characters)
+    model = PlayedModel(character, asked, fields.world or world or None, fields.as_of)
+    if not time:
+        return model
+    try:
+        return replace(model, as_of=fields.as_of or _TIME.validate_python(time), as_of_text=time)
+    except ValidationError:
+        raise InvalidRequest(f"{time[:40]!r} is no time such as 1312-04-03T09:15:00Z", field="model") from None
+
+
+def _require_same(what: str, given: str | None, named: str) -> None:
+    if given and named and given != named:
+        raise InvalidRequest(f"the model's name says {named[:64]!r}", field=f"play.{what}")
+
+
+def _require_known(what: str, name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        told = f"there is no {what} {name[:64]!r}{suggest(name[:64], known)}" if name else f"name a {what}"
+        raise NotFound(f"{told} (a model is `character@policy` or `character/world@policy`)", field="model")
+    return name
+
+
+# Scenes that somebody kept from play, in a file of each character beside the other scenes that authors wrote.
+
+_TRIES: Final = 5
+"""Others may keep scenes of the character at the same moment."""
+_LONGEST_ID: Final = 59
+"""With which the name of the file is one of an `AuthoredFile`."""
+
+
+async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: Scene, author: str) -> None:
+    """Adds the scene to `scenes/kept_<character>.yaml`; one that is kept again replaces itself. In force on return.
+    Raises as `AuthoringService.save` and `build_change` do."""
+    file = name_kept_file(sheet.id)
+    for place in range(_TRIES):
+        based_on = authoring.find_number(file)
+        text = await _read_text(authoring, file)
+        change = await asyncio.to_thread(build_change, sheet, scene, text, based_on)
+        try:
+            await authoring.save([change], author, "from play")
+        except Conflict:
+            if place + 1 == _TRIES:
+                raise
+        else:
+            return
+
+
+def name_kept_file(character: str) -> str:
+    """A long id is cut, with a digest in place of its end."""
+    if len(character) > _LONGEST_ID:
+        character = f"{character[: _LONGEST_ID - 9]}_{sha256(character.encode()).hexdigest()[:8]}"
+    return f"{SCENE_FILES}kept_{character}.yaml"
+
+
+def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on: int) -> AuthoredChange:
+    """The file with the scene; `text` is what it holds, None where there is none. Blocking. InvalidRequest for what
+    makes no file of scenes; TooLarge for a file that is full."""
+    file = name_kept_file(sheet.id)
+    known = () if text is None else parse_model(text, file, SceneSet).scenes
+    others = tuple(one for one in known if one.id != scene.id)
+    try:
+        kept = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
+    except ValidationError as error:
+        raise build_yaml_refusal(file, error) from None
+    written = write_scenes(kept)
+    if len(written) > MAX_AUTHORED:
+        raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")
+    return AuthoredChange(file=file, text=written, based_on=based_on)
+
+
+async def _read_text(authoring: AuthoringService, file: str) -> str | None:
+    try:
+        return (await authoring.read(file)).text
+    except NotFound:
+        return None
+
+
+def write_scenes(scenes: SceneSet) -> str:
+    """As a scene file has them."""
+    return dump_yaml(scenes.model_dump(mode="json", exclude_defaults=True))
+
+
+# Thoughts that a policy writes before its reply. Players and games would take them for the character's words.
+
+_TAGS: Final = tuple(tag.casefold() for tag in THINKING_TAGS)
+_FIRST: Final = frozenset(tag[0] for tag in (*_TAGS, *TURN_ENDS))
+_TAG_OR_END: Final = re.compile(f"(?i:{THINKING_TAG.pattern})|(?P<end>{TURN_END.pattern})")
+
+
+class ThoughtSplitter:
+    """Tells thoughts in a streamed text from what is said. It holds back no more than a tag. What stands before a
+    closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._held = ""
+        self._place: Literal["start", "thought", "gap", "said", "behind"] = "start"
+        self._has_spoken = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self._place == "behind"
+
+    @property
+    def text(self) -> str:
+        """The text up to the end of the turn: nothing behind it changes what was said."""
+        return "".join(self._pieces)
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """What of the text so far is now known to be thought, and to be said."""
+        if self.has_ended:
+            return "", ""
+        self._pieces.append(text)
+        self._held += text
+        thought, said, position = "", "", 0
+        for tag in iterate_matches(_TAG_OR_END, self._held, LONGEST_TAG):
+            if tag["end"] and self._place == "thought":
+                continue
+            more, rest = self._tell(self._held[position : tag.start()])
+            thought, said = thought + more, said + rest
+            if tag["end"]:
+                self._end_turn(len(self._held) - tag.end())
+                return thought, said
+            said += self._pass_tag(tag[0])
+            position = tag.end()
+        end = _find_beginning(self._held, position)
+        if self._place == "start" and not self._held[position:end].strip():
+            end = position
+        more, rest = self._tell(self._held[position:end])
+        self._held = self._held[end:]
+        return thought + more, said + rest
+
+    def _end_turn(self, behind: int) -> None:
+        self._place, self._held = "behind", ""
+        self._pieces[-1] = self._pieces[-1][: len(self._pieces[-1]) - behind]
+
+    def _pass_tag(self, tag: str) -> str:
+        """What it adds to what is said."""
+        if not ends_thinking(tag):
+            self._place = "thought"
+        elif self._place == "thought" and self._has_spoken:
+            self._place = "said"
+            return "\n"  # as the parts of a whole text are joined
+        elif self._place != "said":
+            self._place = "gap"
+        return ""
+
+    def end(self) -> tuple[str, str]:
+        """What was held back."""
+        rest, self._held = self._held, ""
+        if self._place == "start":
+            self._place = "said"
+        return self._tell(rest)
+
+    def _tell(self, part: str) -> tuple[str, str]:
+        if self._place == "thought":
+            return part, ""
+        if self._place == "gap" or (self._place == "start" and not part.strip()):
+            part = part.lstrip()
+        if part:
+            self._place, self._has_spoken = "said", True
+        return "", part
+
+
+def _find_beginning(text: str, start: int) -> int:
+    """Where a tag may have begun whose end is still to come; the text's end where none has."""
+    for place in range(max(start, len(text) - LONGEST_TAG), len(text)):
+        if text[place] in _FIRST:
+            rest = text[place:]
+            begun = rest.rstrip().casefold()
+            if any(tag.startswith(begun) for tag in _TAGS) or any(end.startswith(rest) for end in TURN_ENDS):
+                return place
+    return len(text)
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thought, and what is said, of a whole text."""
+    thought, spoken = split_thinking(text)
+    return thought, spoken.text if spoken.text == text else spoken.text.strip()
+
+
+# Puts a moment of a game before a policy, with the prompt of training.
+
+
+@dataclass(frozen=True)
+class PreparedTurn:
+    """A moment with its prompt."""
+
+    played: PlayedModel
+    moment: Moment
+    task: PlacedMoment
+
+    @property
+    def messages(self) -> list[JsonValue]:
+        """Byte for byte those of `POST /worlds/{world}/context`."""
+        return [message.model_dump(mode="json") for message in self.task.placed.task.messages]
+
+    @property
+    def as_of(self) -> datetime | None:
+        """Game time of what was retrieved."""
+        return self.task.placed.context.as_of
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        return self.task.placed.context.passages
+
+    @property
+    def retrieval_failure(self) -> str | None:
+        """Why nothing was retrieved, where the settings let that pass."""
+        return self.task.placed.context.failure
+
+
+@dataclass(frozen=True)
+class PolicyAnswer:
+    """What a policy said, before anything is known of it."""
+
+    text: str
+    finish_reason: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class GateReading:
+    """`unchecked` says why the gates could not read the reply; None where they did."""
+
+    flags: tuple[str, ...] = ()
+    unchecked: str | None = None
+
+
+class PlayService:
+    """`list_names` gives what served characters are called, by id. `gates` is a panel without judges."""
+
+    def __init__(
+        self,
+        *,
+        policies: Mapping[str, PolicyServer],
+        worlds: WorldService,
+        list_names: Callable[[], Mapping[str, str]],
+        gates: Panel,
+        clock: Clock,
+    ) -> None:
+        self.policies = policies
+        self.list_names = list_names
+        self._worlds = worlds
+        self._gates = gates
+        self._clock = clock
+
+    def list_models(self, worlds: Sequence[str]) -> list[str]:
+        return list_model_names([*self.list_names()], [*self.policies], worlds)
+
+    def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
+        return read_model(name, fields, [*self.policies], [*self.list_names()])
+
+    async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
+        """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
+        return PreparedTurn(played, moment, await self._worlds.place_moment(played.world, moment))
+
+    async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> GateReading:
+        """What the gates of training notice. A reply is not lost where they break."""
+        task = turn.task
+        judged = await score_completions(
+            task.made.environment,
+            task.placed.task,
+            [Completion(text=reply.text)],
+            ScoringOptions(),
+            self._gates,
+            NoWorkers(),
+            NoPrograms(),
+            what="play",
+        )
+        return read_gates(judged.scores, reply.finish_reason)
+
+    async def make_reply(self, turn: PreparedTurn, said: PolicyAnswer) -> PlayReply:
+        """With what the gates of training notice."""
+        policy, noticed = turn.played.policy, await self.check(turn, said)
+        return PlayReply(
+            reply_id=f"reply_{uuid4().hex}",
+            policy=policy,
+            model=self.policies[policy].model,
+            text=said.text,
+            finish_reason=said.finish_reason,
+            flags=noticed.flags,
+            unchecked=noticed.unchecked,
+            retrieval_failure=turn.retrieval_failure,
+            seconds=said.seconds,
+            as_of=turn.as_of,
+            created_at=self._clock(),
+        )
+
+    def get_policy(self, name: str) -> PolicyServer:
+        return self.policies[name]
+
+    async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> PolicyAnswer:
+        """One whole reply."""
+        began = asyncio.get_running_loop().time()
+        answer = await self.policies[turn.played.policy].ask({**sampling, "messages": turn.messages})
+        choices = answer["choices"]
+        first = choices[0] if isinstance(choices, list) and choices else None
+        return read_choice(first, asyncio.get_running_loop().time() - began)
+
+
+def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReading:
+    """Of the only score. Without judges one that the gates pass is unscored too, but names its candidate."""
+    score = scores[0] if scores else Score.unscored("internal", "the environment gave no score")
+    broke = score.outcome == "unscored" and not score.candidate
+    cut = ["truncated"] if finish_reason == "length" and "truncated" not in score.flags else []
+    return GateReading((*score.flags, *cut), (score.rationale or str(score.reason)) if broke else None)
+
+
+def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
+    """What a choice of a chat completion says, without its thoughts; empty where it has nothing."""
+    message = choice.get("message") if isinstance(choice, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+    return PolicyAnswer(
+        split_thoughts(content)[1] if isinstance(content, str) else "",
+        reason if isinstance(reason, str) else None,
+        seconds,
+    )
+
+
+# What becomes of turns that were kept: alternates, the better one, scenes, and their end.
+
+log = logging.getLogger(__name__)
+
+PRUNE_SECONDS: Final = 3600.0
+KeptAs = Literal["scene", "example"]
+"""`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
+KeepScene = Callable[[str, Scene, str], Awaitable[None]]
+"""Adds a scene of a character to those that are served, under its author's name. Conflict where scenes cannot be
+written."""
+
+
+@dataclass(frozen=True)
+class PlayCaller:
+    """Who asks for turns. `player` is a keyed hash: nobody finds whose key it was without the store's salt."""
+
+    player: str
+    bounds: KeyBounds
+    key: str = ""
+    """Its name; empty where no key is needed."""
+
+
+class PlayTurns:
+    """Turns are removed after `keep_days`."""
+
+    def __init__(
+        self,
+        *,
+        store: PlayStore,
+        playing: PlayService,
+        labels: LabelService,
+        panels: Panels,
+        keep_scene: KeepScene,
+        clock: Clock,
+        keep_days: float,
+    ) -> None:
+        self._store = store
+        self._playing = playing
+        self._labels = labels
+        self._panels = panels
+        self._keep_scene = keep_scene
+        self._clock = clock
+        self._keep_days = keep_days
+        self._salt: bytes | None = None
+
+    async def identify(self, caller: Caller | None, user: str = "") -> PlayCaller:
+        """`user` is who plays, as far as the client tells."""
+        if self._salt is None:
+            self._salt = await self._store.load_salt()
+        key = "" if caller is None else caller.name
+        player = hashlib.blake2b(f"{key}\0{user}".encode(), key=self._salt, digest_size=16).hexdigest()
+        return PlayCaller(player, find_bounds(caller), key)
+
+    async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
+        """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn."""
+        moment = turn.moment.model_dump(mode="json", exclude_defaults=True)
+        identity = digest([player, turn.played.world, moment])
+        made = PlayTurn(
+            turn_id=f"turn_{identity[:32]}",
+            player=player,
+            character=turn.played.character,
+            world=turn.played.world,
+            moment=moment,
+            created_at=self._clock(),
+        )
+        await self._store.add(made, replies)
+        return made.turn_id
+
+    async def get(self, caller: PlayCaller, turn_id: str) -> PlayTurn:
+        """NotFound, also for another player's. Refused as any request is for a world that the key does not reach."""
+        found = await self._store.get(caller.player, turn_id)
+        if found is None:
+            raise NotFound(f"there is no turn {turn_id[:80]!r}: it may have been removed, or is another player's")
+        if found.world is not None:
+            caller.bounds.require_world(found.world)
+        return found
+
+    async def prepare(self, turn: PlayTurn, as_of: datetime | None = None) -> PreparedTurn:
+        """The same moment again, with what is retrieved at that game time."""
+        moment = Moment.model_validate(turn.moment)
+        if as_of is not None:
+            moment = moment.model_copy(update={"as_of": as_of})
+        policy = turn.replies[-1].policy if turn.replies else ""
+        played = PlayedModel(turn.character, policy, turn.world, moment.as_of)
+        return await self._playing.prepare(played, moment)
+
+    async def mark_better(self, caller: PlayCaller, turn_id: str, reply_id: str, *, consent: bool = False) -> PlayTurn:
+        """With `consent` the choice is a label too, which exports have. An earlier label of the turn is withdrawn.
+        NotFound for a turn without this reply; InvalidRequest, Conflict for what makes no label."""
+        turn = await self.get(caller, turn_id)
+        chosen = _find_reply(turn, reply_id)
+        label = await self._build_label(turn, chosen) if consent else None
+        # First, so that a failure in between leaves no label of a choice that does not stand any more.
+        await self._labels.replace_choice(caller.player, turn.turn_id, None)
+        if not await self._store.mark_better(caller.player, turn_id, reply_id):
+            raise NotFound(f"there is no reply {reply_id[:80]!r} in a turn {turn_id[:80]!r} of yours")
+        if label is not None:
+            await self._labels.replace_choice(caller.player, turn.turn_id, label)
+        replies = (one.model_copy(update={"better": one.reply_id == reply_id}) for one in turn.replies)
+        return turn.model_copy(update={"replies": tuple(replies)})
+
+    async def keep(self, caller: PlayCaller, turn_id: str, kept_as: KeptAs, reply_id: str | None = None) -> Scene:
+        """Keeps the moment as a scene of its character. NotFound; InvalidRequest for a moment that makes no scene;
+        Conflict where scenes cannot be written, and for a reply before which nothing could be retrieved;
+        RetrieverFailed where nothing can be now."""
+        turn = await self.get(caller, turn_id)
+        reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
+        prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn))
+        try:
+            scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
+        except ValidationError as error:
+            raise _refuse("scene", error) from None
+        await self._keep_scene(turn.character, scene, caller.key)
+        return scene
+
+    async def judge(self, caller: PlayCaller, turn_id: str) -> tuple[Score, ...]:
+        """What the judges of training say of the turn's replies, as one group. Nothing is stored. Conflict where one of
+        them was made without what is retrieved, which is not the policy's fault; RetrieverFailed where nothing can be
+        retrieved now."""
+        turn = await self.get(caller, turn_id)
+        if not turn.replies:
+            return ()
+        for reply in turn.replies:
+            _require_retrieved(reply)
+        task = (await self._prepare_whole(turn, turn.replies[-1])).task
+        environment, options = task.made.environment, ScoringOptions()
+        judged = await score_completions(
+            environment,
+            task.placed.task,
+            [Completion(text=one.text) for one in turn.replies],
+            options,
+            self._panels.build_panel(environment.name, options),
+            NoWorkers(),
+            NoPrograms(),
+            what="play",
+        )
+        return judged.scores
+
+    async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:
+        """Also of worlds that the key does not reach any more: what people said is theirs."""
+        return await self._store.remove(caller.player, turn_id)
+
+    async def list_newest(self, caller: PlayCaller, limit: int) -> Sequence[PlayTurn]:
+        """Of the newest those that the key reaches."""
+        listed = await self._store.list_turns(caller.player, limit)
+        return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
+
+    async def prune_for_ever(self) -> None:
+        while True:
+            try:
+                if removed := await self._store.prune(self._clock() - timedelta(days=self._keep_days)):
+                    log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
+            except Exception:
+                log.exception("old turns of play could not be removed; this is tried again")
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
+        """With all that is retrieved: a prompt that lacks it is not what training should learn from."""
+        if reply is not None:
+            _require_retrieved(reply)
+        prepared = await self.prepare(turn, None if reply is None else reply.as_of)
+        if prepared.retrieval_failure is not None:
+            raise RetrieverFailed(prepared.retrieval_failure)
+        return prepared
+
+    async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
+        prepared = await self._prepare_whole(turn, chosen)
+        others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
+        if not others:
+            told = "the turn has no other reply with another text for which something could be retrieved"
+            raise InvalidRequest(told, field="reply")
+        try:
+            choice = ImportedChoice(
+                prompt=prepared.task.placed.task.messages,
+                chosen=chosen.text,
+                rejected=tuple(others),
+                chat=turn.turn_id,
+                source="play",
+                chosen_model=f"{chosen.policy}: {chosen.model}",
+                rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
+            )
+        except ValidationError as error:
+            raise _refuse("label", error) from None
+        return ImportedLabel(kind="pair", choice=choice)
+
+
+def _require_retrieved(reply: PlayReply) -> None:
+    if reply.retrieval_failure is not None:
+        raise Conflict(f"nothing could be retrieved for this reply: {reply.retrieval_failure}", field="reply")
+
+
+def _find_newest_whole(turn: PlayTurn) -> PlayReply | None:
+    """The newest reply before which all was retrieved; the newest of all where there is none."""
+    newest_first = turn.replies[::-1]
+    return next((one for one in newest_first if one.retrieval_failure is None), next(iter(newest_first), None))
+
+
+def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:
+    found = next((one for one in turn.replies if one.reply_id == reply_id), None)
+    if found is None:
+        raise NotFound(f"the turn has no reply {reply_id[:80]!r}")
+    return found
+
+
+def _refuse(what: str, error: ValidationError) -> InvalidRequest:
+    told = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, told["loc"]))
+    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{told['msg']}", field="turn")
+
+
+def build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
+    """Everything that the prompt told of events stands in the scene itself, so that it needs no world."""
+    moment = turn.moment
+    said = [
+        SceneLine(speaker="player" if line.role == "user" else "npc", text=line.content) for line in moment.conversation
+    ]
+    opening = None if moment.event is not None else said.pop().text
+    events = [passage for passage in turn.passages if passage.kind == "event"]
+    return Scene(
+        id=f"kept-{turn_id.removeprefix('turn_')[:16]}",
+        kind="conversation" if moment.event is None else "recent_event",
+        split="train",
+        history=tuple(said),
+        player=opening,
+        event=moment.event,
+        visible=tuple(
+            SceneEvent(
+                id=f"e{number}",
+                time="recently" if passage.time is None else format_game_time(passage.time),
+                text=" ".join(passage.text.split()),
+            )
+            for number, passage in enumerate(events, 1)
+        ),
+        exemplar=None if example is None else example.text,
+    )

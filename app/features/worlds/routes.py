@@ -1,0 +1,417 @@
+"""Routes for the lorebooks of worlds."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.models import Example
+from pydantic import BeforeValidator, Field, ValidationError
+
+from app.characters.cards.files import ImportReport
+from app.characters.cards.lorebooks import read_lorebook, require_few_entries
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.values import FiniteJson, Frozen, Name
+from app.domain.worlds import (
+    Event,
+    EventId,
+    EventsAdded,
+    GameTime,
+    ListedWriting,
+    Lorebook,
+    RetrievalExplanation,
+    World,
+    WrittenEvent,
+    WrittenLorebook,
+)
+from app.features.worlds.service import (
+    BranchRequest,
+    EventsToAdd,
+    GameContext,
+    Moment,
+    RetrievalQuestion,
+    WorldService,
+    build_cursor,
+    parse_cursor,
+)
+from app.http.web.api_keys import CallerBounds, CallerName
+from app.http.web.bodies import JsonRoute
+from app.http.web.openapi import document_problems
+from app.service.access import list_worlds_within
+from app.service.gateway import Gateway
+
+WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
+BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
+RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
+RevisionLimit = Annotated[int, Query(ge=1, le=200)]
+RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
+
+LOREBOOK_EXAMPLES: Final = {
+    "coast": Example(
+        summary="What people of a coast know when it comes up",
+        value={
+            "description": "The Drowned Coast.",
+            "entries": [
+                {
+                    "id": "toll",
+                    "keys": ["toll", "levy"],
+                    "content": "The salt levy was doubled after the Spring Drowning.",
+                }
+            ],
+        },
+    )
+}
+
+
+_FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
+_FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
+"""Keys that only lorebooks of other tools have."""
+
+
+def _count_entries(given: object) -> object:
+    if isinstance(given, dict):
+        require_few_entries(given)
+    return given
+
+
+GivenLorebook = Annotated[Lorebook | dict[str, FiniteJson], BeforeValidator(_count_entries)]
+"""One of ours or of another tool."""
+
+
+class LorebookList(Frozen):
+    lorebooks: dict[str, Lorebook]
+    """By name, including those that a branch shares with its parent's past."""
+
+
+class StoredLorebook(Frozen):
+    name: str
+    entries: int
+    read_as: ImportReport | None = None
+    """For a lorebook of another tool: which fields were converted, and which are only kept."""
+
+
+class RemovedLorebook(Frozen):
+    removed: str
+    """The lorebook's name."""
+
+
+class WritingPage(Frozen):
+    """Newest first; the first one of all is in force unless it is withdrawn. Pass `next_before` as `before`."""
+
+    revisions: tuple[ListedWriting, ...]
+    next_before: int | None
+
+
+def build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPage:
+    following = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
+    return WritingPage(revisions=tuple(found), next_before=following)
+
+
+def create_lorebooks_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 422, 503)
+    world_service = gateway.worlds
+
+    @router.get("", summary="A world's lorebooks", responses=looks)
+    async def lorebooks(world: WorldName) -> LorebookList:
+        return LorebookList(lorebooks=await world_service.list_lorebooks(world))
+
+    @router.get("/{book}", summary="One lorebook", responses=looks)
+    async def lorebook(world: WorldName, book: BookName) -> Lorebook:
+        books = await world_service.list_lorebooks(world)
+        if book not in books:
+            raise NotFound(f"{world!r} has no lorebook {book!r}")
+        return books[book]
+
+    @router.put("/{book}", summary="Store a lorebook, replacing an earlier one", responses=refusals)
+    async def put(
+        world: WorldName,
+        book: BookName,
+        given: Annotated[GivenLorebook, Body(openapi_examples=LOREBOOK_EXAMPLES)],
+        author: CallerName,
+    ) -> StoredLorebook:
+        read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
+        await world_service.put_lorebook(world, book, read, author=author)
+        return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
+
+    @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
+    async def remove(world: WorldName, book: BookName, author: CallerName) -> RemovedLorebook:
+        await world_service.remove_lorebook(world, book, author)
+        return RemovedLorebook(removed=book)
+
+    @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
+    async def revisions(
+        world: WorldName, book: BookName, limit: RevisionLimit = 50, before: RevisionBefore = None
+    ) -> WritingPage:
+        return build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
+
+    @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
+    async def revision(world: WorldName, book: BookName, revision: RevisionNumber) -> WrittenLorebook:
+        return await world_service.get_lorebook_revision(world, book, revision)
+
+    return router
+
+
+def _parse_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
+    """Parses a lorebook of another tool; for one of ours, reports what is invalid."""
+    if _is_foreign(given):
+        return _parse_foreign_lorebook(given)
+    try:
+        return Lorebook.model_validate(given), None
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+
+
+def _parse_foreign_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport]:
+    try:
+        return read_lorebook(dict(given))
+    except InvalidRequest as error:
+        field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
+        raise InvalidRequest(error.detail, field=field) from error
+
+
+def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:
+    entries = given.get("entries")
+    if not isinstance(entries, list):
+        return bool(_FOREIGN_BOOK & given.keys()) or isinstance(entries, dict)
+    return bool(_FOREIGN_BOOK & given.keys()) or any(
+        isinstance(entry, dict) and _FOREIGN_ENTRY & entry.keys() for entry in entries
+    )
+
+
+# Routes for worlds: add events, explain what is retrieved, build the prompt of a moment in a game.
+
+BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
+EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
+Limit = Annotated[int, Query(ge=1, le=500)]
+ListClosed = Annotated[bool, Query(description="Whether closed worlds are listed too.")]
+
+EVENT_EXAMPLES: Final = {
+    "two": Example(
+        summary="A public event and one that only one character knows",
+        value={
+            "events": [
+                {
+                    "id": "rope",
+                    "time": "1312-04-03T09:15:00Z",
+                    "kind": "accident",
+                    "text": "The ferry's rope broke at Reedgate; nobody crosses until it is spliced.",
+                    "importance": 7,
+                },
+                {
+                    "id": "bridge",
+                    "time": "1312-04-03T11:00:00Z",
+                    "text": "The Margravine signed the order for a toll bridge at Reedgate.",
+                    "visibility": ["ottoline_vesk"],
+                    "leak_terms": ["toll bridge"],
+                    "importance": 8,
+                },
+            ]
+        },
+    )
+}
+CORRECTION_EXAMPLES: Final = {
+    "rope": Example(
+        summary="What was told of the rope was wrong",
+        value={
+            "id": "rope",
+            "time": "1312-04-03T09:15:00Z",
+            "kind": "accident",
+            "text": "The ferry's rope frayed at Reedgate; it crosses with half its load.",
+            "importance": 5,
+        },
+    )
+}
+BRANCH_EXAMPLES: Final = {
+    "reload": Example(
+        summary="Load a game that was saved at ten in the morning",
+        value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
+    )
+}
+MOMENT_EXAMPLES: Final = {
+    "line": Example(
+        summary="The player says something",
+        value={"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Can you take me across?"}]},
+    )
+}
+
+
+class EventPage(Frozen):
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
+
+    events: tuple[Event, ...]
+    next_before: str | None
+
+
+class WorldPage(Frozen):
+    """By name. Pass `next_after` as `after` for the next page; null on the last page."""
+
+    worlds: tuple[World, ...]
+    next_after: str | None
+
+
+class CorrectedEvent(Frozen):
+    corrected: str
+    """The event's id."""
+    revision: int
+    """Number of the revision in force. An event is told as revision 1; the same content again is no new revision."""
+
+
+class WithdrawnEvent(Frozen):
+    withdrawn: str
+    """The event's id."""
+
+
+class EventsQuery(Frozen):
+    """Query parameters: a page of events; or with `q` or `character`, the content of a prompt."""
+
+    q: Annotated[str | None, Field(max_length=4000, description="What the player says.")] = None
+    character: Annotated[
+        Name | None,
+        Field(description="The character's sheet id; without it, someone who knows only public events."),
+    ] = None
+    as_of: Annotated[
+        GameTime | None, Field(description="Game time, with `q` or `character`; default: the newest event's.")
+    ] = None
+    before: Annotated[str | None, Field(max_length=200, description="`next_before` of the previous page.")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+def create_worlds_router(gateway: Gateway) -> APIRouter:
+    """All routes for worlds, events and lorebooks."""
+    router = APIRouter()
+    for part in (_create_world_router(gateway), _create_events_router(gateway), create_lorebooks_router(gateway)):
+        router.routes.extend(part.routes)
+    return router
+
+
+def _create_world_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 422, 503)
+    world_service = gateway.worlds
+
+    @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
+    async def worlds(
+        bounds: CallerBounds, after: Name | None = None, limit: Limit = 100, closed: ListClosed = False
+    ) -> WorldPage:
+        page = await list_worlds_within(world_service, bounds, limit, after, closed=closed)
+        return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
+
+    @router.get("/{world}", summary="One world", responses=looks)
+    async def one_world(world: WorldName) -> World:
+        return await world_service.get_world(world)
+
+    @router.put(
+        "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
+    )
+    async def branch(
+        world: BranchName,
+        branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)],
+        bounds: CallerBounds,
+    ) -> World:
+        bounds.require_world(branching.parent, "parent")
+        return await world_service.branch(world, branching)
+
+    @router.delete(
+        "/{world}",
+        summary="Close a world for good: it takes nothing more, and prompts cannot use it; what was judged stays",
+        responses=looks,
+    )
+    async def close(world: WorldName) -> World:
+        return await world_service.close(world)
+
+    @router.post(
+        "/{world}/context",
+        summary="Build the prompt of a moment in a game, as in training; nothing is stored",
+        responses=refusals,
+    )
+    async def context(
+        world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT_EXAMPLES)]
+    ) -> GameContext:
+        return await world_service.build_context(world, moment)
+
+    return router
+
+
+def _create_events_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 409, 422, 503)
+    world_service = gateway.worlds
+
+    @router.post("", summary="Add events", responses=refusals)
+    async def tell(
+        world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)], author: CallerName
+    ) -> EventsAdded:
+        return await world_service.add_events(world, told, author)
+
+    @router.get(
+        "",
+        summary="The newest events; or with `q` or `character`, what is retrieved and why",
+        responses=looks,
+    )
+    async def events(world: WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
+        if looking.q is None and looking.character is None:
+            return await _list_events(gateway, world, looking)
+        if looking.before is not None:
+            raise InvalidRequest("cannot be combined with q or character", field="query.before")
+        try:
+            return await world_service.explain(world, build_question(looking))
+        except InvalidRequest as error:
+            raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
+
+    @router.put(
+        "/{event}",
+        summary="Correct an event, or tell a withdrawn one again; what was judged keeps the former one",
+        responses=refusals,
+    )
+    async def correct(
+        world: WorldName,
+        event: EventName,
+        corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)],
+        author: CallerName,
+    ) -> CorrectedEvent:
+        return CorrectedEvent(
+            corrected=event, revision=await world_service.correct(world, event, corrected, author=author)
+        )
+
+    @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
+    async def withdraw(world: WorldName, event: EventName, author: CallerName) -> WithdrawnEvent:
+        await world_service.withdraw(world, event, author)
+        return WithdrawnEvent(withdrawn=event)
+
+    _add_revision_routes(router, world_service)
+    return router
+
+
+def _add_revision_routes(router: APIRouter, world_service: WorldService) -> None:
+    looks = document_problems(401, 404, 422, 503)
+
+    @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
+    async def revisions(
+        world: WorldName, event: EventName, limit: RevisionLimit = 50, before: RevisionBefore = None
+    ) -> WritingPage:
+        return build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
+
+    @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
+    async def revision(world: WorldName, event: EventName, revision: RevisionNumber) -> WrittenEvent:
+        return await world_service.get_event_revision(world, event, revision)
+
+
+def build_question(looking: EventsQuery) -> RetrievalQuestion:
+    return RetrievalQuestion(text=looking.q or "", character=looking.character, as_of=looking.as_of)
+
+
+async def _list_events(gateway: Gateway, world: str, looking: EventsQuery) -> EventPage:
+    if looking.as_of is not None:
+        raise InvalidRequest("needs q or character", field="query.as_of")
+    before = None if looking.before is None else parse_cursor(looking.before)
+    if before is None and looking.before is not None:
+        raise InvalidRequest("must be `next_before` of the previous page", field="query.before")
+    page = await gateway.worlds.list_events(world, looking.limit, before)
+    return EventPage(events=tuple(page), next_before=build_cursor(page, looking.limit))

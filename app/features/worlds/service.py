@@ -1,0 +1,356 @@
+"""Requests and replies about worlds: events, branches, questions to retrieval, and moments of a game."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from app.characters.casting import Staging
+from app.characters.lorebooks import refuse_unusable
+from app.characters.schema import Text
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
+from app.domain.tasks import ContextQuery, Message, Passage
+from app.domain.values import Frozen, Name
+from app.domain.worlds import (
+    Event,
+    EventId,
+    EventRevision,
+    EventsAdded,
+    GameTime,
+    ListedWriting,
+    Lorebook,
+    RetrievalExplanation,
+    World,
+    WrittenEvent,
+    WrittenLorebook,
+)
+from app.ports.environment import Drafted
+from app.ports.retrieval import EventStore, LorebookStore, suggest_world
+from app.service.catalogue import Catalogue
+from app.service.retrieval import DraftBuilder, PlacedDraft, RetrievalService
+
+MAX_EVENTS = 1000
+"""In one request."""
+
+
+class EventsToAdd(Frozen):
+    """Events to add to a world. Either all are added or none."""
+
+    events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=MAX_EVENTS)]
+
+
+class BranchRequest(Frozen):
+    """Creates a world that shares another world's past, such as a reloaded saved game."""
+
+    parent: Name
+    at: GameTime | None = None
+    """Game time up to which the past is shared, inclusive. Null means the parent's newest event."""
+
+
+class RetrievalQuestion(Frozen):
+    """A query for the passages that would be retrieved, with reasons."""
+
+    text: Annotated[str, Field(max_length=4000)] = ""
+    """The last thing said. Without it events are ranked by time and importance only."""
+    character: Name | None = None
+    """The character who asks, with its circles. Without one, only public events are visible."""
+    as_of: GameTime | None = None
+    """Game time. Null means the time of the newest event."""
+
+
+class ConversationTurn(Frozen):
+    """A message in OpenAI's chat format: `user` is the player, `assistant` the character."""
+
+    role: Literal["user", "assistant"]
+    content: Text
+
+
+class Moment(Staging):
+    """A moment of a game that a character responds to."""
+
+    character: Name
+    """Id of a served character sheet."""
+    conversation: Annotated[tuple[ConversationTurn, ...], Field(max_length=200)] = ()
+    """The conversation so far, in turns, the player first. (The character's greeting is part of its prompt.) It ends
+    with the player's line to answer or, if `event` is set, with the character's last line."""
+    event: Text | None = None
+    """Something the character witnesses and responds to, instead of a player's line."""
+
+    @model_validator(mode="after")
+    def _require_alternating_turns(self) -> Self:
+        if any(line.role != ("user", "assistant")[turn % 2] for turn, line in enumerate(self.conversation)):
+            raise ValueError("a conversation alternates between user and assistant, user first")
+        if len(self.conversation) % 2 != (self.event is None):
+            raise ValueError("a conversation ends with user, or with assistant where an event is given")
+        return self
+
+
+class GameContext(Frozen):
+    """The prompt for a moment of a game, exactly as a training task would have it."""
+
+    messages: tuple[Message, ...]
+    passages: tuple[Passage, ...]
+    """Retrieved passages, in prompt order."""
+    as_of: datetime | None
+    """Game time of the retrieval; null in a world without events."""
+    failure: str | None = None
+    """Why retrieval failed, when the settings allow prompts without passages."""
+
+
+# Worlds of a game: posting events, explaining what is retrieved, and building the prompt of a moment.
+
+
+@dataclass(frozen=True)
+class PlacedMoment:
+    """The task of a moment, with and without what was retrieved."""
+
+    made: Drafted
+    placed: PlacedDraft
+
+
+class WorldService:
+    """Operations on worlds. `environment` is the environment whose characters live in them."""
+
+    def __init__(
+        self,
+        *,
+        environment: str,
+        catalogue: Catalogue,
+        drafting: DraftBuilder,
+        events: EventStore,
+        lorebooks: LorebookStore,
+        retrieval: RetrievalService,
+    ) -> None:
+        self._environment = environment
+        self._catalogue = catalogue
+        self._drafting = drafting
+        self._events = events
+        self._lorebooks = lorebooks
+        self._retrieval = retrieval
+
+    async def add_events(self, world: str, told: EventsToAdd, author: str = "") -> EventsAdded:
+        """Adds events; durable on return and visible to later retrievals. Creates the world if it does not exist.
+        Conflict naming `events[i].id` for an id that exists with different content."""
+        return await self._events.add_events(world, told.events, author)
+
+    async def find_event(self, world: str, event_id: EventId) -> EventRevision | None:
+        return await self._events.find_event(world, event_id)
+
+    async def correct(
+        self, world: str, event_id: EventId, event: Event, based_on: int | None = None, author: str = ""
+    ) -> int:
+        """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
+        from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
+        id; NotFound for an unknown world or event; Conflict when another revision than `based_on` is in force."""
+        if event.id != event_id:
+            raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
+        await self.get_world(world)
+        revision = await self._events.correct(world, event, based_on, author)
+        if revision is None:
+            raise NotFound(
+                f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"
+            )
+        return revision
+
+    async def withdraw(self, world: str, event_id: EventId, author: str = "") -> None:
+        """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
+        unknown world or event."""
+        await self.get_world(world)
+        if not await self._events.withdraw(world, event_id, author):
+            raise NotFound(f"there is no event {event_id!r} in world {world!r}")
+
+    async def list_event_revisions(
+        self, world: str, event_id: EventId, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`. NotFound without the world or the event."""
+        await self.get_world(world)
+        found = await self._events.list_revisions(world, event_id, limit, before)
+        if not found and before is None:
+            raise NotFound(f"there is no event {event_id!r} in world {world!r}")
+        return found
+
+    async def get_event_revision(self, world: str, event_id: EventId, revision: int) -> WrittenEvent:
+        """NotFound."""
+        await self.get_world(world)
+        found = await self._events.get_revision(world, event_id, revision)
+        if found is None:
+            raise NotFound(f"event {event_id!r} of world {world!r} has no revision {revision}")
+        return found
+
+    async def branch(self, world: str, branching: BranchRequest) -> World:
+        """Creates a branch; repeats return the same world. NotFound without the parent; InvalidRequest naming `at` when
+        the parent has no events and no time is given; Conflict when `world` exists with another parent or time, or
+        the branches are nested too deeply."""
+        parent = await self.get_world(branching.parent)
+        at = branching.at or parent.newest
+        if at is None:
+            raise InvalidRequest(
+                f"world {branching.parent!r} has no events: set the time up to which its past is shared", field="at"
+            )
+        return await self._events.branch(world, branching.parent, at)
+
+    async def close(self, world: str) -> World:
+        """Closes a world for good: later writes to it and new branches of it are a Conflict, and prompts cannot use it.
+        What was made from it stays, and its branches go on. Closing it twice is not an error. NotFound."""
+        closed = await self._events.close(world)
+        if closed is None:
+            raise await _build_unusable_world_error(world, self._events)
+        return closed
+
+    async def list_worlds(self, limit: int, after: str | None = None, *, closed: bool = False) -> Sequence[World]:
+        """By name, those after `after`. `closed`: whether closed worlds are listed too."""
+        return await self._events.list_worlds(limit, after, closed=closed)
+
+    async def get_world(self, name: str) -> World:
+        """NotFound."""
+        found = await self._events.get_world(name)
+        if found is None:
+            raise await _build_unusable_world_error(name, self._events)
+        return found
+
+    async def list_events(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> Sequence[Event]:
+        """Events by time and id, descending, including the parent's past. `before`: the last event of the previous
+        page. NotFound without the world."""
+        await self.get_world(world)
+        return await self._events.list_newest(world, limit, before)
+
+    async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
+        """Lorebooks by name, including those of the parent worlds. NotFound without the world."""
+        await self.get_world(world)
+        return await self._lorebooks.list_lorebooks(world)
+
+    async def put_lorebook(
+        self, world: str, name: str, book: Lorebook, based_on: str | None = None, author: str = ""
+    ) -> None:
+        """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. InvalidRequest
+        naming the invalid field of the book. Conflict where the world has another lorebook of that name than
+        `based_on`, its digest, or one although that is empty."""
+        await asyncio.to_thread(refuse_unusable, book)
+        await self._lorebooks.put(world, name, book, based_on, author)
+
+    async def remove_lorebook(self, world: str, name: str, author: str = "") -> None:
+        """NotFound without the world, and when it has itself no lorebook of that name."""
+        await self.get_world(world)
+        if not await self._lorebooks.remove(world, name, author):
+            raise NotFound(f"world {world!r} has no lorebook {name!r} of its own")
+
+    async def list_lorebook_revisions(
+        self, world: str, name: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`. NotFound without the world, or where no lorebook had this
+        name."""
+        await self.get_world(world)
+        found = await self._lorebooks.list_revisions(world, name, limit, before)
+        if not found and before is None:
+            raise NotFound(f"{world!r} has no lorebook {name!r}")
+        return found
+
+    async def get_lorebook_revision(self, world: str, name: str, revision: int) -> WrittenLorebook:
+        """NotFound."""
+        await self.get_world(world)
+        found = await self._lorebooks.get_revision(world, name, revision)
+        if found is None:
+            raise NotFound(f"lorebook {name!r} of world {world!r} has no revision {revision}")
+        return found
+
+    async def explain(self, world: str, question: RetrievalQuestion) -> RetrievalExplanation:
+        """What would be retrieved, best first, and what is withheld. A custom retriever without explanations gives only
+        the passages. NotFound without the world; InvalidRequest naming `character` when it has no sheet;
+        RetrieverFailed; EnvironmentUnavailable when no sheets are loaded."""
+        query = self._build_query(world, question)
+        try:
+            return await self._retrieval.explain(query)
+        except InvalidRequest as error:
+            raise (
+                await _build_unusable_world_error(world, self._events) if error.field == "world" else error
+            ) from error
+
+    async def build_context(self, world: str, moment: Moment) -> GameContext:
+        """The exact prompt and passages that a task of this moment would have; nothing is stored. NotFound without the
+        world; InvalidRequest naming the field of the moment, such as `character` when it has no sheet;
+        RetrieverFailed; EnvironmentUnavailable when no sheets are loaded."""
+        placed = (await self.place_moment(world, moment)).placed
+        context = placed.context
+        return GameContext(
+            messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
+        )
+
+    async def place_moment(self, world: str | None, moment: Moment) -> PlacedMoment:
+        """The task of this moment; without a world nothing is retrieved. Raises as `build_context`."""
+        made = self._build_draft(world, moment)
+        try:
+            return PlacedMoment(made, await self._drafting.place_context(made, "moment"))
+        except InvalidRequest as error:
+            if error.field != "moment.world" or world is None:
+                raise
+            raise await _build_unusable_world_error(world, self._events) from error
+
+    def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
+        said = [
+            {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
+            for line in moment.conversation
+        ]
+        opening = {"event": moment.event} if moment.event is not None else {"player": said.pop()["text"]}
+        staging = {name: getattr(moment, name) for name in Staging.model_fields}
+        kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
+        if kind is None:
+            raise NotFound(f"{self._environment} does not accept game moments")
+        draft = kind.model_validate(
+            {
+                "character": moment.character,
+                "scene": {"history": said, **opening},
+                "params": {"world": world, **staging},
+            }
+        )
+        try:
+            return self._drafting.build_draft(self._environment, draft)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.detail, field=(error.field or "").removeprefix("draft.") or None) from error
+
+    def _build_query(self, world: str, question: RetrievalQuestion) -> ContextQuery:
+        """Builds the query as a task of this character would, so that circles and random draws are the same."""
+        text = question.text.strip()
+        public = ContextQuery(
+            text=text, character="", world=world, as_of=question.as_of, conversation=(text,) if text else ()
+        )
+        if question.character is None:
+            return public
+        answered = {"conversation": (ConversationTurn(role="user", content=text),)} if text else {"event": "-"}
+        moment = Moment.model_validate({"character": question.character, "as_of": question.as_of, **answered})
+        query = self._drafting.build_query(self._build_draft(world, moment)) or public
+        return query if text else query.model_copy(update={"text": "", "conversation": ()})
+
+
+async def _build_unusable_world_error(world: str, events: EventStore) -> RequestRefused:
+    found = await events.get_world(world)
+    if found is not None and found.closed_at is not None:
+        return Conflict(f"world {world!r} is closed: prompts cannot use it any more")
+    near = await suggest_world(world, events)
+    return NotFound(f"there is no world {world!r}: no events were posted to it{near}")
+
+
+# Pagination cursors for events: the last event of a page as one string.
+
+EventCursor = tuple[datetime, str]
+
+_PLACE: Final = TypeAdapter[EventCursor](tuple[GameTime, EventId])
+
+
+def build_cursor(page: Sequence[Event], limit: int) -> str | None:
+    """The cursor for the next page; None on the last page."""
+    if len(page) < limit:
+        return None
+    last = page[-1]
+    return f"{last.time.replace(tzinfo=None).isoformat()}Z,{last.id}"
+
+
+def parse_cursor(text: str) -> EventCursor | None:
+    """Parses a cursor that `next_before` wrote; None when it is invalid."""
+    time, _, event = text.partition(",")
+    try:
+        return _PLACE.validate_python((time, event))
+    except ValidationError:
+        return None

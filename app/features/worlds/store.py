@@ -1,0 +1,492 @@
+"""An event as a world has it, and its revisions: the world's own, and before them those of the worlds above it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, exists, select, update
+
+from app.domain.errors import Conflict, NotFound
+from app.domain.worlds import (
+    Event,
+    EventRevision,
+    EventsAdded,
+    EventSearch,
+    ListedWriting,
+    SearchFindings,
+    World,
+    WrittenEvent,
+)
+from app.features.worlds.store_search import (
+    EventIndexes,
+    PostedEvent,
+    add_postings,
+    index_event,
+    remove_postings,
+    search_events,
+)
+from app.features.worlds.store_worlds import (
+    LineageLevel,
+    Writing,
+    WrittenPlace,
+    add_to_event_count,
+    branch_world,
+    close_world,
+    compute_sequence,
+    copy_to_branches,
+    decode_event,
+    events,
+    find_body,
+    find_newest_kept,
+    keep_revision,
+    keep_withdrawn,
+    list_kept,
+    load_newest_events,
+    load_valid_events,
+    load_world_lineage,
+    load_worlds,
+    lock_lineage,
+    merge_listed,
+    successions,
+    withdrawals,
+    worlds,
+)
+from app.ports.retrieval import EventStore
+from app.store.database import Database
+from app.store.statements import Row, encode, insert_rows, is_storable, to_micros
+
+
+@dataclass(frozen=True)
+class KnownEvent:
+    """An existing event of a lineage, found by its id."""
+
+    sequence: int
+    world: int
+    time: int
+    body: str
+    written: Writing
+    withdrawn: bool
+    """From its own world. The index has no postings of it then."""
+
+
+@dataclass(frozen=True)
+class SeenEvent:
+    """An event as a world has or last had it: one that was withdrawn here stays what it was, whatever the parent makes
+    of it later. `levels`: the part of the lineage that its revisions are of."""
+
+    event: KnownEvent
+    standing: bool
+    levels: Sequence[LineageLevel]
+    told: Mapping[int, KnownEvent]
+    """The event of this id by world, where the lineage reaches it."""
+
+
+def find_known_events(
+    connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
+) -> Mapping[str, KnownEvent]:
+    """The nearest event of each id, including withdrawn ones."""
+    rows = _load_known(connection, levels, event_ids)
+    found: dict[str, KnownEvent] = {}
+    for level in reversed(levels):
+        found |= {event_id: one for event_id, one in rows if one.world == level.number and one.time <= level.until}
+    return found
+
+
+def _load_known(
+    connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
+) -> list[tuple[str, KnownEvent]]:
+    of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
+    columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
+    numbers = [level.number for level in levels]
+    wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
+    return [
+        (event_id, KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
+        for event_id, sequence, number, time, body, withdrawn, *written in connection.execute(wanted)
+    ]
+
+
+def find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> SeenEvent | None:
+    """None without an event of this id."""
+    known = {one.world: one for _, one in _load_known(connection, levels, [event_id])}
+    told = {one.number: known[one.number] for one in levels if _reaches(one, known)}
+    first = next((place for place, level in enumerate(levels) if level.number in told), len(levels))
+    nearest = told[levels[first].number] if told else None
+    if nearest is not None and nearest.sequence in load_valid_events(connection, levels, [nearest.sequence]):
+        return SeenEvent(nearest, True, levels[first:], told)
+    for place, level in enumerate(levels[:first]):
+        above = next((known[one.number] for one in levels[place + 1 :] if one.number in known), None)
+        kept = above and find_newest_kept(connection, build_event_place(level.number, event_id))
+        if above and kept:
+            withdrawn = replace(above, body=kept.body, written=kept.written)
+            return SeenEvent(withdrawn, False, levels[place:], told)
+    return None if nearest is None else SeenEvent(nearest, False, levels[first:], told)
+
+
+def _reaches(level: LineageLevel, known: Mapping[int, KnownEvent]) -> bool:
+    return level.number in known and known[level.number].time <= level.until
+
+
+def find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
+    """The event as it is in force; None without one of this id."""
+    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+    if seen is None:
+        return None
+    event, revision = decode_event(seen.event.body), seen.event.written.revision
+    return EventRevision(event=event, revision=revision, is_withdrawn=not seen.standing)
+
+
+def list_event_revisions(
+    connection: Connection, world: str, event_id: str, limit: int, before: int | None
+) -> list[ListedWriting]:
+    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+    return [] if seen is None else _list_revisions(connection, seen, event_id, limit, before)
+
+
+def _list_revisions(
+    connection: Connection, seen: SeenEvent, event_id: str, limit: int, before: int | None
+) -> list[ListedWriting]:
+    """A parent's revisions from the lowest of its branch on are what it made of the event since."""
+    listed: list[ListedWriting] = []
+    for level in seen.levels:
+        kept = list_kept(connection, build_event_place(level.number, event_id), limit, before)
+        told = [seen.told[level.number].written.build_listed()] if level.number in seen.told else []
+        listed += merge_listed([kept, told], limit, before)
+        before = listed[-1].revision if listed else before
+        if len(listed) >= limit or before == 1:
+            break
+    return listed[:limit]
+
+
+def find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+    listed = [] if seen is None else _list_revisions(connection, seen, event_id, 1, revision + 1)
+    if seen is None or not listed or listed[0].revision != revision:
+        return None
+    body = next(filter(None, _find_bodies(connection, seen, event_id, revision)))
+    return WrittenEvent(event=decode_event(body), **dict(listed[0]))
+
+
+def _find_bodies(connection: Connection, seen: SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
+    for level in seen.levels:
+        told = seen.told.get(level.number)
+        in_force = told is not None and told.written.revision == revision
+        yield (
+            told.body
+            if told and in_force
+            else find_body(connection, build_event_place(level.number, event_id), revision)
+        )
+
+
+def build_event_place(world: int, event_id: str) -> WrittenPlace:
+    return WrittenPlace(world, "event", event_id)
+
+
+# Inserts events with their index entries, and corrects and withdraws events.
+
+
+@dataclass(frozen=True)
+class _EventRows:
+    """Rows of events and of what finds them."""
+
+    events: list[Row] = field(default_factory=list)
+    postings: list[PostedEvent] = field(default_factory=list)
+    successions: list[Row] = field(default_factory=list)
+
+    def add(self, world: int, sequence: int, event: Event, written: Writing) -> None:
+        time = to_micros(event.time)
+        self.events.append(
+            {
+                "sequence": sequence,
+                "world": world,
+                "event_id": event.id,
+                "time": time,
+                "withdrawn": 0,
+                "body": encode(event),
+                "revision": written.revision,
+                "author": written.author,
+                "written_at": written.at,
+            }
+        )
+        self.postings.append(index_event(sequence, time, world, event))
+        self.successions.extend(
+            {"world": world, "superseded": former, "time": time, "sequence": sequence}
+            for former in dict.fromkeys(event.supersedes)
+        )
+
+    def insert(self, connection: Connection) -> None:
+        if self.events:
+            insert_rows(connection, events, self.events)
+            insert_rows(connection, successions, self.successions)
+            add_postings(connection, self.postings)
+
+
+@dataclass(frozen=True)
+class _Correction:
+    """A new revision of `former` in a world. `standing`: whether the world had the former one until now."""
+
+    world: int
+    sequence: int
+    event: Event
+    author: str
+    former: KnownEvent
+    standing: bool
+
+    @property
+    def in_place(self) -> bool:
+        return self.sequence == self.former.sequence
+
+
+def insert_events(
+    connection: Connection, database: Database, world: str, told: Sequence[Event], author: str
+) -> EventsAdded:
+    levels = lock_lineage(connection, database, world)
+    mine = levels[0]
+    known = {
+        event_id: decode_event(one.body)
+        for event_id, one in find_known_events(connection, levels, [event.id for event in told]).items()
+    }
+    new, written = _EventRows(), Writing(1, author, database.read_clock())
+    for place, event in enumerate(told):
+        if event.id in known:
+            if known[event.id] != event:
+                raise Conflict(
+                    f"event {event.id!r} already exists with different content: "
+                    f"to correct it, PUT it to /worlds/{world}/events/{event.id}",
+                    field=f"events[{place}].id",
+                )
+            continue
+        known[event.id] = event
+        new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
+    new.insert(connection)
+    if new.events:
+        add_to_event_count(connection, mine.number, len(new.events))
+    return EventsAdded(new=len(new.events), known=len(told) - len(new.events))
+
+
+def correct_event(
+    connection: Connection, database: Database, world: str, event: Event, based_on: int | None, author: str
+) -> int | None:
+    """Returns the number of the revision that is in force; None without an event of this id."""
+    levels = _lock_existing(connection, database, world)
+    mine = levels[0]
+    seen = find_seen_event(connection, levels, event.id)
+    if seen is None:
+        return None
+    former, revision = seen.event, seen.event.written.revision
+    if based_on not in (None, revision):
+        raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
+    if seen.standing and decode_event(former.body) == event:
+        return revision
+    inherited = former.world != mine.number
+    sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
+    correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
+    keep_revision(connection, database, build_event_place(mine.number, event.id), former.body, former.written)
+    _keep_in_branches(connection, database, correction)
+    _replace_event(connection, database, correction)
+    return revision + 1
+
+
+def _replace_event(connection: Connection, database: Database, correction: _Correction) -> None:
+    """Replaces a world's own event in its place. An inherited one stays with the parent."""
+    former = correction.former
+    if correction.in_place:
+        _delete_event(connection, former)
+    else:
+        _insert_withdrawals(connection, database, [{"world": correction.world, "sequence": former.sequence}])
+        add_to_event_count(connection, correction.world, 1)
+    new = _EventRows()
+    written = Writing(former.written.revision + 1, correction.author, database.read_clock())
+    new.add(correction.world, correction.sequence, correction.event, written)
+    new.insert(connection)
+
+
+def _delete_event(connection: Connection, former: KnownEvent) -> None:
+    _remove_postings(connection, former)
+    if superseded := decode_event(former.body).supersedes:
+        of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
+        of_world = (successions.c.world == former.world, successions.c.superseded.in_(superseded))
+        connection.execute(delete(successions).where(*of_world, *of_event))
+    connection.execute(delete(events).where(events.c.sequence == former.sequence))
+
+
+def _keep_in_branches(connection: Connection, database: Database, correction: _Correction) -> None:
+    """Branches keep what they branched from: the former revision, as an event of their own, or no such event. Of one
+    that they lost with their parent they keep what it was."""
+    former, place = correction.former, build_event_place(correction.world, correction.event.id)
+    own = exists().where(events.c.world == worlds.c.number, events.c.event_id == correction.event.id)
+    gone = exists().where(withdrawals.c.world == worlds.c.number, withdrawals.c.sequence == former.sequence)
+    columns = (worlds.c.number, worlds.c.branched_at, worlds.c.events, own.label("own"), gone.label("gone"))
+    branches = connection.execute(select(*columns).where(worlds.c.parent == correction.world)).all()
+    kept = _EventRows()
+    copies: dict[int, int] = {}
+    lost: list[int] = []
+    for number, branched_at, told, has_own, withdrew in branches:
+        if former.time > branched_at or has_own or withdrew:
+            continue
+        if correction.standing:
+            copies[number] = compute_sequence(number, told)
+            kept.add(number, copies[number], decode_event(former.body), former.written)
+            add_to_event_count(connection, number, 1)
+        else:
+            lost.append(number)
+    kept.insert(connection)
+    if lost:
+        copy_to_branches(connection, place, former.written.revision, lost)
+    withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
+    time = to_micros(correction.event.time)
+    unseen: list[Row] = [
+        {"world": number, "sequence": correction.sequence} for number, at, *_ in branches if time <= at
+    ]
+    _insert_withdrawals(connection, database, [*withdrawn, *unseen])
+
+
+def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: Mapping[int, int]) -> list[Row]:
+    """What branches of a branch have withdrawn stays withdrawn when that branch gets a copy."""
+    withdrew = connection.execute(select(withdrawals.c.world).where(withdrawals.c.sequence == sequence)).scalars().all()
+    if not copies or not withdrew:
+        return []
+    named = select(worlds.c.number, worlds.c.name).where(worlds.c.number.in_(withdrew))
+    return [
+        {"world": number, "sequence": copies[level.number]}
+        for number, name in connection.execute(named).all()
+        for level in load_world_lineage(connection, name)
+        if level.number in copies
+    ]
+
+
+def withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
+    levels = _lock_existing(connection, database, world)
+    seen = find_seen_event(connection, levels, event_id)
+    if seen is None:
+        return False
+    known = seen.event
+    if seen.standing:
+        place = build_event_place(levels[0].number, event_id)
+        keep_withdrawn(connection, database, place, known.body, known.written, author)
+    if known.world == levels[0].number:
+        here = events.c.sequence == known.sequence
+        connection.execute(update(events).where(here).values(withdrawn=1))
+        _remove_postings(connection, known)
+    else:
+        _insert_withdrawals(connection, database, [{"world": levels[0].number, "sequence": known.sequence}])
+    return True
+
+
+def _lock_existing(connection: Connection, database: Database, world: str) -> list[LineageLevel]:
+    if not load_world_lineage(connection, world):
+        raise NotFound(f"there is no world {world!r}")
+    return lock_lineage(connection, database, world)
+
+
+def _insert_withdrawals(connection: Connection, database: Database, rows: Sequence[Row]) -> None:
+    if rows:
+        connection.execute(database.insert_new(withdrawals), rows)
+
+
+def _remove_postings(connection: Connection, known: KnownEvent) -> None:
+    if known.withdrawn:
+        return
+    event = decode_event(known.body)
+    remove_postings(connection, index_event(known.sequence, known.time, known.world, event))
+
+
+# The store of events and worlds.
+
+
+class SqlEventStore(EventStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._indexes = EventIndexes()
+
+    async def add_events(self, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
+        return await self._database.write(
+            lambda connection: insert_events(connection, self._database, world, events, author), _build_order_key(world)
+        )
+
+    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
+        if not is_storable(world, event_id):
+            return None
+        return await self._database.read(lambda connection: find_revision(connection, world, event_id))
+
+    async def correct(self, world: str, event: Event, based_on: int | None = None, author: str = "") -> int | None:
+        return await self._database.write(
+            lambda connection: correct_event(connection, self._database, world, event, based_on, author),
+            _build_order_key(world),
+        )
+
+    async def withdraw(self, world: str, event_id: str, author: str = "") -> bool:
+        return await self._database.write(
+            lambda connection: withdraw_event(connection, self._database, world, event_id, author),
+            _build_order_key(world),
+        )
+
+    async def list_revisions(
+        self, world: str, event_id: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        if not is_storable(world, event_id):
+            return []
+        return await self._database.read(
+            lambda connection: list_event_revisions(connection, world, event_id, limit, before)
+        )
+
+    async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+        if not is_storable(world, event_id):
+            return None
+        return await self._database.read(lambda connection: find_event_revision(connection, world, event_id, revision))
+
+    async def branch(self, world: str, parent: str, at: datetime) -> World:
+        def create_branch(connection: Connection) -> World:
+            branch_world(connection, self._database, world, parent, at)
+            return _load_world(connection, world)[0]
+
+        return await self._database.write(create_branch, _build_order_key(world))
+
+    async def close(self, world: str) -> World | None:
+        def close_and_load(connection: Connection) -> World | None:
+            close_world(connection, self._database, world)
+            return next(iter(_load_world(connection, world)), None)
+
+        return await self._database.write(close_and_load, _build_order_key(world)) if is_storable(world) else None
+
+    async def get_world(self, name: str) -> World | None:
+        if not is_storable(name):
+            return None
+        found = await self._database.read(lambda connection: _load_world(connection, name))
+        return found[0] if found else None
+
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
+        def load_page(connection: Connection) -> list[World]:
+            page = load_worlds(connection, limit, after=after, closed=closed)
+            return [_add_newest_time(connection, one) for one in page]
+
+        return await self._database.read(load_page)
+
+    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
+        def load_page(connection: Connection) -> list[Event]:
+            levels = load_world_lineage(connection, world)
+            return [one.event for one in load_newest_events(connection, levels, limit, before)]
+
+        return await self._database.read(load_page)
+
+    async def search(self, wanted: EventSearch) -> SearchFindings | None:
+        def run_search(connection: Connection) -> SearchFindings | None:
+            levels = load_world_lineage(connection, wanted.world)
+            if not levels:
+                return None
+            levels[0].require_usable()
+            return search_events(connection, self._indexes, levels, wanted)
+
+        return await self._database.read(run_search) if is_storable(wanted.world) else None
+
+
+def _build_order_key(world: str) -> str:
+    return f"worlds {world}"
+
+
+def _load_world(connection: Connection, name: str) -> list[World]:
+    return [_add_newest_time(connection, one) for one in load_worlds(connection, 1, name=name)]
+
+
+def _add_newest_time(connection: Connection, world: World) -> World:
+    latest = load_newest_events(connection, load_world_lineage(connection, world.name), 1)
+    return world.model_copy(update={"newest": latest[0].event.time}) if latest else world

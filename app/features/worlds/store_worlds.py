@@ -1,0 +1,703 @@
+"""Tables of worlds, events, the event index, and lorebooks."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, Literal
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Executable,
+    Index,
+    Integer,
+    RowMapping,
+    String,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    tuple_,
+    update,
+)
+from sqlmodel import Field
+
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.values import digest_of_model
+from app.domain.worlds import Event, ListedWriting, Lorebook, World, WrittenLorebook
+from app.ports.retrieval import LorebookStore
+from app.store.database import Database
+from app.store.statements import (
+    PreparedStatement,
+    build_dialect_sql,
+    decode,
+    encode,
+    format_integers,
+    from_micros,
+    insert_rows,
+    is_storable,
+    to_micros,
+)
+from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
+
+
+def _build_ordered_column(name: str, *, primary_key: bool = False) -> "Column[str]":
+    """A text column ordered by code points, independent of the database's locale."""
+    ordered = String().with_variant(String(collation="C"), "postgresql")
+    return Column(name, ordered, primary_key=primary_key, nullable=False)
+
+
+def _build_revision_column() -> "Column[int]":
+    return Column("revision", Integer(), nullable=False, server_default=text("1"))
+
+
+class WorldTable(TableRecord, table=True):
+    """`events` counts the events added so far; `depth` is the number of ancestors."""
+
+    __tablename__ = "worlds"
+    __table_args__ = (
+        Index("uq_worlds_name", "name", unique=True),
+        build_partial_index("ix_worlds_parent", "parent", where="parent IS NOT NULL"),
+        {"sqlite_autoincrement": True},
+    )
+    number: int = Field(sa_column=build_sequence_column("number"))
+    name: str = Field(sa_column=_build_ordered_column("name"))
+    parent: int | None = Field(default=None, sa_type=BigInteger)
+    branched_at: int | None = Field(default=None, sa_type=BigInteger)
+    depth: int
+    events: int = Field(sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+    closed_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class EventTable(TableRecord, table=True):
+    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `revision` counts from 1;
+    `author` and `written_at` are of this revision, null where it is older than these columns."""
+
+    __tablename__ = "events"
+    __table_args__ = (
+        Index("uq_events_world_event_id", "world", "event_id", unique=True),
+        build_partial_index("ix_events_standing", "world", "time", "event_id", where="withdrawn = 0"),
+    )
+    sequence: int = Field(sa_column=Column("sequence", BigInteger(), primary_key=True, autoincrement=False))
+    world: int = Field(sa_type=BigInteger)
+    event_id: str = Field(sa_column=_build_ordered_column("event_id"))
+    time: int = Field(sa_type=BigInteger)
+    withdrawn: int
+    body: str = Field(sa_type=Text)
+    revision: int = Field(sa_column=_build_revision_column())
+    author: str | None = None
+    written_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class WithdrawalTable(TableRecord, table=True):
+    """Inherited events that a world and its branches do not have: withdrawn ones, and corrected ones of which they keep
+    an earlier revision or none. A world's own events are marked in their rows."""
+
+    __tablename__ = "event_withdrawals"
+    __table_args__ = (Index("ix_event_withdrawals_sequence", "sequence"),)
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class SuccessionTable(TableRecord, table=True):
+    """Which event of `world` supersedes which event id."""
+
+    __tablename__ = "event_successions"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    superseded: str = Field(primary_key=True)
+    time: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class PostingTable(TableRecord, table=True):
+    """The search index of events on PostgreSQL. `app.features.worlds.store_search` defines the keys."""
+
+    __tablename__ = "event_postings"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    key: int = Field(primary_key=True, sa_type=BigInteger)
+    time: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class SegmentTable(TableRecord, table=True):
+    """The search index of events on SQLite; see `app.features.worlds.store_segments`. `postings` has all postings where `pages`
+    is 0, and else the first one of each page."""
+
+    __tablename__ = "event_segments"
+    __table_args__ = (Index("ix_event_segments_world", "world", "number"), {"sqlite_autoincrement": True})
+    number: int = Field(sa_column=build_sequence_column("number"))
+    world: int = Field(sa_type=BigInteger)
+    events: int = Field(sa_type=BigInteger)
+    pages: int
+    times: bytes
+    places: bytes
+    removed: bytes
+    postings: bytes
+
+
+class SegmentPageTable(TableRecord, table=True):
+    __tablename__ = "event_segment_pages"
+    number: int = Field(
+        sa_column=Column(
+            "number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=False
+        )
+    )
+    postings: bytes
+
+
+class LorebookTable(TableRecord, table=True):
+    __tablename__ = "lorebooks"
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
+    body: str = Field(sa_type=Text)
+    updated_at: int = Field(sa_type=BigInteger)
+    author: str | None = None
+    revision: int = Field(sa_column=_build_revision_column())
+
+
+class WorldRevisionTable(TableRecord, table=True):
+    """Former revisions of events and lorebooks, and withdrawn ones. Those in force stand in their own tables."""
+
+    __tablename__ = "world_revisions"
+    world: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    kind: str = Field(primary_key=True)
+    name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
+    revision: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    body: str = Field(sa_type=Text)
+    author: str | None = None
+    written_at: int | None = Field(default=None, sa_type=BigInteger)
+    withdrawn_by: str | None = None
+    withdrawn_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+worlds = get_table(WorldTable)
+events = get_table(EventTable)
+withdrawals = get_table(WithdrawalTable)
+successions = get_table(SuccessionTable)
+postings = get_table(PostingTable)
+segments = get_table(SegmentTable)
+segment_pages = get_table(SegmentPageTable)
+lorebooks = get_table(LorebookTable)
+world_revisions = get_table(WorldRevisionTable)
+
+
+# Former and withdrawn revisions of events and lorebooks, and who wrote them.
+
+KEPT_REVISIONS: Final = 200
+"""Of one event or lorebook: a game may correct the same event for years."""
+
+WrittenKind = Literal["event", "lorebook"]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A revision, who wrote it, and when in microseconds since 1970. None where it is older than such notes."""
+
+    revision: int
+    author: str | None
+    at: int | None
+
+    def build_listed(self) -> ListedWriting:
+        return ListedWriting(revision=self.revision, author=self.author, at=_convert(self.at))
+
+
+@dataclass(frozen=True)
+class KeptRevision:
+    body: str
+    written: Writing
+
+
+@dataclass(frozen=True)
+class WrittenPlace:
+    """An event or a lorebook of a world."""
+
+    world: int
+    kind: WrittenKind
+    name: str
+
+    @property
+    def here(self) -> tuple[ColumnElement[bool], ...]:
+        columns = world_revisions.c
+        return columns.world == self.world, columns.kind == self.kind, columns.name == self.name
+
+
+def keep_revision(connection: Connection, database: Database, place: WrittenPlace, body: str, written: Writing) -> None:
+    """Keeps a revision that another one is about to replace. One that was withdrawn is there already."""
+    _insert(connection, database, place, {"body": body, **_build_columns(written)})
+
+
+def keep_withdrawn(
+    connection: Connection, database: Database, place: WrittenPlace, body: str, written: Writing, author: str
+) -> None:
+    """The first withdrawal of a revision counts."""
+    by: dict[str, str | int | None] = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
+    _insert(connection, database, place, {"body": body, **_build_columns(written), **by})
+
+
+def copy_to_branches(connection: Connection, place: WrittenPlace, revision: int, to: Collection[int]) -> None:
+    """A kept revision, as one of those branches that keep none."""
+    columns = world_revisions.c
+    row = connection.execute(select(world_revisions).where(*place.here, columns.revision == revision)).one()
+    branches = select(worlds.c.number).where(worlds.c.parent == place.world)
+    have = select(columns.world).where(columns.kind == place.kind, columns.name == place.name)
+    having = set(connection.execute(have.where(columns.world.in_(branches))).scalars())
+    insert_rows(connection, world_revisions, [{**row._mapping, "world": one} for one in to if one not in having])
+
+
+def _build_columns(written: Writing) -> dict[str, str | int | None]:
+    return {"revision": written.revision, "author": written.author, "written_at": written.at}
+
+
+def _insert(connection: Connection, database: Database, place: WrittenPlace, row: dict[str, str | int | None]) -> None:
+    key = {"world": place.world, "kind": place.kind, "name": place.name}
+    connection.execute(database.insert_new(world_revisions), {**key, **row})
+    oldest = int(row["revision"] or 0) - KEPT_REVISIONS
+    if oldest > 0:
+        connection.execute(delete(world_revisions).where(*place.here, world_revisions.c.revision <= oldest))
+
+
+def find_last_number(connection: Connection, place: WrittenPlace) -> int:
+    """0 without any."""
+    last = select(func.max(world_revisions.c.revision)).where(*place.here)
+    return connection.execute(last).scalar() or 0
+
+
+def find_newest_kept(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
+    columns = world_revisions.c
+    kept = (columns.body, columns.revision, columns.author, columns.written_at)
+    newest = select(*kept).where(*place.here).order_by(columns.revision.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
+
+
+def list_kept(connection: Connection, place: WrittenPlace, limit: int, before: int | None) -> list[ListedWriting]:
+    """Newest first, without their bodies."""
+    columns = world_revisions.c
+    told = (columns.revision, columns.author, columns.written_at, columns.withdrawn_by, columns.withdrawn_at)
+    statement = select(*told).where(*place.here).order_by(columns.revision.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(columns.revision < before)
+    return [
+        ListedWriting(
+            revision=revision,
+            author=author,
+            at=_convert(at),
+            withdrawn_by=withdrawn_by,
+            withdrawn_at=_convert(withdrawn_at),
+        )
+        for revision, author, at, withdrawn_by, withdrawn_at in connection.execute(statement)
+    ]
+
+
+def find_body(connection: Connection, place: WrittenPlace, revision: int) -> str | None:
+    found = select(world_revisions.c.body).where(*place.here, world_revisions.c.revision == revision)
+    return connection.execute(found).scalar()
+
+
+def merge_listed(
+    lists: Iterable[Collection[ListedWriting]], limit: int, before: int | None = None
+) -> list[ListedWriting]:
+    """One of each revision, newest first. What stands in an earlier list counts."""
+    found: dict[int, ListedWriting] = {}
+    for listed in lists:
+        for one in listed:
+            if before is None or one.revision < before:
+                found.setdefault(one.revision, one)
+    return [found[number] for number in sorted(found, reverse=True)][:limit]
+
+
+def _convert(at: int | None) -> datetime | None:
+    return None if at is None else from_micros(at)
+
+
+# Worlds, their branches, and the past that they share.
+
+MAX_BRANCH_DEPTH: Final = 100
+"""Maximum number of branches between a world and its first ancestor."""
+
+NO_TIME_LIMIT: Final = 2**62
+"""A time later than any event."""
+
+
+@dataclass(frozen=True)
+class LineageLevel:
+    """One world of a lineage, and the time up to which its events are inherited."""
+
+    number: int
+    name: str
+    until: int
+    depth: int
+    events: int
+    closed: bool
+
+    def require_open(self) -> None:
+        """Conflict."""
+        if self.closed:
+            raise Conflict(f"world {self.name!r} is closed: it takes no more events, lorebooks or branches")
+
+    def require_usable(self) -> None:
+        """InvalidRequest naming `world`."""
+        if self.closed:
+            raise InvalidRequest(f"world {self.name!r} is closed: prompts cannot use it any more", field="world")
+
+
+def load_world_lineage(connection: Connection, name: str) -> list[LineageLevel]:
+    """The world itself, then its parent, and so on; empty without the world."""
+    found: list[LineageLevel] = []
+    until = NO_TIME_LIMIT
+    for row in _SELECT_LINEAGE.run(connection, name=name).mappings():
+        closed = row["closed_at"] is not None
+        found.append(LineageLevel(row["number"], row["name"], until, row["depth"], row["events"], closed))
+        until = min(until, NO_TIME_LIMIT if row["branched_at"] is None else row["branched_at"])
+    return found
+
+
+def _build_lineage_query(_: bool) -> Executable:
+    first = select(worlds, literal_column("0").label("above")).where(worlds.c.name == bindparam("name"))
+    line = first.cte("line", recursive=True)
+    above = select(worlds, line.c.above + literal_column("1")).where(worlds.c.number == line.c.parent)
+    line = line.union_all(above)
+    columns = (line.c.number, line.c.name, line.c.branched_at, line.c.depth, line.c.events, line.c.closed_at)
+    return select(*columns).order_by(line.c.above)
+
+
+_SELECT_LINEAGE: Final = PreparedStatement(_build_lineage_query)
+
+
+def lock_lineage(connection: Connection, database: Database, name: str) -> list[LineageLevel]:
+    """The lineage of a world, which is created if it does not exist. Locks the world and its past against writes until
+    the transaction ends. Conflict when the world is closed."""
+    _ensure_world(connection, database, name)
+    numbers = [level.number for level in load_world_lineage(connection, name)]
+    if database.postgres:
+        past = worlds.c.number.in_(numbers[1:])
+        connection.execute(select(worlds.c.number).where(past).order_by(worlds.c.number).with_for_update(read=True))
+        own = worlds.c.number == numbers[0]
+        connection.execute(select(worlds.c.number).where(own).with_for_update())
+    levels = load_world_lineage(connection, name)
+    levels[0].require_open()
+    return levels
+
+
+def _ensure_world(connection: Connection, database: Database, name: str) -> None:
+    if not load_world_lineage(connection, name):
+        row = {"name": name, "depth": 0, "events": 0, "created_at": database.read_clock()}
+        connection.execute(database.insert_new(worlds), row)
+
+
+def add_to_event_count(connection: Connection, number: int, told: int) -> None:
+    connection.execute(update(worlds).where(worlds.c.number == number).values(events=worlds.c.events + told))
+
+
+def branch_world(connection: Connection, database: Database, name: str, parent: str, at: datetime) -> None:
+    above = load_world_lineage(connection, parent)
+    if not above:
+        raise NotFound(f"there is no world {parent!r} to branch from")
+    (load_world_lineage(connection, name) or above)[0].require_open()
+    if above[0].depth >= MAX_BRANCH_DEPTH:
+        raise Conflict(f"world {parent!r} is {MAX_BRANCH_DEPTH} branches deep, which is the limit")
+    wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
+    row = {"name": name, **wanted, "depth": above[0].depth + 1, "events": 0, "created_at": database.read_clock()}
+    connection.execute(database.insert_new(worlds), row)
+    found = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
+    if any(found[column] != value for column, value in wanted.items()):
+        raise Conflict(f"world {name!r} already exists with another parent or branch time")
+
+
+def close_world(connection: Connection, database: Database, name: str) -> None:
+    """The time of the first closing stays."""
+    still_open = (worlds.c.name == name, worlds.c.closed_at.is_(None))
+    connection.execute(update(worlds).where(*still_open).values(closed_at=database.read_clock()))
+
+
+def load_worlds(
+    connection: Connection, limit: int, *, name: str | None = None, after: str | None = None, closed: bool = True
+) -> list[World]:
+    """Worlds by name, without the times of their newest events. `closed`: whether closed ones are included."""
+    parents = worlds.alias("parents")
+    joined = worlds.outerjoin(parents, parents.c.number == worlds.c.parent)
+    statement = select(*worlds.c, parents.c.name.label("parent_name")).select_from(joined)
+    if name is not None:
+        statement = statement.where(worlds.c.name == name)
+    if after is not None:
+        statement = statement.where(worlds.c.name > after)
+    if not closed:
+        statement = statement.where(worlds.c.closed_at.is_(None))
+    return [_parse_world(row) for row in connection.execute(statement.order_by(worlds.c.name).limit(limit)).mappings()]
+
+
+def _parse_world(row: RowMapping) -> World:
+    return World(
+        name=row["name"],
+        parent=row["parent_name"],
+        branched_at=_parse_time(row["branched_at"]),
+        events=row["events"],
+        created_at=from_micros(row["created_at"]),
+        closed_at=_parse_time(row["closed_at"]),
+    )
+
+
+def _parse_time(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+# The store of lorebooks.
+
+
+class SqlLorebookStore(LorebookStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, world: str, name: str, book: Lorebook, based_on: str | None = None, author: str = "") -> None:
+        body = encode(book)
+
+        def put_based(connection: Connection) -> None:
+            number = lock_lineage(connection, self._database, world)[0].number
+            if based_on is not None:
+                _require_based(connection, world, name, based_on)
+            _put_lorebook(connection, self._database, WrittenPlace(number, "lorebook", name), body, author)
+
+        await self._database.write(put_based, f"worlds {world}")
+
+    async def remove(self, world: str, name: str, author: str = "") -> bool:
+        if not is_storable(world, name):
+            return False
+        return await self._database.write(
+            lambda connection: _remove_lorebook(connection, self._database, world, name, author), f"worlds {world}"
+        )
+
+    async def list_revisions(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
+        if not is_storable(world, name):
+            return []
+        return await self._database.read(lambda connection: _list_revisions(connection, world, name, limit, before))
+
+    async def get_revision(self, world: str, name: str, revision: int) -> WrittenLorebook | None:
+        if not is_storable(world, name):
+            return None
+        return await self._database.read(lambda connection: _find_revision(connection, world, name, revision))
+
+    async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
+        if not is_storable(world):
+            return {}
+        return await self._database.read(lambda connection: _load_lorebooks(connection, world))
+
+
+def _find_own(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
+    columns = (lorebooks.c.body, lorebooks.c.revision, lorebooks.c.author, lorebooks.c.updated_at)
+    row = connection.execute(select(*columns).where(*_select_place(place))).one_or_none()
+    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
+
+
+def _select_place(place: WrittenPlace) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return lorebooks.c.world == place.world, lorebooks.c.name == place.name
+
+
+def _put_lorebook(connection: Connection, database: Database, place: WrittenPlace, body: str, author: str) -> None:
+    """The same content again is no new revision."""
+    said = {"body": body, "author": author, "updated_at": database.read_clock()}
+    former = _find_own(connection, place)
+    if former is None:
+        revision = find_last_number(connection, place) + 1
+        connection.execute(insert(lorebooks).values(world=place.world, name=place.name, revision=revision, **said))
+    elif former.body != body:
+        keep_revision(connection, database, place, former.body, former.written)
+        new = {"revision": former.written.revision + 1, **said}
+        connection.execute(update(lorebooks).where(*_select_place(place)).values(new))
+
+
+def _require_based(connection: Connection, world: str, name: str, based_on: str) -> None:
+    book = _load_lorebooks(connection, world).get(name)
+    if based_on != ("" if book is None else digest_of_model(book)):
+        raise Conflict(f"the lorebook {name!r} was changed by somebody else: read it again, then repeat the change")
+
+
+def _remove_lorebook(connection: Connection, database: Database, world: str, name: str, author: str) -> bool:
+    if not load_world_lineage(connection, world):
+        return False
+    place = WrittenPlace(lock_lineage(connection, database, world)[0].number, "lorebook", name)
+    former = _find_own(connection, place)
+    if former is None:
+        return False
+    keep_withdrawn(connection, database, place, former.body, former.written, author)
+    connection.execute(delete(lorebooks).where(*_select_place(place)))
+    return True
+
+
+def _find_place(connection: Connection, world: str, name: str) -> WrittenPlace | None:
+    """The world itself, or else the next parent that has or had a lorebook of this name."""
+    places = (WrittenPlace(level.number, "lorebook", name) for level in load_world_lineage(connection, world))
+    return next((one for one in places if _find_own(connection, one) or find_last_number(connection, one)), None)
+
+
+def _list_revisions(
+    connection: Connection, world: str, name: str, limit: int, before: int | None
+) -> list[ListedWriting]:
+    place = _find_place(connection, world, name)
+    if place is None:
+        return []
+    own = _find_own(connection, place)
+    in_force = [] if own is None else [own.written.build_listed()]
+    return merge_listed([in_force, list_kept(connection, place, limit, before)], limit, before)
+
+
+def _find_revision(connection: Connection, world: str, name: str, revision: int) -> WrittenLorebook | None:
+    place = _find_place(connection, world, name)
+    if place is None:
+        return None
+    own = _find_own(connection, place)
+    in_force = own is not None and own.written.revision == revision
+    body = own.body if own is not None and in_force else find_body(connection, place, revision)
+    if body is None:
+        return None
+    listed = _list_revisions(connection, world, name, 1, revision + 1)
+    return WrittenLorebook(lorebook=decode(Lorebook, body), **dict(listed[0]))
+
+
+def _load_lorebooks(connection: Connection, world: str) -> dict[str, Lorebook]:
+    found: dict[str, str] = {}
+    for level in reversed(load_world_lineage(connection, world)):
+        statement = select(lorebooks.c.name, lorebooks.c.body).where(lorebooks.c.world == level.number)
+        found |= {name: body for name, body in connection.execute(statement)}
+    return {name: decode(Lorebook, found[name]) for name in sorted(found)}
+
+
+# Reads events, and resolves which of them are valid in a world.
+
+_PLACES_PER_WORLD: Final = 2**32
+"""Maximum number of events per world."""
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    sequence: int
+    time: int
+    """Microseconds since 1970."""
+    event: Event
+
+    @property
+    def world(self) -> int:
+        return find_world(self.sequence)
+
+
+def compute_sequence(world: int, place: int) -> int:
+    return world * _PLACES_PER_WORLD + place
+
+
+def find_world(sequence: int) -> int:
+    return sequence // _PLACES_PER_WORLD
+
+
+@lru_cache(maxsize=8192)
+def decode_event(body: str) -> Event:
+    """Decodes an event. Cached, since events never change and searches read the same ones again."""
+    return decode(Event, body)
+
+
+_LOAD_EVENTS = PreparedStatement(
+    build_dialect_sql(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(sequence, time, body)), '[]') AS text) FROM events
+        WHERE withdrawn = 0 AND sequence = ANY(CAST(:sequences AS bigint[]))
+        """,
+        """
+        SELECT json_group_array(json_array(sequence, time, body)) FROM events
+        WHERE withdrawn = 0 AND sequence IN (SELECT value FROM json_each(:sequences))
+        """,
+    )
+)
+
+
+def load_valid_events(
+    connection: Connection, levels: Sequence[LineageLevel], sequences: Collection[int]
+) -> dict[int, StoredEvent]:
+    """The valid events among `sequences`: added before the branch, not withdrawn, and not replaced by a later world's
+    event of the same id."""
+    if not sequences:
+        return {}
+    wanted = format_integers(sorted(sequences), postgres=connection.dialect.name == "postgresql")
+    rows = json.loads(_LOAD_EVENTS.run(connection, sequences=wanted).scalar_one())
+    until = {level.number: level.until for level in levels}
+    found = [StoredEvent(sequence, time, decode_event(body)) for sequence, time, body in rows]
+    mine = [one for one in found if one.time <= until.get(one.world, one.time - 1)]
+    return {one.sequence: one for one in _drop_withdrawn(connection, levels, mine)}
+
+
+def _drop_withdrawn(
+    connection: Connection, levels: Sequence[LineageLevel], found: Sequence[StoredEvent]
+) -> list[StoredEvent]:
+    """Drops events that a later world of the lineage has withdrawn or replaced."""
+    of_the_past = [one for one in found if one.world != levels[0].number]
+    if not of_the_past:
+        return list(found)
+    numbers = [level.number for level in levels]
+    gone = select(withdrawals.c.sequence).where(
+        withdrawals.c.world.in_(numbers), withdrawals.c.sequence.in_([one.sequence for one in of_the_past])
+    )
+    withdrawn = set(connection.execute(gone).scalars())
+    again = select(events.c.event_id, events.c.world, events.c.time).where(
+        events.c.world.in_(numbers), events.c.event_id.in_({one.event.id for one in of_the_past})
+    )
+    nearest = _find_nearest_worlds(levels, connection.execute(again).all())
+    return [one for one in found if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world]
+
+
+def _find_nearest_worlds(levels: Sequence[LineageLevel], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
+    """The world whose event of an id is valid, seen from the first of `levels`."""
+    near = {level.number: (depth, level.until) for depth, level in enumerate(levels)}
+    found: dict[str, int] = {}
+    for event_id, world, time in sorted(told, key=lambda row: -near[row[1]][0]):
+        if time <= near[world][1]:
+            found[event_id] = world
+    return found
+
+
+def load_newest_events(
+    connection: Connection, levels: Sequence[LineageLevel], limit: int, before: tuple[datetime, str] | None = None
+) -> list[StoredEvent]:
+    """The newest events by time and id, descending."""
+    found: list[StoredEvent] = []
+    place = (NO_TIME_LIMIT, "") if before is None else (to_micros(before[0]), before[1])
+    while len(found) < limit:
+        page = [one for level in levels for one in _load_newest_of_world(connection, level, limit, place)]
+        page = sorted(page, key=_order_key, reverse=True)[:limit]
+        found += _drop_withdrawn(connection, levels, page)
+        if len(page) < limit:
+            break
+        place = _order_key(page[-1])
+    return found[:limit]
+
+
+def _order_key(one: StoredEvent) -> tuple[int, str]:
+    return one.time, one.event.id
+
+
+_SELECT_NEWEST: Final = PreparedStatement(
+    lambda _: (
+        select(events.c.sequence, events.c.time, events.c.body)
+        .where(events.c.world == bindparam("world"), events.c.withdrawn == literal_column("0"))
+        .where(events.c.time <= bindparam("until"))
+        .where(tuple_(events.c.time, events.c.event_id) < tuple_(bindparam("time"), bindparam("event_id")))
+        .order_by(events.c.time.desc(), events.c.event_id.desc())
+        .limit(bindparam("most"))
+    )
+)
+
+
+def _load_newest_of_world(
+    connection: Connection, level: LineageLevel, limit: int, place: tuple[int, str]
+) -> list[StoredEvent]:
+    time, event_id = place
+    rows = _SELECT_NEWEST.run(
+        connection, world=level.number, until=level.until, time=time, event_id=event_id, most=limit
+    )
+    return [StoredEvent(row["sequence"], row["time"], decode_event(row["body"])) for row in rows.mappings()]

@@ -1,1 +1,0 @@
-"""Atropos 0.4.0: its trajectory API, for unmodified trainers and environments."""

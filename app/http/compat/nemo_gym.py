@@ -1,0 +1,661 @@
+"""Addresses of NeMo Gym's clients, which put a path behind a base URL and can carry no query."""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Final, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.parts import SampleName
+from app.domain.runs import Purpose
+from app.domain.scores import Reason
+from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.domain.values import FiniteNumber, Frozen, WholeNumber
+from app.http.compat.kept_sessions import NOTED, OVER, KeptSessions
+from app.http.compat.one_sample import (
+    GATHER_DESCRIPTION,
+    Delivery,
+    LabelledSample,
+    RefusingRoute,
+    ReplyFormat,
+    RewardService,
+    SampleLabel,
+    SampleOptions,
+    SampleReward,
+    document_refusals,
+)
+from app.http.web.api_keys import CallerBounds, get_bounds
+from app.service.requests import TaskId
+
+PREFIX: Final = "/compat/nemo_gym"
+_OPTIONS: Final = re.compile(rf"^({PREFIX}/[^/]+)/([^/]*=[^/]*)(/.*)$")
+_ROLLOUT: Final = re.compile(rf"^({PREFIX}/[^/]+)/ng-rollout/[^/]+(/.*)$")
+
+
+class OptionsInPath:
+    """Takes the segment with options out of `/compat/nemo_gym/{env}/{options}/verify` and makes a query of it; drops
+    `/ng-rollout/{id}`, which agents put before a path where they trace."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
+            scope = _rewrite(scope)
+        await self._app(scope, receive, send)
+
+
+def _rewrite(scope: Scope) -> Scope:
+    path, query = scope["path"], scope.get("query_string", b"")
+    if found := _OPTIONS.match(path):
+        path = found[1] + found[3]
+        query = b"&".join(filter(None, (quote(found[2], safe="=&+").encode(), query)))
+    if found := _ROLLOUT.match(path):
+        path = found[1] + found[2]
+    return {**scope, "path": path, "raw_path": quote(path).encode(), "query_string": query}
+
+
+# Reads the chat messages out of an OpenAI Responses object, as NeMo Gym's agents put it together.
+
+CUT_OFF: Final = "max_output_tokens"
+"""The reason of a response that was cut off, where it names none."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    text: JsonValue = None
+    refusal: JsonValue = None
+
+
+class OutputItem(BaseModel):
+    """A message, a thought, a call or a result. Other kinds are skipped."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: JsonValue = "message"
+    role: JsonValue = None
+    content: JsonValue = None
+    summary: JsonValue = None
+    name: JsonValue = None
+    arguments: JsonValue = None
+    call_id: JsonValue = None
+    output: JsonValue = None
+
+
+class IncompleteDetails(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    reason: str | None = None
+
+
+class ResponsesObject(BaseModel):
+    """What is read of a response. All of it is echoed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    output: tuple[OutputItem, ...]
+    status: str | None = None
+    incomplete_details: IncompleteDetails | None = None
+    metadata: dict[str, JsonValue] | None = None
+
+    @property
+    def finish_reason(self) -> str:
+        """In the words of inference servers. NeMo Gym calls a reply incomplete that ended by itself without an answer:
+        that was not cut off."""
+        if self.incomplete_details is not None:
+            return self.incomplete_details.reason or CUT_OFF
+        ended_by_itself = "ng_termination_reason" in (self.metadata or {})
+        return CUT_OFF if self.status == "incomplete" and not ended_by_itself else "stop"
+
+
+def build_reply_completion(response: ResponsesObject) -> Completion:
+    """The completion of a task that one reply answers: whatever follows the result of a call is beyond it."""
+    first = read_reply(response)
+    if first.tool_calls or first.reasoning_content is not None:
+        return Completion(messages=(first,), finish_reason=response.finish_reason)
+    return Completion(text=first.content or "", finish_reason=response.finish_reason)
+
+
+def build_tool_transcript(response: ResponsesObject) -> Completion:
+    """The completion of a task of several calls, one at a time, as they were carried out. A call whose arguments are no
+    JSON was answered by the agent and never reached us."""
+    outputs = {item.call_id: item for item in response.output if item.type == "function_call_output"}
+    messages: list[Message] = []
+    said: list[OutputItem] = []
+    for item in response.output:
+        if item.type == "function_call_output" or (item.type == "function_call" and not _is_callable(item)):
+            continue
+        said.append(item)
+        if item.type == "function_call":
+            messages += _join_items(said)
+            said = []
+            answer = None if item.call_id not in outputs else _read_observation(outputs[item.call_id])
+            messages += [] if answer is None else [answer]
+    messages += _join_items(said)
+    return Completion(
+        messages=tuple(messages) or (Message(role="assistant", content=""),), finish_reason=response.finish_reason
+    )
+
+
+def read_reply(response: ResponsesObject) -> Message:
+    """The model's one message in a response that holds no more."""
+    messages = read_messages(response.output)
+    return next((one for one in messages if one.role == "assistant"), Message(role="assistant", content=""))
+
+
+def _is_callable(item: OutputItem) -> bool:
+    try:
+        json.loads(item.arguments if isinstance(item.arguments, str) else "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(item.call_id, str)
+
+
+def read_messages(items: Sequence[OutputItem]) -> tuple[Message, ...]:
+    """Thought, text and calls that follow one another are one message of the model."""
+    messages: list[Message] = []
+    said: list[OutputItem] = []
+    for item in items:
+        if item.type in {"reasoning", "function_call"} or (item.type == "message" and item.role in {"assistant", None}):
+            said.append(item)
+            continue
+        answer = _read_observation(item)
+        if answer is not None:
+            messages += _join_items(said)
+            messages.append(answer)
+            said = []
+    return (*messages, *_join_items(said))
+
+
+def _read_observation(item: OutputItem) -> Message | None:
+    if item.type == "function_call_output":
+        call = item.call_id if isinstance(item.call_id, str) else None
+        return Message(role="tool", content=_read_text(item.output), tool_call_id=call)
+    if item.type == "message" and item.role in {"user", "developer", "system"}:
+        return Message(role="user" if item.role == "user" else "system", content=_read_text(item.content))
+    return None
+
+
+def _join_items(said: Sequence[OutputItem]) -> list[Message]:
+    if not said:
+        return []
+    thoughts = [_read_text(one.summary) or _read_text(one.content) for one in said if one.type == "reasoning"]
+    texts = [_read_text(one.content) for one in said if one.type == "message"]
+    calls = tuple(_read_call(one) for one in said if one.type == "function_call")
+    return [
+        Message(
+            role="assistant",
+            content=None if calls and not texts else "".join(texts),
+            tool_calls=calls,
+            reasoning_content="\n\n".join(filter(None, thoughts)) or None,
+        )
+    ]
+
+
+def _read_call(item: OutputItem) -> ToolCall:
+    name = item.name if isinstance(item.name, str) else ""
+    return ToolCall(
+        id=item.call_id if isinstance(item.call_id, str) else None,
+        function=FunctionCall(name=name, arguments=item.arguments),
+    )
+
+
+def _read_text(content: JsonValue) -> str:
+    """A text, or the texts of a list of parts; what a model refused with counts as said."""
+    if isinstance(content, str):
+        return content
+    parts = [_Part.model_validate(one) for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    return "".join(text for part in parts for text in (part.text, part.refusal) if isinstance(text, str))
+
+
+# What NeMo Gym 0.7.0's agents send to a resources server, and what they are answered.
+
+ReverifyMode = Literal["stateless", "unsupported"]
+Index = Annotated[WholeNumber, Field(ge=0, lt=2**53)]
+_DAY: Final = 86_400
+
+
+class NemoGymOptions(SampleOptions):
+    contract: ClassVar[str] = "nemo_gym"
+
+    gather_seconds: Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False, description=GATHER_DESCRIPTION)] = 300.0
+    wait_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_DAY,
+            allow_inf_nan=False,
+            description="Maximum seconds until the response. NeMo Gym waits without end, verifiers 60 seconds.",
+        ),
+    ] = 900.0
+
+
+class NemoGymRow(BaseModel):
+    """A row of the data set with what collection has added. Other keys are echoed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task_id: TaskId
+    purpose: Purpose = "train"
+    """`eval`: scored by itself, in no training figure."""
+    task_index: Annotated[Index | None, Field(alias="_ng_task_index")] = None
+    rollout_index: Annotated[Index | None, Field(alias="_ng_rollout_index")] = None
+
+    def read_label(self, options: NemoGymOptions) -> SampleLabel:
+        """Rollouts beyond the size of a group are the next groups of their task."""
+        group = "" if self.task_index is None else str(self.task_index)
+        if group and self.rollout_index is not None and self.rollout_index >= options.group_size:
+            group = f"{group}/{self.rollout_index // options.group_size}"
+        return SampleLabel(task_id=self.task_id, group=group, purpose=self.purpose)
+
+    def name_sample(self, size: int, body: bytes) -> SampleName:
+        """Agents send a request again, byte for byte, when its reply was lost. Another rollout has another response,
+        with an id of its own."""
+        named = size > 1 and self.task_index is not None and self.rollout_index is not None
+        return SampleName((self.rollout_index or 0) % size if named else None, sha256(body).hexdigest())
+
+
+class VerifyRequest(NemoGymRow):
+    """A row and the response to it."""
+
+    responses_create_params: dict[str, JsonValue]
+    response: ResponsesObject
+    instance_config: JsonValue = None
+
+    @property
+    def offers_tools(self) -> bool:
+        return bool(self.responses_create_params.get("tools"))
+
+
+class SeedRequest(BaseModel):
+    """A row, or since 0.7 a session's id with a row in `task_data`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    resources_session_id: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    task_id: JsonValue = None
+    task_data: dict[str, JsonValue] = {}
+
+    def find_task(self) -> str:
+        """InvalidRequest naming the field."""
+        field, named = ("task_id", self.task_id)
+        if self.resources_session_id is not None:
+            field, named = ("task_data.task_id", self.task_data.get("task_id"))
+        if not isinstance(named, str):
+            raise InvalidRequest(
+                "a row names its task: write rows with `atropos-envs tasks --for nemo_gym`", field=field
+            )
+        return named
+
+
+class SeedReply(Frozen):
+    """For a session that the caller has named."""
+
+    resources_session_id: str
+    resources_tools: None = None
+    sandbox_access: None = None
+
+
+class CloseRequest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    resources_session_id: Annotated[str, Field(max_length=500)]
+
+
+class CloseReply(Frozen):
+    resources_session_id: str
+
+
+class VerifiedRow(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    task_index: Annotated[JsonValue, Field(alias="_ng_task_index")] = None
+    mask_sample: bool = False
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What is counted: numbers, and truths as 0 and 1."""
+        return {
+            name: float(value)
+            for name, value in self.__pydantic_extra__.items()
+            if isinstance(value, (bool, int, float)) and not name.startswith("_")
+        }
+
+
+class MetricsRequest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    verify_responses: Annotated[tuple[VerifiedRow, ...], Field(max_length=1_000_000)]
+
+
+Metrics = dict[str, FiniteNumber | str | int | None]
+
+
+class MetricsReply(Frozen):
+    """Means. Masked rows are counted and left out of them."""
+
+    group_level_metrics: tuple[Metrics, ...]
+    agent_metrics: Metrics
+    key_metrics: Metrics
+    perf_summary: None = None
+    repeat_level_metrics: tuple[Metrics, ...] = ()
+
+
+def aggregate_metrics(asked: MetricsRequest) -> MetricsReply:
+    by_task: dict[str, list[VerifiedRow]] = {}
+    for row in asked.verify_responses:
+        by_task.setdefault(str(row.task_index), []).append(row)
+    whole = _average(asked.verify_responses)
+    return MetricsReply(
+        group_level_metrics=tuple({"_ng_task_index": name, **_average(rows)} for name, rows in by_task.items()),
+        agent_metrics=whole,
+        key_metrics={name: value for name, value in whole.items() if name == "mean/reward"},
+    )
+
+
+def _average(rows: "list[VerifiedRow] | tuple[VerifiedRow, ...]") -> Metrics:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in {} if row.mask_sample else row.numbers.items():
+            values.setdefault(name, []).append(value)
+    counts: Mapping[str, int] = {"rollouts": len(rows), "masked": sum(row.mask_sample for row in rows)}
+    return {**{f"mean/{name}": fmean(found) for name, found in values.items()}, **counts}
+
+
+# The reply to `/verify`: the request as it came, byte for byte, and after it what was measured.
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
+_KINDS: Final[dict[Reason | None, str]] = {
+    "judge_failed": "judge_failed",
+    "verifier_failed": "verifier_error",
+    "verifier_killed": "verifier_error",
+    None: "cohort_incomplete",
+}
+"""In NeMo Gym's words; it takes others with a name of ours before them."""
+
+
+class VerifyReply:
+    """Trainers take their tokens from the response that comes back, so it is not written anew. Where the row has a key
+    of ours already, ours comes later, which is the one that counts."""
+
+    def __init__(self, asked: VerifyRequest, body: bytes) -> None:
+        self._asked = asked
+        self._body = body
+
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
+        (reward,) = rewards
+        told = self._describe_failure(reward) if reward.is_unscored else _describe_score(reward)
+        added = {"reward": reward.number, "mask_sample": reward.is_unscored, **told, "group_id": reward.reply.group_id}
+        text = json.dumps(added, ensure_ascii=False, allow_nan=False)
+        return self._body.rstrip()[:-1].rstrip() + b", " + text[1:].encode()
+
+    def format_refusal(self, count: int) -> dict[str, JsonValue]:
+        return {}
+
+    def _describe_failure(self, reward: SampleReward) -> dict[str, JsonValue]:
+        """Also in the places where earlier trainers look. The class has the row collected again."""
+        reason = reward.score.reason
+        kind = _KINDS.get(reason, f"atropos:{reason}")
+        own = self._asked.instance_config if isinstance(self._asked.instance_config, dict) else {}
+        why = f"no score ({reason}): {reward.score.rationale}" if reason else "another member of the group has no score"
+        return {
+            "failure_kind": kind,
+            "failure_reason": why[:2000],
+            "instance_config": {**own, "mask_sample": True},
+            "_ng_failure_class": "judge_failed",
+            "_ng_failure_judge_error": why[:2000],
+        }
+
+
+@dataclass(frozen=True)
+class StepReply:
+    """The reply to the last step of an episode."""
+
+    truncated: bool
+
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
+        (reward,) = rewards
+        told = {
+            "observation": None,
+            "reward": reward.number,
+            "terminated": not self.truncated,
+            "truncated": self.truncated,
+            "info": {**_describe_score(reward), "group_id": reward.reply.group_id},
+        }
+        return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+
+    def format_refusal(self, count: int) -> dict[str, JsonValue]:
+        return {}
+
+
+def describe_turn(observed: Sequence[Message]) -> dict[str, JsonValue]:
+    """The reply to a step that does not end the episode."""
+    texts = [one.content for one in observed if one.role != "tool" and one.content]
+    outputs: list[JsonValue] = [
+        {"call_id": one.tool_call_id or "", "output": one.content or ""} for one in observed if one.role == "tool"
+    ]
+    return {
+        "observation": "\n\n".join(texts) or None,
+        "reward": 0.0,
+        "terminated": False,
+        "truncated": False,
+        "info": {"tool_outputs": outputs},
+    }
+
+
+def _describe_score(reward: SampleReward) -> dict[str, JsonValue]:
+    score = reward.score
+    criteria: dict[str, JsonValue] = {
+        f"criterion_{_UNSAFE.sub('_', one.name)}": one.value for one in score.criteria if one.value is not None
+    }
+    return {
+        "failure_kind": None,
+        "failure_reason": None,
+        "absolute": reward.gated_absolute,
+        **criteria,
+        "flags": list(dict.fromkeys((*score.flags, *reward.reply.flags))),
+        "rationale": score.rationale,
+    }
+
+
+# NeMo Gym's resources server, as `nemo_gym/base_resources_server.py` of 0.7.0 has it.
+
+COOKIE: Final = "atropos_nemo_gym"
+"""Of a session: the task, and a name of the session."""
+
+Options = Annotated[NemoGymOptions, Query()]
+
+
+class NemoGymServer:
+    """The routes of all environments."""
+
+    def __init__(self, reward_service: RewardService, sessions: KeptSessions) -> None:
+        self._reward_service = reward_service
+        self._strict_reward_service = replace(reward_service, unscored_reward=None, masks_groups=False)
+        self._sessions = sessions
+        self.router = APIRouter(prefix=f"{PREFIX}/{{env}}", tags=["nemo_gym"], route_class=RefusingRoute)
+        self._add("POST", "/verify", self.verify, "Reward for NeMo Gym")
+        self._add("POST", "/seed_session", self.seed_session, "Begin a rollout of NeMo Gym")
+        self._add("POST", "/close_session", self.close_session, "End a rollout of NeMo Gym")
+        self._add("POST", "/aggregate_metrics", self.aggregate, "Means over verified rows")
+        self._add("GET", "/reverify_mode", self.tell_reverify_mode, "Whether a row can be verified again by itself")
+        self._add("POST", "/reset", self.reset, "Begin an episode of NeMo Gym's gymnasium_agent")
+        self._add("POST", "/step", self.step, "Play a turn of NeMo Gym's gymnasium_agent")
+        self._add("POST", "/{tool}", self.call_tool, "Carry out a call of NeMo Gym's agents")
+
+    def _add(self, method: str, path: str, answer: Callable[..., Any], summary: str) -> None:
+        self.router.add_api_route(path, answer, methods=[method], summary=summary, responses=document_refusals())
+
+    async def verify(self, env: str, request: Request, asked: VerifyRequest, options: Options) -> Response:
+        """The row and its response as they came, with a reward. Where there is none, the whole group is masked."""
+        self._reward_service.require_environment(env)
+        if await self._is_single_reply(env, asked.task_id):
+            completion = build_reply_completion(asked.response)
+        elif asked.offers_tools:
+            completion = build_tool_transcript(asked.response)
+        else:
+            detail = f"this task of {env} has turns of text: use gymnasium_agent, which calls /reset and /step"
+            raise InvalidRequest(detail, field="task_id")
+        reply = VerifyReply(asked, await request.body())
+        return await self._score(
+            self._reward_service, env, request, asked, options, completion, reply, masks_groups=True
+        )
+
+    async def seed_session(self, env: str, request: Request, asked: SeedRequest, options: Options) -> Response:
+        """Begins a rollout. The cookie of the reply names its task and itself."""
+        name = asked.resources_session_id
+        reply = None if name is None else SeedReply(resources_session_id=name)
+        content: dict[str, JsonValue] = {} if reply is None else reply.model_dump(mode="json")
+        return await self._begin(env, request, asked.find_task(), options, name, content)
+
+    async def close_session(self, env: str, asked: CloseRequest, options: Options, bounds: CallerBounds) -> CloseReply:
+        """Ends a rollout; also one that is unknown or has ended."""
+        self._reward_service.require_environment(env)
+        bounds.require_run(options.run)
+        if self._reward_service.catalogue.classes[env].multi_turn:
+            await self._sessions.close(_name_session(env, asked.resources_session_id))
+        return CloseReply(resources_session_id=asked.resources_session_id)
+
+    async def aggregate(self, env: str, asked: MetricsRequest, options: Options, bounds: CallerBounds) -> MetricsReply:
+        """Means over rows that were verified."""
+        self._reward_service.require_environment(env)
+        bounds.require_run(options.run)
+        return aggregate_metrics(asked)
+
+    async def tell_reverify_mode(self, env: str, options: Options, bounds: CallerBounds) -> ReverifyMode:
+        """Whether a row alone says what it earns. What judges compare needs its group; what was stepped, its steps."""
+        self._reward_service.require_environment(env)
+        bounds.require_run(options.run)
+        kind = self._reward_service.catalogue.classes[env]
+        alone = (
+            kind.rubric is None
+            and not kind.multi_turn
+            and not await self._reward_service.list_criteria(env, options.run)
+        )
+        return "stateless" if alone else "unsupported"
+
+    async def reset(self, env: str, request: Request, asked: NemoGymRow, options: Options) -> Response:
+        """Begins an episode. What the row shows already is not shown again."""
+        return await self._begin(
+            env, request, asked.task_id, options, None, {"observation": None, "info": {}}, keep=True
+        )
+
+    async def step(self, env: str, request: Request, asked: VerifyRequest, options: Options) -> Response:
+        """Plays the model's last reply. The last one is answered with the reward of the episode in its group; without a
+        score it is refused, since these agents cannot pass a mask on."""
+        self._reward_service.require_environment(env)
+        session = await self._find_session(env, request, options, asked.task_id)
+        body, finish_reason = await request.body(), asked.response.finish_reason
+        played = await self._sessions.step(
+            env, session, read_reply(asked.response), finish_reason, sha256(body).hexdigest()
+        )
+        if not played.done:
+            return JSONResponse(describe_turn(played.observed))
+        completion = Completion(messages=played.after.messages, finish_reason=finish_reason)
+        reply = StepReply(truncated=completion.truncated)
+        return await self._score(
+            self._strict_reward_service, env, request, asked, options, completion, reply, masks_groups=False
+        )
+
+    async def call_tool(self, env: str, tool: str, request: Request, options: Options) -> Response:
+        """Carries out a call of the session's task. The body holds its arguments, the reply is its result."""
+        self._reward_service.require_environment(env)
+        session = await self._find_session(env, request, options)
+        arguments = await request.json()
+        if await self._is_single_reply(env, _read_cookie(request)[0]):
+            return PlainTextResponse(NOTED)
+        played = await self._sessions.call(env, session, tool, arguments)
+        said = "\n".join(one.content or "" for one in played.observed)
+
+        async def settle(taken: bool) -> None:
+            if not taken:
+                await self._sessions.take_back(session, played)
+
+        return Delivery((said or OVER).encode(), {}, settle)
+
+    async def _begin(
+        self,
+        env: str,
+        request: Request,
+        task_id: str,
+        options: NemoGymOptions,
+        name: str | None,
+        content: dict[str, JsonValue],
+        *,
+        keep: bool = False,
+    ) -> Response:
+        self._reward_service.require_environment(env)
+        await self._require_bounds(request, task_id, options)
+        given = name or secrets.token_hex(16)
+        if keep or not await self._is_single_reply(env, task_id):
+            await self._sessions.begin(_name_session(env, given), task_id)
+        response = JSONResponse(content)
+        response.set_cookie(COOKIE, f"{task_id}.{_digest(given)}", path="/", httponly=True)
+        return response
+
+    async def _find_session(
+        self, env: str, request: Request, options: NemoGymOptions, task_id: str | None = None
+    ) -> str:
+        """The name of the session that the cookie names."""
+        named, session = _read_cookie(request)
+        await self._require_bounds(request, named, options)
+        if task_id is not None and task_id != named:
+            raise InvalidRequest("the session plays another task", field="task_id")
+        return f"{env}.{session}"
+
+    async def _require_bounds(self, request: Request, task_id: str, options: NemoGymOptions) -> None:
+        bounds = await get_bounds(request)
+        bounds.require_run(options.run)
+        await self._reward_service.bounds.require_tasks(bounds, [task_id], "task_id")
+
+    async def _score(
+        self,
+        reward_service: RewardService,
+        env: str,
+        request: Request,
+        asked: VerifyRequest,
+        options: NemoGymOptions,
+        completion: Completion,
+        reply: ReplyFormat,
+        *,
+        masks_groups: bool,
+    ) -> Response:
+        sample = options.build_sample(env, asked.read_label(options), completion)
+        name = asked.name_sample(sample.size, await request.body())
+        held = [LabelledSample(replace(sample, name=name), "task_id")]
+        await reward_service.check_bounds(request, held, options)
+        return await reward_service.hold(request, held, options, reply, masks_groups=masks_groups)
+
+    async def _is_single_reply(self, env: str, task_id: str) -> bool:
+        try:
+            return await self._reward_service.stepper.is_single_reply(env, task_id)
+        except NotFound as error:
+            raise NotFound(error.detail, field="task_id") from error
+
+
+def _name_session(env: str, given: str) -> str:
+    return f"{env}.{_digest(given)}"
+
+
+def _digest(given: str) -> str:
+    return sha256(given.encode()).hexdigest()[:32]
+
+
+def _read_cookie(request: Request) -> tuple[str, str]:
+    """The task and the session. NotFound."""
+    task_id, _, session = request.cookies.get(COOKIE, "").partition(".")
+    if not session:
+        raise NotFound("there is no session: seed or reset first, and send its cookie")
+    return task_id, session

@@ -1,0 +1,626 @@
+"""The samples of one request, held in their groups until the client has received its answer or disconnected."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, cast
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import Frozen, Name, WholeNumber
+from app.http.web.api_keys import get_bounds
+from app.http.web.bodies import JsonRequest
+from app.http.web.openapi import document_problems
+from app.http.web.problems import MAX_DETAIL, RefusedBody, format_field_path, make_printable
+from app.http.web.routes import DirectInputs, DirectRoute
+from app.service.access import BoundsCheck
+from app.service.catalogue import Catalogue
+from app.service.requests import TaskId
+from app.service.retrieval import EpisodeStepper
+from app.service.scoring import SampleReply, SampleToScore
+from app.toolkit.templates import read_packaged_data
+
+log = logging.getLogger(__name__)
+
+
+class SampleHolder(Protocol):
+    """Assigns samples to groups: `app.service.scoring.SampleService`."""
+
+    def score_sample(
+        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
+    ) -> AbstractAsyncContextManager[SampleReply]: ...
+
+
+@dataclass(frozen=True)
+class LabelledSample:
+    """A sample, and the request field that names its task."""
+
+    sample: SampleToScore
+    label: str
+
+
+class ClientLeft(Exception):
+    pass
+
+
+class HeldSamples:
+    """Holds all samples of a request at once, because they may belong to one group. Each is released in the task that
+    took it."""
+
+    def __init__(
+        self, parts: SampleHolder, asked: Sequence[LabelledSample], gather_seconds: float, wait_seconds: float
+    ) -> None:
+        self._parts = parts
+        self._seconds = (gather_seconds, wait_seconds)
+        self._taken = asyncio.Event()
+        self._replies: dict[int, SampleReply] = {}
+        self._count = len(asked)
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when all replies are there, or the first error, or when the client has left."""
+        self._holders = [asyncio.ensure_future(self._hold_sample(place, one)) for place, one in enumerate(asked)]
+        if not asked:
+            self._told.set_result(None)
+
+    async def await_replies(self, receive: Receive) -> tuple[SampleReply, ...]:
+        """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
+        first error of a sample; then all samples are released."""
+        gone = asyncio.ensure_future(_await_disconnect(receive))
+        gone.add_done_callback(lambda _: self._fail(ClientLeft()))
+        try:
+            await self._told
+            return tuple(self._replies[place] for place in range(self._count))
+        except BaseException:
+            await self.settle(False)
+            raise
+        finally:
+            gone.cancel()
+
+    async def settle(self, taken: bool) -> None:
+        """Releases the samples. If the client did not receive its answer (`taken` is False), its retry takes the same
+        slots."""
+        self._told.cancel()
+        if taken:
+            self._taken.set()
+        else:
+            for holder in self._holders:
+                holder.cancel()
+        for ended in await asyncio.gather(*self._holders, return_exceptions=True):
+            if isinstance(ended, Exception):
+                log.error("could not record that a sample was answered", exc_info=ended)
+
+    async def _hold_sample(self, place: int, asked: LabelledSample) -> None:
+        gather_seconds, wait_seconds = self._seconds
+        try:
+            async with self._parts.score_sample(
+                asked.sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
+            ) as reply:
+                self._replies[place] = reply
+                if len(self._replies) == self._count and not self._told.done():
+                    self._told.set_result(None)
+                await self._taken.wait()
+        except Exception as error:
+            if place in self._replies:
+                raise
+            if isinstance(error, RequestRefused) and (error.field or "").endswith("task_id"):
+                error.field = asked.label
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._told.done():
+            self._told.set_exception(error)
+
+
+async def _await_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+# Labels of samples: the task that a sample answers and the group it is compared in.
+
+MAX_CHARACTERS: Final = 20_000
+MAX_GROUP: Final = 256
+
+_EXPECTED = 'expected a task id, or {"task_id": …} with optional "group" and "size"'
+
+
+def _convert_group_name(value: object) -> object:
+    """Accepts numbers and null: data sets number their groups, or have none in most rows."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _default_purpose(value: object) -> object:
+    """Accepts null: merged data sets have no purpose in some rows."""
+    return "train" if value is None else value
+
+
+class SampleLabel(BaseModel):
+    """Other members are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task_id: TaskId
+    group: Annotated[
+        str, BeforeValidator(_convert_group_name), Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+    ] = ""
+    """Samples for one task with different groups are never compared."""
+    size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
+    """The group's size; by default the URL's `group_size`."""
+    purpose: Annotated[Purpose, BeforeValidator(_default_purpose)] = "train"
+
+
+def read_label(label: JsonValue, field: str) -> SampleLabel:
+    """Parses a label. Raises InvalidRequest naming `field` if it is invalid."""
+    if isinstance(label, str):
+        label = _parse_text(label.strip(), field)
+    if not isinstance(label, dict):
+        raise InvalidRequest(_EXPECTED, field=field)
+    try:
+        return SampleLabel.model_validate(label)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join([field, *map(str, first["loc"])])
+        raise InvalidRequest(f"{first['msg']}; {_EXPECTED}", field=place) from None
+
+
+def _parse_text(text: str, field: str) -> JsonValue:
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidRequest(f"longer than {MAX_CHARACTERS} characters; {_EXPECTED}", field=field)
+    if not text.startswith("{"):
+        return {"task_id": text}
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidRequest(f"invalid JSON; {_EXPECTED}", field=field) from None
+    return value
+
+
+# Query parameters of reward endpoints. These trainers can be configured only by a URL.
+
+EndToken = Annotated[str, Field(max_length=100, pattern=r"\S")]
+
+
+class SampleOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    contract: ClassVar[str]
+
+    run: Annotated[Name | None, Field(description="Run name to store results under.")] = None
+    group_size: Annotated[
+        int, Field(ge=1, le=MAX_GROUP, description="Answers per prompt. A group is scored when all have arrived.")
+    ] = 1
+    model: Annotated[str | None, Field(min_length=1, max_length=200, description="Name of the policy.")] = None
+    gather_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+    def build_sample(self, environment: str, label: SampleLabel, completion: Completion) -> SampleToScore:
+        """Builds the sample. Samples of an evaluation are groups of one, which are not compared."""
+        return SampleToScore(
+            environment=environment,
+            task_id=label.task_id,
+            completion=completion,
+            run=self.run,
+            key=label.group,
+            size=1 if label.purpose == "eval" else label.size or self.group_size,
+            policy=None if self.model is None else Policy(model=self.model),
+            purpose=label.purpose,
+            needs_reward=True,
+        )
+
+
+class RewardOptions(SampleOptions):
+    """For trainers that send bare texts."""
+
+    eos: Annotated[
+        tuple[EndToken, ...],
+        Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
+    ] = ()
+
+
+GATHER_DESCRIPTION = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."
+WAIT_DESCRIPTION = "Maximum seconds until the response. The trainer's own timeout is {}."
+
+
+# Errors as one flat JSON object that trainers can log; none of them has its own error format.
+
+_CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
+
+
+class RewardRefusal(Frozen):
+    """Why there is no reward."""
+
+    error: str = Field(examples=["task_… was never handed out here"])
+    code: str = Field(examples=["not_found"])
+    """A fixed code for programs."""
+    field: str | None = Field(examples=["labels[0].task_id"])
+
+
+class RefusingRoute(DirectRoute):
+    """Parses JSON strictly and answers every error with a `Refusal`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_or_refuse(request: Request) -> Response:
+            try:
+                return cast(Response, await handle(request))
+            except _REFUSED as error:
+                return _refuse(error)
+
+        return handle_or_refuse
+
+    async def answer(
+        self, request: JsonRequest, inputs: DirectInputs, query: Mapping[str, BaseModel]
+    ) -> Response | BaseModel:
+        try:
+            return await super().answer(request, inputs, query)
+        except _REFUSED as error:
+            return _refuse(error)
+
+
+_REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
+
+
+def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
+    if isinstance(error, GatewayError):
+        after = error.retry_after if isinstance(error, Unavailable) else None
+        return build_refusal(error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after)
+    if isinstance(error, RequestValidationError):
+        return _refuse_invalid(error)
+    named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+    code = _CODES.get(error.status_code, "invalid_request")
+    refusal = RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body."))
+    return build_refusal(error.status_code, refusal)
+
+
+def document_refusals() -> dict[int | str, dict[str, object]]:
+    """The `responses=` of a reward endpoint in OpenAPI. Errors of the middleware are problems as everywhere."""
+    told = {
+        400: "The body is not JSON.",
+        404: "No such environment or task.",
+        409: "The run is strict, and its scoring has changed since it began.",
+        422: "The query or the body is invalid.",
+        503: "No score, or not yet; the same request can be retried.",
+    }
+    own: dict[int | str, dict[str, object]] = {
+        status: {"model": RewardRefusal, "description": meaning} for status, meaning in told.items()
+    }
+    return own | document_problems(401, 408, 413, 415)
+
+
+def build_refusal(
+    status: int, refusal: RewardRefusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
+) -> JSONResponse:
+    """`beside` has the keys that the trainer expects in every response."""
+    content = {
+        **(beside or {}),
+        "error": make_printable(refusal.error, MAX_DETAIL),
+        "code": refusal.code,
+        "field": None if refusal.field is None else make_printable(refusal.field),
+    }
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return JSONResponse(content, status_code=status, headers=headers)
+
+
+def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    field = format_field_path([part for part in first["loc"] if part != "body"]) or None
+    if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
+        refusal = RewardRefusal(
+            error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
+        )
+        return build_refusal(415, refusal)
+    return build_refusal(422, RewardRefusal(error=str(first["msg"]), code="invalid_request", field=field))
+
+
+# Extracts the policy's answer from trainers' texts: without the prompt before it and the special tokens after it.
+
+
+class _Tokens(Frozen):
+    ends: tuple[str, ...]
+    pads: tuple[str, ...]
+    thoughts: tuple[str, ...]
+
+
+_TOKENS: Final = read_packaged_data(Path(__file__).with_name("one_sample_tokens.yaml"), TypeAdapter(_Tokens))
+_WORD: Final = re.compile(r"\S+")
+_TAIL: Final = 10_000
+"""Number of characters at the end of a text that are searched for special tokens."""
+
+
+def extract_response(query: str, prompt: str, field: str) -> str:
+    """The text after `prompt` in `query`. Whitespace is ignored in the comparison, because tokenizers lose some of it
+    when they decode a prompt. Raises InvalidRequest naming `field` if the query does not start with the prompt."""
+    if query.startswith(prompt):
+        return query[len(prompt) :]
+    end = _find_prompt_end("".join(prompt.split()), query)
+    if end is None:
+        raise InvalidRequest(
+            "the query does not start with its prompt. Trainers truncate long prompts at the beginning: raise the "
+            "maximum length of prompt and answer, or leave out long prompts",
+            field=field,
+        )
+    return query[end:].lstrip() if prompt[-1].isspace() else query[end:]
+
+
+def _find_prompt_end(bare: str, query: str) -> int | None:
+    """Where a prompt without its whitespace ends in `query`; None if the query does not start with it."""
+    at = 0
+    for word in _WORD.finditer(query):
+        left = len(bare) - at
+        if len(word[0]) >= left:
+            return word.start() + left if word[0].startswith(bare[at:]) else None
+        if not bare.startswith(word[0], at):
+            return None
+        at += len(word[0])
+    return None
+
+
+def build_completion(response: str, prompt: str, ends: Collection[str]) -> Completion:
+    """`ends` are the configured end-of-sequence tokens; if there are any, an answer without one was truncated. A
+    thought that the prompt has opened belongs to the answer."""
+    stop, found = _find_end_tokens(response, {*ends, *_TOKENS.ends, *_TOKENS.pads})
+    unended = "length" if ends else None
+    reason = "stop" if found.intersection(ends or _TOKENS.ends) else unended
+    return Completion(text=_find_open_thought(prompt) + response[:stop], finish_reason=reason)
+
+
+def _find_end_tokens(text: str, tokens: Collection[str]) -> tuple[int, set[str]]:
+    """The position of the special tokens at the end of `text`, and the tokens. Whitespace between and after them is
+    skipped, whitespace before the first one is kept."""
+    found: set[str] = set()
+    tail = text[-_TAIL:]
+    stop = len(tail)
+    while True:
+        bare = tail[:stop].rstrip()
+        token = next((one for one in tokens if bare.endswith(one)), None)
+        if token is None:
+            return len(text) - len(tail) + stop, found
+        found.add(token)
+        stop = len(bare) - len(token)
+
+
+def _find_open_thought(prompt: str) -> str:
+    bare = prompt[-100:].rstrip()
+    return next((thought + prompt[-100:][len(bare) :] for thought in _TOKENS.thoughts if bare.endswith(thought)), "")
+
+
+# A response that reports whether it was sent in full, and work that ends when its client disconnects.
+
+_CHUNK = 64 * 1024
+
+ResultT = TypeVar("ResultT")
+
+
+class Delivery(Response):
+    """Calls `settle` with True if the server accepted the whole body and the client had not disconnected before, and
+    with False in every other case, failures included."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: bytes, headers: dict[str, str], settle: Callable[[bool], Awaitable[None]]) -> None:
+        super().__init__(content, headers=headers)
+        self._settle = settle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sent = False
+        try:
+            sent = await self._send_body(receive, send)
+        finally:
+            await self._settle(sent)
+
+    async def _send_body(self, receive: Receive, send: Send) -> bool:
+        """The server blocks in `send` while its buffer is full. Trainers disconnect as soon as they have everything, so
+        the connection is checked before the last byte; of what fills no buffer, before all of them."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body = bytes(self.body)
+        last = len(body) - 1 if len(body) > _CHUNK else 0
+        for start in range(0, last, _CHUNK):
+            chunk = body[start : min(start + _CHUNK, last)]
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if last:
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+        gone = await _has_disconnected(receive)
+        await send({"type": "http.response.body", "body": body[last:], "more_body": False})
+        return not gone
+
+
+async def _has_disconnected(receive: Receive) -> bool:
+    """Whether the client has disconnected; does not wait for it."""
+    while True:
+        asked = asyncio.ensure_future(receive())
+        done, _ = await asyncio.wait({asked}, timeout=0.001)
+        if not done:
+            asked.cancel()
+            return False
+        if asked.result()["type"] == "http.disconnect":
+            return True
+
+
+async def wait_while_connected(working: "asyncio.Future[ResultT]", request: Request) -> ResultT | None:
+    """Awaits `working`; None if the client disconnects first. It has ended in any case."""
+    gone = asyncio.ensure_future(_await_client_disconnect(request))
+    try:
+        waited: set[asyncio.Future[Any]] = {working, gone}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+
+
+async def _await_client_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# The shared part of all reward endpoints: hold samples in their groups, answer with their scores or an error.
+
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's status for a client that closed the connection; nobody reads it."""
+RETRY_SECONDS: Final = 5
+
+
+@dataclass(frozen=True)
+class SampleReward:
+    """The answer for one sample."""
+
+    number: float
+    """The reward, or what stands for it if there is none."""
+    reply: SampleReply
+
+    @property
+    def score(self) -> Score:
+        """The score as stored."""
+        return self.reply.score
+
+    @property
+    def is_unscored(self) -> bool:
+        """Whether `number` only stands for a reward."""
+        return self.score.reward is None or self.reply.is_masked
+
+    @property
+    def gated_absolute(self) -> float:
+        """Comparable across groups, in [0, 1]."""
+        score = self.score
+        if score.reward is None or self.is_unscored:
+            return self.number
+        return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
+
+
+class ReplyFormat(Protocol):
+    """How a trainer's contract formats its responses."""
+
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes: ...
+
+    def format_refusal(self, count: int) -> dict[str, JsonValue]: ...
+
+
+@dataclass(frozen=True)
+class RewardService:
+    parts: SampleHolder
+    catalogue: Catalogue
+    stepper: EpisodeStepper
+    bounds: BoundsCheck
+    unscored_reward: float | None
+    """The reward for samples without a score; None answers 503, so that the trainer retries."""
+    masks_groups: bool
+    """Instead, every member of a group in which one has no score gets the same number."""
+    list_criteria: Callable[[str, str | None], Awaitable[tuple[str, ...]]]
+    """The names of the criteria that every task of an environment has in a run."""
+    unscored: Callable[[str, str, str, str], None]
+    """Called for each sample without a score: contract, environment, reason, `error`, `number` or `masked`."""
+
+    def __post_init__(self) -> None:
+        if self.masks_groups:
+            log.warning(
+                "groups without a score get the reward %s for every member, because compat.unscored is neutral_group",
+                self.placeholder,
+            )
+        elif self.unscored_reward is not None:
+            log.warning(
+                "samples without a score get the reward %s, because compat.unscored_reward is set",
+                self.unscored_reward,
+            )
+
+    @property
+    def placeholder(self) -> float:
+        """What every member of a masked group gets."""
+        return self.unscored_reward or 0.0
+
+    def require_environment(self, environment: str) -> None:
+        """Raises NotFound or EnvironmentUnavailable."""
+        self.catalogue.get_environment_or_current(environment)
+
+    async def answer(
+        self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions, wording: ReplyFormat
+    ) -> Response:
+        """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
+        await self.check_bounds(request, asked, options)
+        for one in asked:
+            await self._require_one_reply(one)
+        return await self.hold(request, asked, options, wording, masks_groups=self.masks_groups)
+
+    async def hold(
+        self,
+        request: Request,
+        asked: Sequence[LabelledSample],
+        options: SampleOptions,
+        wording: ReplyFormat,
+        *,
+        masks_groups: bool,
+    ) -> Response:
+        """The same for samples that were checked already."""
+        if masks_groups:
+            asked = [LabelledSample(replace(one.sample, masks_group=True), one.label) for one in asked]
+        held = HeldSamples(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
+        try:
+            replies = await held.await_replies(request.receive)
+        except ClientLeft:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        missing = [pair for pair in zip(asked, replies, strict=True) if _lacks_reward(pair[1], masks_groups)]
+        told = "masked" if masks_groups else "number"
+        pending = any("pending" in (reply.score.outcome, reply.outcome) for _, reply in missing)
+        if pending or (missing and told == "number" and self.unscored_reward is None):
+            await held.settle(False)
+            self._count_unscored(missing, options.contract, "error")
+            return _refuse_unscored(missing[0][1], wording.format_refusal(len(asked)))
+        self._count_unscored(missing, options.contract, told)
+        return Delivery(wording.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
+
+    async def check_bounds(self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions) -> None:
+        """Forbidden or NotFound."""
+        bounds = await get_bounds(request)
+        bounds.require_run(options.run)
+        for one in asked:
+            await self.bounds.require_tasks(bounds, [one.sample.task_id], one.label)
+
+    async def _require_one_reply(self, asked: LabelledSample) -> None:
+        """Raises InvalidRequest for a task with several turns."""
+        environment = asked.sample.environment
+        try:
+            whole = await self.stepper.is_single_reply(environment, asked.sample.task_id)
+        except NotFound as error:
+            raise NotFound(error.detail, field=asked.label) from error
+        if not whole:
+            raise InvalidRequest(
+                f"this task of {environment} has several turns; this endpoint accepts only tasks with one reply",
+                field=asked.label,
+            )
+
+    def _build_reward(self, reply: SampleReply) -> SampleReward:
+        scored = None if reply.is_masked else reply.score.reward
+        return SampleReward(self.placeholder if scored is None else scored, reply)
+
+    def _count_unscored(self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, told: str) -> None:
+        for asked, one in missing:
+            reason = one.score.reason or ("masked" if one.is_masked else "pending")
+            self.unscored(contract, asked.sample.environment, reason, told)
+
+
+def _lacks_reward(reply: SampleReply, masks_groups: bool) -> bool:
+    return reply.score.reward is None or reply.is_masked or (masks_groups and reply.outcome != "scored")
+
+
+def _refuse_unscored(reply: SampleReply, beside: dict[str, JsonValue]) -> Response:
+    score = reply.score
+    if "pending" in (score.outcome, reply.outcome):
+        return build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
+    said = f": {score.rationale}" if score.rationale else ""
+    refusal = RewardRefusal(error=f"no score ({score.reason}){said}", code="unscored", field=None)
+    return build_refusal(503, refusal, RETRY_SECONDS, {**beside, "reason": score.reason})

@@ -1,1 +1,0 @@
-"""Open Reward Standard: sessions whose turns are calls of tools."""

@@ -1,1 +1,0 @@
-"""The OpenAI-compatible door through which people talk to characters."""

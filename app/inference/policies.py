@@ -1,0 +1,512 @@
+"""A policy that people talk to, behind an OpenAI-compatible URL: whole replies, and streams that pass through."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
+
+from pydantic import JsonValue, SecretStr, ValidationError
+
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
+from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn, is_truncated
+from app.inference.connection import (
+    Connection,
+    Credentials,
+    Endpoint,
+    NoReply,
+    OpenReply,
+    ServerReply,
+    parse_server_error,
+    tells_error,
+)
+from app.inference.wire import (
+    ASKED_BY,
+    ChatCompletion,
+    Extension,
+    SampledMessage,
+    iterate_events,
+    parse_completion,
+    parse_models,
+)
+from app.ports.environment import Environment
+from app.ports.play import ChatBody, Chunk, PolicyServer, ReplyStream
+
+_LONGEST_WORDS: Final = 300
+_END_SECONDS: Final = 0.2
+_TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
+_REQUEST_FAULTS: Final = frozenset({400, 413, 422})
+"""Statuses that are about the request; all others are between this service and the policy's server."""
+
+
+class ChatPolicyServer(PolicyServer):
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        connection: Connection,
+        *,
+        temperature: float,
+        max_output_tokens: int,
+        deadline_seconds: float,
+        extra_body: Mapping[str, JsonValue],
+        continue_body: Mapping[str, JsonValue],
+        max_concurrency: int,
+    ) -> None:
+        self._name = name
+        self._model = model
+        self._connection = connection
+        self._temperature = temperature
+        self._most_tokens = max_output_tokens
+        self._seconds = deadline_seconds
+        self._extra = extra_body
+        self._continue = continue_body
+        self._line = asyncio.Semaphore(max_concurrency)
+        self._opening: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    async def open(self) -> None:
+        """The client is imported beside the start, so that nobody who talks waits for it."""
+        self._opening = asyncio.create_task(self._connection.prepare())
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._connection.aclose()
+
+    async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
+        try:
+            async with asyncio.timeout(self._seconds), self._line:
+                reply = await self._connection.post(self._complete(body, continues))
+        except TimeoutError:
+            raise self.fail(f"does not answer within {self._seconds:g} s") from None
+        except NoReply as error:
+            raise self.fail(f"does not answer: {error.reason}") from None
+        if reply.status >= 300:
+            raise self._refuse(reply.status, reply.body)
+        answer = _decode(reply.body)
+        if tells_error(answer):
+            raise self.fail(self._describe(answer))
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        if not isinstance(choices, list) or not any(isinstance(choice, dict) for choice in choices):
+            raise self.fail("did not return a chat completion")
+        return cast(Chunk, answer)
+
+    async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
+        asked = self._complete({**body, "stream": True}, continues)
+        try:
+            async with AsyncExitStack() as held:
+                async with asyncio.timeout(self._seconds):
+                    await self._line.acquire()
+                    held.callback(self._line.release)
+                    reply = await self._connection.open(asked)
+                    held.pop_all()
+                    stream = PolicyReplyStream(self, reply, self._line, self._seconds)
+                    held.push_async_callback(stream.close)
+                    if reply.status >= 300:
+                        raise self._refuse(reply.status, await _read_start(reply))
+                    await stream.read_first()
+                held.pop_all()
+        except TimeoutError:
+            raise self.fail(f"does not answer within {self._seconds:g} s") from None
+        except NoReply as error:
+            raise self.fail(f"does not answer: {error.reason}") from None
+        return stream
+
+    def _complete(self, body: ChatBody, continues: bool) -> dict[str, JsonValue]:
+        asked = [number for name in _TOKEN_LIMITS if type(number := body.get(name)) is int and number > 0]
+        most = min([self._most_tokens, *asked])
+        limit = next((name for name in _TOKEN_LIMITS if name in body), _TOKEN_LIMITS[0])
+        kept = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
+        more = self._continue if continues else {}
+        return {"temperature": self._temperature, **kept, limit: most, **self._extra, **more, "model": self._model}
+
+    def _refuse(self, status: int, body: bytes) -> GatewayError:
+        words = f"answers {status}: {self._describe(_decode(body))}"
+        return InvalidRequest(f"the policy {words}") if status in _REQUEST_FAULTS else self.fail(words)
+
+    def _describe(self, answer: object) -> str:
+        words = self._connection.endpoint.credentials.redact(parse_server_error(answer).message)
+        return words[:_LONGEST_WORDS] or "without a reason"
+
+    def fail(self, words: str) -> Unavailable:
+        """Without the server's address, which is not for players."""
+        return Unavailable(f"the policy {self._name} {words}")
+
+    def check_event(self, event: Chunk) -> Chunk:
+        """Unavailable for one that tells of an error."""
+        if event.get("error") or tells_error(event):
+            raise self.fail(f"reports an error: {self._describe(event)}")
+        return event
+
+
+class PolicyReplyStream(ReplyStream):
+    """Holds a place of its server's line until it is closed."""
+
+    def __init__(self, server: ChatPolicyServer, reply: OpenReply, line: asyncio.Semaphore, seconds: float) -> None:
+        self._server = server
+        self._reply = reply
+        self._line = line
+        self._seconds = seconds
+        self._events = iterate_events(reply.body)
+        self._first: Chunk | None = None
+        self._ended = self._closed = False
+
+    async def read_first(self) -> None:
+        first = await anext(self._events, None)
+        if first is None:
+            raise self._server.fail("ended its reply before it began")
+        self._first = self._server.check_event(cast(Chunk, first))
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        if self._first is not None:
+            yield self._first
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    event = await anext(self._events, None)
+            except TimeoutError:
+                raise self._server.fail(f"was silent for {self._seconds:g} s") from None
+            except NoReply as error:
+                raise self._server.fail(f"broke off: {error.reason}") from None
+            if event is None:
+                self._ended = True
+                return
+            yield self._server.check_event(cast(Chunk, event))
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._line.release()
+            try:
+                await self._events.aclose()
+                if self._ended:
+                    await self._read_end()
+            finally:
+                await self._reply.close()
+
+    async def _read_end(self) -> None:
+        """What a server sends behind the last event, so that the connection serves the next reply too."""
+        with suppress(TimeoutError, NoReply):
+            async with asyncio.timeout(_END_SECONDS):
+                async for _ in self._reply.body:
+                    pass
+
+
+async def _read_start(reply: OpenReply) -> bytes:
+    """Enough of an error to say what it is."""
+    body = b""
+    async for part in reply.body:
+        body += part
+        if len(body) > 64 * 1024:
+            break
+    return body
+
+
+def _decode(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")[:_LONGEST_WORDS]
+
+
+# A client of servers with OpenAI-compatible chat completions.
+
+_MOST_REFUSAL_CHARACTERS = 300
+"""Characters of a server's error message that are passed on."""
+LARGEST_SAMPLES: Final = 256 * 1024 * 1024
+"""Bytes of one reply: many long completions with the ids and log probabilities of their tokens."""
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+_REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    temperature: float = 1.0
+    max_tokens: int = 512
+    top_p: float | None = None
+    extra: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Added to every request. Null removes a parameter."""
+
+    @property
+    def shortest(self) -> "SamplingParameters":
+        return replace(self, max_tokens=1)
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of an answer, under either parameter name."""
+        told = [self.parameters.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        return next((most for most in told if isinstance(most, int)), self.max_tokens)
+
+    @property
+    def parameters(self) -> dict[str, JsonValue]:
+        nucleus: dict[str, JsonValue] = {} if self.top_p is None else {"top_p": self.top_p}
+        sent = {"temperature": self.temperature, "max_tokens": self.max_tokens, **nucleus, **self.extra}
+        return {name: value for name, value in sent.items() if value is not None}
+
+
+DEFAULT_SAMPLING: Final = SamplingParameters()
+
+
+@dataclass(frozen=True)
+class InferenceServer:
+    """`line` limits concurrent requests, `timeout_seconds` each of them."""
+
+    connection: Connection
+    model: str
+    sampling: SamplingParameters = DEFAULT_SAMPLING
+    extensions: tuple[Extension, ...] = ()
+    line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    timeout_seconds: float = 600.0
+
+    @property
+    def base(self) -> str:
+        return self.connection.endpoint.base
+
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
+    ) -> ChatCompletion:
+        """Returns at least one message, `count` where the server supports it. Unavailable for errors that may pass;
+        RequestRefused, by status, for permanent ones."""
+        body: dict[str, JsonValue] = {
+            "model": self.model,
+            "messages": [message.model_dump(mode="json") for message in messages],
+            **self.sampling.parameters,
+        }
+        for extension in self.extensions:
+            body |= ASKED_BY[extension]
+        if tools:
+            body["tools"] = [tool.model_dump(mode="json") for tool in tools]
+        if count > 1:
+            body["n"] = count
+        if seed is not None:
+            body["seed"] = seed
+        async with self.line:
+            reply = await self._await_reply(self.connection.post(body))
+        if reply.status >= 300:
+            raise self._build_refusal(reply)
+        try:
+            return await asyncio.to_thread(parse_completion, reply.body)
+        except ValidationError as error:
+            raise Unavailable(f"{self.base} did not return a chat completion") from error
+
+    async def list_models(self) -> tuple[str, ...] | None:
+        """None when the server does not list its models. Unavailable when it does not answer."""
+        reply = await self._await_reply(self.connection.get("/models"))
+        return parse_models(reply.body) if reply.status < 300 else None
+
+    async def _await_reply(self, reply: Awaitable[ServerReply]) -> ServerReply:
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                return await reply
+        except TimeoutError:
+            raise Unavailable(f"{self.base} does not answer within {self.timeout_seconds:g} s") from None
+        except NoReply as error:
+            raise Unavailable(f"{self.base} does not answer: {error.reason}") from error
+
+    def _build_refusal(self, reply: ServerReply) -> GatewayError:
+        status, text = reply.status, self.connection.endpoint.credentials.redact(reply.body.decode("utf-8", "replace"))
+        words = f"{self.base} answers {status}: {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
+        if status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
+            return Unavailable(words)
+        return _REFUSALS.get(status, InvalidRequest)(words)
+
+
+def open_policy_connection(base_url: str, api_key: SecretStr | None) -> AbstractAsyncContextManager[Connection]:
+    """`base_url` excludes `/chat/completions`."""
+    return aclosing(Connection(Endpoint(base_url, Credentials(api_key), largest_reply=LARGEST_SAMPLES)))
+
+
+# Plays episodes: model and environment take turns until the environment ends the episode.
+
+Ask = Callable[[Sequence[Message], Sequence[ToolSpec]], Awaitable[SampledMessage]]
+Step = Callable[[tuple[Message, ...]], Awaitable[Turn]]
+"""Gets all messages after the prompt."""
+
+
+@dataclass(frozen=True)
+class ChatEpisode:
+    """`messages` is everything after the prompt; `said` holds the model's messages in order, and `places` their
+    indices."""
+
+    messages: tuple[Message, ...]
+    said: tuple[SampledMessage, ...]
+    places: tuple[int, ...]
+    multi_turn: bool
+
+    def add_message(self, said: SampledMessage) -> "ChatEpisode":
+        places = (*self.places, len(self.messages))
+        return ChatEpisode((*self.messages, said.message), (*self.said, said), places, self.multi_turn)
+
+    @property
+    def completion(self) -> Completion:
+        """As plain text where that is enough."""
+        last = self.said[-1]
+        if self.multi_turn or last.message.tool_calls:
+            return Completion(messages=self.messages, finish_reason=last.finish_reason)
+        return Completion(text=last.message.content or "", finish_reason=last.finish_reason)
+
+
+def build_single_turn(said: SampledMessage) -> ChatEpisode:
+    return ChatEpisode((said.message,), (said,), (0,), multi_turn=False)
+
+
+async def play_episode(
+    opening: Sequence[Message], tools: Sequence[ToolSpec], max_turns: int, ask: Ask, step: Step
+) -> ChatEpisode:
+    """Ends when the environment is done, after `max_turns` model messages, or with a truncated message."""
+    now = ChatEpisode((), (), (), multi_turn=True)
+    while True:
+        said = await ask((*opening, *now.messages), tools)
+        if max_turns == 1:
+            return build_single_turn(said)
+        now = now.add_message(said)
+        if is_truncated(said.finish_reason) or len(now.said) >= max_turns:
+            return now
+        turn = await step(now.messages)
+        if turn.done:
+            return now
+        now = replace(now, messages=(*now.messages, *turn.messages))
+
+
+# A policy behind an OpenAI-compatible URL that answers tasks of an in-process environment, episodes included.
+
+
+@dataclass(frozen=True)
+class ChatPolicy:
+    """`base_url` excludes `/chat/completions`."""
+
+    base_url: str
+    model: str
+    api_key: SecretStr | None = None
+    sampling: SamplingParameters = DEFAULT_SAMPLING
+    timeout_seconds: float = 120.0
+
+    async def complete(self, messages: Sequence[Message]) -> str:
+        """The text of one reply. Unavailable or RequestRefused, with the server's message."""
+        async with open_policy_connection(self.base_url, self.api_key) as connection:
+            server = InferenceServer(connection, self.model, self.sampling, timeout_seconds=self.timeout_seconds)
+            return (await server.ask(messages)).said[0].message.content or ""
+
+    async def answer(self, environment: Environment, task: Task, count: int) -> list[Completion]:
+        """Samples `count` completions concurrently. Unavailable, with the server's message, when it does not answer."""
+
+        async def step(messages: tuple[Message, ...]) -> Turn:
+            return environment.step(task, messages)
+
+        async with open_policy_connection(self.base_url, self.api_key) as connection:
+            server = InferenceServer(connection, self.model, self.sampling, timeout_seconds=self.timeout_seconds)
+
+            async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
+                try:
+                    return (await server.ask(messages, tools)).said[0]
+                except RequestRefused as error:
+                    raise Unavailable(error.detail) from error
+
+            episodes = (play_episode(task.messages, task.tools, task.max_turns, ask, step) for _ in range(count))
+            return [episode.completion for episode in await asyncio.gather(*episodes)]
+
+
+# Token sequences of episodes for training: which tokens were sampled, with their log probabilities.
+
+IGNORED: Final = -100
+"""The mask of a token that is not trained on, the ignore index of cross-entropy losses."""
+NO_LOGPROB: Final = 1.0
+"""Placeholder for the log probability of such a token; no log probability is above 0."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One model message and its exact prompt. `logprobs` are in nats, one per token of `said`; None when unknown."""
+
+    prompt: tuple[int, ...]
+    said: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    from_server: bool = True
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The tokens of one model message, without repeating those of the messages before it: its exact prompt is the first
+    `kept` tokens of the prompt and message before it, then `prompt_ids`."""
+
+    kept: int
+    joined: bool
+    """Whether all before it was kept; if not, a template or another cut into tokens has rewritten it."""
+    from_server: bool
+    """False for ids that a local tokenizer made from the text, which may not be those that were sampled."""
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """Three lists of equal length. `logprobs` is None when one of a trained token is unknown."""
+
+    tokens: tuple[int, ...] = ()
+    masks: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] | None = ()
+
+    @property
+    def trained(self) -> int:
+        return sum(mask != IGNORED for mask in self.masks)
+
+
+def build_turns(exchanges: Sequence[Exchange]) -> tuple[TurnTokens, ...]:
+    """Nothing is joined that was not sampled so: every exchange can be had from them again, token by token."""
+    turns: list[TurnTokens] = []
+    before: tuple[int, ...] = ()
+    for exchange in exchanges:
+        kept = count_shared_prefix(before, exchange.prompt)
+        turns.append(
+            TurnTokens(
+                kept=kept,
+                joined=kept == len(before),
+                from_server=exchange.from_server,
+                prompt_ids=exchange.prompt[kept:],
+                completion_ids=exchange.said,
+                logprobs=exchange.logprobs,
+            )
+        )
+        before = exchange.prompt + exchange.said
+    return tuple(turns)
+
+
+def build_sequence(exchanges: Iterable[Exchange]) -> TokenSequence:
+    """The last exact prompt and its message. Where a prompt differs from the sampled tokens before it (templates that
+    drop thoughts, different tokenization), everything after the first difference is untrained context."""
+    sequence = TokenSequence()
+    for exchange in exchanges:
+        sequence = _extend_sequence(sequence, exchange)
+    return sequence
+
+
+def _extend_sequence(before: TokenSequence, exchange: Exchange) -> TokenSequence:
+    same = count_shared_prefix(before.tokens, exchange.prompt)
+    fresh = len(exchange.prompt) - same
+    logprobs = None
+    if before.logprobs is not None and exchange.logprobs is not None:
+        logprobs = (*before.logprobs[:same], *(NO_LOGPROB,) * fresh, *exchange.logprobs)
+    return TokenSequence(
+        tokens=(*exchange.prompt, *exchange.said),
+        masks=(*before.masks[:same], *(IGNORED,) * fresh, *exchange.said),
+        logprobs=logprobs,
+    )
+
+
+def count_shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix of two sequences."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(place for place in range(length) if one[place] != other[place])

@@ -1,1 +1,0 @@
-"""Gates: deterministic checks that run before any judge."""

@@ -1,0 +1,526 @@
+"""Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Self, get_args
+
+from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError, to_json
+
+from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
+from app.characters.sheet_checks import Level, SheetFinding
+from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed
+from app.domain.judging import Candidate, Judgement, JudgeRequest, Mode, OwnRubric, Probes, Rubric, find_rubric_problems
+from app.domain.values import Frozen, SameObject, WholeNumber, begin_digest, digest, finish_digest, suggest, utc_now
+from app.judges.configuration import (
+    ChatJudgeConfig,
+    Deadline,
+    ReadingCost,
+    SpendingAccount,
+    VerdictForm,
+    create_reservation_id,
+)
+from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.gates import GATES
+from app.judges.judge_client import JudgeClient, PromptMessage
+from app.judges.verdicts import assign_letters
+from app.ports.judges import JudgeCache
+from app.toolkit.templates import Template
+
+_BETWEEN: Final = " | "
+_SAID: Final = (("speaker", "text"), ("role", "content"))
+"""Fields of a line of a conversation."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
+_BREAKS_LEFT_BY_JSON: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[str]:
+    """No text can begin a line of its own: one with line breaks is written as a JSON string. Headings are not indented,
+    and all else by at most one space, which costs no tokens."""
+    for name, value in fields.items():
+        if is_empty(value):
+            continue
+        if isinstance(value, dict | list):
+            yield from _render_part(name, SameObject(value)) if indent else _iterate_field_lines(name, value, indent)
+        else:
+            yield f"{indent}{name}: {_render_value(value)}"
+
+
+@lru_cache(maxsize=1024)
+def _render_part(name: str, part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> tuple[str, ...]:
+    """Kept, since the scenes of a character share most parts of its sheet."""
+    return tuple(_iterate_field_lines(name, part.value, " "))
+
+
+def _iterate_field_lines(name: str, value: dict[str, JsonValue] | list[JsonValue], indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield f"{name}:"
+        yield from render_lines(value, " ")
+    elif any(isinstance(item, dict | list) for item in value):
+        records = [item for item in map(_drop_empty, value) if not is_empty(item)]
+        columns = _find_columns(records)
+        yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
+        yield from (f" - {_render_item(item, named=not columns)}" for item in records)
+    else:
+        yield f"{indent}{name}: {_render_value(value)}"
+
+
+def is_empty(value: JsonValue) -> bool:
+    """Whether a value says nothing. False and 0 say something."""
+    return value is None or value in ("", [], {})
+
+
+def encode_text(text: str) -> str:
+    """A JSON string on one line."""
+    written = _ENCODER.encode(text)
+    return written if written.isascii() else written.translate(_BREAKS_LEFT_BY_JSON)
+
+
+def _drop_empty(item: JsonValue) -> JsonValue:
+    return {name: value for name, value in item.items() if not is_empty(value)} if isinstance(item, dict) else item
+
+
+def _find_columns(records: Sequence[JsonValue]) -> tuple[str, ...]:
+    """The fields of records that all have the same ones: they are named once, above. A list within would look like
+    further fields."""
+    fields = [item for item in records if isinstance(item, dict)]
+    names = {tuple(item) for item in fields}
+    if len(fields) < max(2, len(records)) or len(names) > 1:
+        return ()
+    flat = not any(isinstance(value, dict | list) for item in fields for value in item.values())
+    (columns,) = names
+    return columns if flat and len(columns) > 1 and columns not in _SAID else ()
+
+
+def _render_item(item: JsonValue, *, named: bool) -> str:
+    """A record on one line. One that has only a text, or a text and its speaker, needs no names of fields."""
+    if not isinstance(item, dict):
+        return _render_value(item)
+    if list(item) == ["text"]:
+        return _render_value(item["text"])
+    if tuple(item) in _SAID:
+        speaker, text = map(_render_value, item.values())
+        return f"{speaker}: {text}"
+    return _BETWEEN.join(
+        f"{name}: {_render_value(each)}" if named else _render_value(each) for name, each in item.items()
+    )
+
+
+def _render_value(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value if _is_plain(value) else encode_text(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return _BETWEEN.join(_render_value(item) for item in value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(_BREAKS_LEFT_BY_JSON)
+
+
+def _is_plain(text: str) -> bool:
+    return len(text.splitlines()) == 1 and text == text.strip() and "|" not in text and not text.startswith('"')
+
+
+_FOLDER: Final = Path(__file__).with_name("prompts")
+_MESSAGE: Final = Template.read(_FOLDER / "message.j2")
+_RULES: Final = Template.read(_FOLDER / "rules.j2")
+_ANSWERS: Final[Mapping[VerdictForm, Template]] = {
+    form: Template.read(_FOLDER / f"answer_{form}.j2") for form in get_args(VerdictForm)
+}
+_CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
+_REFERENCES: Final = Template.read(_FOLDER / "references.j2")
+
+EVIDENCE_ASKED: Final = 3
+_MOST_PREFIXES: Final = 512
+"""Groups in flight, in which what their readings share is made once."""
+LAYOUT_VERSION: Final = 2
+"""Increase this when the same request would be laid out differently."""
+_SCALE: Final[Mapping[Mode, str]] = {
+    "listwise": "Read all candidates before you score any. Give equal scores only to equal replies.",
+    "pairwise": "Read both candidates before you score one. Use the whole scale, and give equal scores only to equal "
+    "replies.",
+    "pointwise": "Use the whole scale: of many replies to such a situation few are as good or as bad as its ends.",
+}
+
+TEMPLATES_DIGEST: Final = digest(
+    [
+        _MESSAGE.digest,
+        _RULES.digest,
+        {form: template.digest for form, template in _ANSWERS.items()},
+        _CORRECTION.digest,
+        dict(_SCALE),
+        EVIDENCE_ASKED,
+        LAYOUT_VERSION,
+    ]
+)
+
+
+@dataclass(frozen=True)
+class JudgePrompt:
+    system: str
+    user: str
+    shared: str = ""
+    """What `user` begins with in all readings of a group."""
+
+    def encode(self, judge: str) -> tuple[str, str]:
+        """Its messages as JSON, and the digest of that and the judge's digest."""
+        beginning, begun = _begin_encoding(judge, self.system, self.shared)
+        rest = f"{_ENCODER.encode(self.user[len(self.shared) :])[1:]}}}]"
+        return beginning + rest, finish_digest(begun, rest)
+
+
+@lru_cache(maxsize=_MOST_PREFIXES)
+def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
+    """Up to where the readings of a group differ."""
+    encoded = f'[{{"role": "system", "content": {_encode_long_text(system)}}}, '
+    encoded += f'{{"role": "user", "content": {_encode_long_text(shared)[:-1]}'
+    return encoded, begin_digest(f"{judge} {encoded}")
+
+
+def _encode_long_text(text: str) -> str:
+    """As `_ENCODER` does it, in half the time."""
+    try:
+        return to_json(text).decode()
+    except PydanticSerializationError:  # a lone surrogate
+        return _ENCODER.encode(text)
+
+
+@dataclass(frozen=True)
+class JudgeQuestion:
+    """A request with its rendered prompt and its cache key."""
+
+    request: JudgeRequest
+    prompt: JudgePrompt
+    prompt_text: str
+    """The first prompt as it is stored."""
+    prompt_digest: str
+    """Digest of the prompt and the judge."""
+    cache_key: str
+    """Cache key, equal for interchangeable questions."""
+
+
+def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePrompt:
+    """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
+    servers can cache the prefix."""
+    if request.wanted:
+        return JudgePrompt(_REFERENCES.render(kinds=request.wanted), replace_surrogates(request.brief))
+    lettered = zip(assign_letters(request), request.candidates, strict=True)
+    candidates = "\n".join(_render_candidate(letter, each) for letter, each in lettered)
+    prefix = _build_prefix(SameObject(request.rubric), SameObject(request.document), SameObject(request.probes))
+    claims = request.rubric.claims
+    criterion = "" if claims is None else claims.criterion
+    return JudgePrompt(
+        system=_render_rules(request.mode, form, criterion),
+        user=f"{prefix}\n\nCANDIDATES\n{replace_surrogates(candidates)}",
+        shared=prefix,
+    )
+
+
+@lru_cache(maxsize=_MOST_PREFIXES)
+def _build_prefix(
+    rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
+) -> str:
+    """The message up to the candidates. The readings of a group share the parts, and encoding these once saves most of
+    the work of a prompt."""
+    parts = {
+        "RUBRIC": _render_rubric(rubric),
+        "CONTEXT": render_lines(document.value),
+        "REFERENCES": render_lines(_leave_out_known(probes.value, document.value)),
+    }
+    return replace_surrogates("\n\n".join("\n".join((name, *lines)) for name, lines in parts.items()))
+
+
+def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The probes without words of the voice that the document has already."""
+    shown: dict[str, JsonValue] = probes.model_dump(mode="json")
+    known = _list_texts(document) if probes.voice else []
+    return {**shown, "voice": [word for word in probes.voice if not any(word in texts for texts in known)]}
+
+
+def _list_texts(document: Mapping[str, JsonValue]) -> list[frozenset[str]]:
+    """Every string in it, however deep, by its parts."""
+    parts = [part for value in document.values() for part in (value.values() if isinstance(value, dict) else [value])]
+    found = [_collect_texts(SameObject(part)) for part in parts if isinstance(part, list | dict)]
+    return [*found, frozenset(part for part in parts if isinstance(part, str))]
+
+
+@lru_cache(maxsize=1024)
+def _collect_texts(part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> frozenset[str]:
+    """Kept, as their lines."""
+    found: set[str] = set()
+    left: list[Iterable[JsonValue]] = [[part.value]]
+    while left:
+        for item in left.pop():
+            if isinstance(item, str):
+                found.add(item)
+            elif isinstance(item, list):
+                left.append(item)
+            elif isinstance(item, dict):
+                left.append(item.values())
+    return frozenset(found)
+
+
+def _render_candidate(letter: str, candidate: Candidate) -> str:
+    hints = f" (hints: {'; '.join(map(encode_text, candidate.hints))})" if candidate.hints else ""
+    return f"{letter}: {encode_text(candidate.text)}{hints}"
+
+
+@lru_cache(maxsize=64)
+def _render_rules(mode: Mode, form: VerdictForm, grounded: str) -> str:
+    """`grounded`: the criterion about claims; empty when the rubric asks for none."""
+    for_all = "" if mode == "pointwise" else " for every candidate"
+    return _MESSAGE.render(
+        mode=mode,
+        rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
+        answer=_ANSWERS[form].render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
+    )
+
+
+def render_correction(problems: Sequence[str]) -> str:
+    return replace_surrogates(_CORRECTION.render(problems=problems))
+
+
+@lru_cache(maxsize=64)
+def _render_rubric(rubric: SameObject[Rubric]) -> tuple[str, ...]:
+    return tuple(_iterate_rubric_lines(rubric.value))
+
+
+def _iterate_rubric_lines(rubric: Rubric) -> Iterator[str]:
+    """Without weights and caps, which must not influence the scores of single criteria."""
+    if rubric.instructions:
+        yield from render_lines({"instructions": rubric.instructions})
+    yield "criteria:"
+    for criterion in rubric.criteria:
+        levels = {str(level): text for level, text in sorted(criterion.anchors.items())}
+        yield from render_lines({criterion.name: criterion.description or "(no description)", **levels})
+    if rubric.defects:
+        yield "defects:"
+        for rule in rubric.defects:
+            omission = " (omission)" if rule.omission else ""
+            yield from render_lines({f"{rule.code}{omission}": rule.description or "(no description)"})
+
+
+# Rubrics of one's own: checked against the gates, and read from files with the line of every error.
+
+MAX_RUBRIC_BYTES: Final = 256 * 1024
+CONFIRMED_HINTS: Final = tuple(gate.flag for gate in GATES if gate.confirmed)
+"""Hints whose gate closes when a defect of the rubric confirms them."""
+
+
+@dataclass(frozen=True)
+class RubricFile:
+    """A rubric's file with all findings. `rubric` is None if one of them is an error."""
+
+    findings: tuple[SheetFinding, ...]
+    rubric: OwnRubric | None
+
+
+@lru_cache(maxsize=256)
+def build_sound_rubric(own: OwnRubric) -> Rubric:
+    """InvalidRequest naming the field. The same object for equal rubrics, so that prompts of many groups share their
+    beginning."""
+    require_sound_rubric(own, "options.rubric")
+    return own.build_rubric()
+
+
+def require_sound_rubric(own: OwnRubric, field: str) -> None:
+    """InvalidRequest naming the part of `field` that is wrong."""
+    for problem in find_rubric_problems(own, CONFIRMED_HINTS):
+        if problem.level == "error":
+            steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.at)
+            raise InvalidRequest(problem.message, field="".join((field, *steps)))
+
+
+def load_rubric(path: Path) -> OwnRubric:
+    """ValueError with the first error: file, line and key."""
+    read = read_rubric(path)
+    if read.rubric is None:
+        first = next(finding for finding in read.findings if finding.level == "error")
+        place = f"{first.file}, line {first.line}" if first.line else first.file
+        raise ValueError(": ".join(filter(None, (place, first.field, first.message))))
+    return read.rubric
+
+
+def read_rubric(path: Path) -> RubricFile:
+    """Never raises for invalid content."""
+    name = str(path)
+    try:
+        document = parse_document(read_text(path, MAX_RUBRIC_BYTES), path.name)
+        own = OwnRubric.model_validate(document.value)
+    except BrokenYaml as error:
+        message = error.detail.removeprefix(f"{path.name}: ")
+        return RubricFile((_build_finding(name, error.line or 0, "", message),), None)
+    except ValidationError as error:
+        return RubricFile(_explain_fields(name, document, error), None)
+    except GatewayError as error:
+        return RubricFile((_build_finding(name, 0, "", error.detail),), None)
+    except OSError as error:
+        return RubricFile((_build_finding(name, 0, "", error.strerror or str(error)),), None)
+    found = [
+        _build_finding(name, document.find_line(one.at), _format_path(one.at), one.message, one.level)
+        for one in find_rubric_problems(own, CONFIRMED_HINTS)
+    ]
+    broken = any(finding.level == "error" for finding in found)
+    return RubricFile(tuple(sorted(found, key=lambda one: (one.line, one.level))), None if broken else own)
+
+
+def _explain_fields(name: str, document: YamlDocument, error: ValidationError) -> tuple[SheetFinding, ...]:
+    """By line; unknown keys before missing ones, since those may be the same, misspelt."""
+    found = []
+    listed = error.errors(include_url=False, include_input=False, include_context=False)
+    for one in sorted(listed, key=lambda one: one["type"] == "missing"):
+        at = tuple(step for step in one["loc"] if step != "[key]")
+        message = one["msg"].removeprefix("Value error, ")
+        if one["type"] in ("model_type", "dict_type"):
+            message = "should be a mapping of keys to values"
+        if one["type"] == "extra_forbidden":
+            message = f"there is no key {at[-1]!r}{suggest(str(at[-1]), _list_keys(at[:-1]))}"
+        found.append(_build_finding(name, document.find_line(at), _format_path(at), " ".join(message.split())))
+    return tuple(sorted(found, key=lambda finding: finding.line))
+
+
+def _list_keys(at: Sequence[str | int]) -> list[str]:
+    """The keys that a place in a rubric may have."""
+    model: type[BaseModel] = OwnRubric
+    for step in at:
+        field = model.model_fields.get(str(step))
+        if field is not None:
+            model = next(_iterate_models(field.annotation), model)
+    return list(model.model_fields)
+
+
+def _iterate_models(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _iterate_models(inner)
+
+
+def _build_finding(file: str, line: int, field: str, message: str, level: Level = "error") -> SheetFinding:
+    return SheetFinding(file=file, line=line, field=field, level=level, message=message)
+
+
+def _format_path(at: Sequence[str | int]) -> str:
+    return ".".join(map(str, at))
+
+
+# Lets a judge's model write a rubric from a preference.
+
+FEWEST: Final = 2
+MOST: Final = 6
+_WRITING_RULES: Final = Template.read(Path(__file__).with_name("prompts") / "rubric.j2")
+_MOST_PROBLEMS: Final = 6
+_LONGEST_QUOTED: Final = 8_000
+
+
+class WrittenCriterion(Frozen):
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10, max_length=1_000)]
+    weight: Annotated[WholeNumber, Field(ge=1, le=10)]
+
+
+class WrittenRubric(Frozen):
+    criteria: Annotated[tuple[WrittenCriterion, ...], Field(min_length=FEWEST, max_length=MOST)]
+
+    @model_validator(mode="after")
+    def _require_unique_names(self) -> Self:
+        names = [criterion.name for criterion in self.criteria]
+        if len(set(names)) < len(names):
+            raise ValueError("two criteria have the same name")
+        return self
+
+
+async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCache) -> WrittenRubric:
+    """Retries once, with a list of the problems, when the first answer is invalid; then JudgeFailed with the reason.
+    The judge's budgets apply, and the cost is stored as a judgement without candidates."""
+    account = SpendingAccount(utc_now)
+    account.update_state(await memory.get_budget_state(config.name))
+    line, spent = JudgeClient(config, account, memory), ReadingCost(create_reservation_id())
+    deadline = Deadline(config.deadline_seconds, config.queue_seconds)
+    asked = replace_surrogates(json.dumps({"preference": preference}, ensure_ascii=False))
+    messages: list[PromptMessage] = [
+        {"role": "system", "content": _WRITING_RULES.render(fewest=FEWEST, most=MOST)},
+        {"role": "user", "content": asked},
+    ]
+    failed: str | None = "given up"
+    try:
+        async with deadline:
+            written = await _ask_for_rubric(line, messages, deadline, spent)
+        failed = None
+        return written
+    except TimeoutError:
+        failed = f"no usable answer within {config.deadline_seconds:g} s"
+        raise JudgeFailed(failed) from None
+    except JudgeFailed as error:
+        failed = _redact(config, error.detail)
+        raise JudgeFailed(failed) from None
+    finally:
+        await line.close()
+        judgement = spent.add_to(_build_spending_judgement(config, messages, failed), config.prices)
+        await _record_spending(line, judgement, spent.hold, memory)
+
+
+async def _ask_for_rubric(
+    line: JudgeClient, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
+) -> WrittenRubric:
+    try:
+        return _parse_rubric((await line.ask(messages, None, deadline, spent)).text)
+    except ValueError as error:
+        messages += [
+            {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
+            {"role": "user", "content": render_correction(_list_problems(error))},
+        ]
+    try:
+        return _parse_rubric((await line.ask(messages, None, deadline, spent)).text)
+    except ValueError as error:
+        problems = "; ".join(_list_problems(error))
+        raise JudgeFailed(f"invalid answer, also after the corrective retry: {problems}") from None
+
+
+async def _record_spending(line: JudgeClient, judgement: Judgement, hold: str, memory: JudgeCache) -> None:
+    if judgement.calls:
+        await memory.put(judgement, hold)
+    else:
+        await line.budget.release(hold)
+
+
+def _build_spending_judgement(
+    config: ChatJudgeConfig, messages: Sequence[PromptMessage], failed: str | None
+) -> Judgement:
+    told = json.dumps(messages[:2], ensure_ascii=False)
+    return Judgement(
+        judge=config.name,
+        model=config.model,
+        order=(),
+        prompt=told,
+        prompt_digest=digest(told),
+        error=failed,
+        reading=digest([config.name, config.base_url, told, create_reservation_id()]),
+    )
+
+
+def _parse_rubric(answer: str) -> WrittenRubric:
+    """ValueError, pydantic's included, for an invalid rubric. Text around the JSON object is ignored."""
+    text = strip_thoughts(answer)
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        found: object = json.loads(text[start : end + 1]) if start >= 0 else None
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("there is no JSON object in the answer")
+    return WrittenRubric.model_validate(found)
+
+
+def _list_problems(error: ValueError) -> list[str]:
+    if not isinstance(error, ValidationError):
+        return [str(error)]
+    listed = error.errors(include_url=False, include_input=False, include_context=False)[:_MOST_PROBLEMS]
+    return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed]
+
+
+def _redact(config: ChatJudgeConfig, words: str) -> str:
+    return replace_surrogates(config.endpoint.credentials.redact(words))

@@ -1,0 +1,840 @@
+"""How a group is presented to a judge: letters by place, and orders that depend only on the texts."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import string
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.judging import Claim, Defect, GateFacts, JudgeRequest, Rubric, Verdict
+from app.domain.values import digest
+from app.judges.configuration import JsonMode, VerdictForm
+from app.judges.gate_wordings import THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
+from app.judges.offline import (
+    QuotedText,
+    build_unsupported_defects,
+    find_misused_null,
+    list_sources,
+    parse_claims,
+    shorten,
+)
+
+_ID_LENGTH: Final = 5
+
+MirroredOrders = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""Pairs of an order and its reverse."""
+
+
+def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
+    """One id per text, the same in every judgement of the group, for the record; judges see letters. `texts` are
+    distinct. Ids are unpredictable without `key`."""
+    ids: dict[str, str] = {}
+    for text in sorted(texts):
+        attempt = 0
+        while (name := _encode_letters(_compute_keyed_hash(key, "id", str(attempt), text))) in ids.values():
+            attempt += 1
+        ids[text] = name
+    return ids
+
+
+@lru_cache(maxsize=256)
+def name_places(count: int) -> tuple[str, ...]:
+    """A, B, C and so on; AA follows Z."""
+    return tuple(_name_place(place) for place in range(count))
+
+
+def assign_letters(request: JudgeRequest) -> tuple[str, ...]:
+    """What the judge calls each candidate. Letters go by place, so the mirrored order gives a reply another letter. A
+    request without a mirror turns them by a hash of its task and texts, so that no place always has the same letter."""
+    letters = name_places(len(request.candidates))
+    if request.mirrored or not letters:
+        return letters
+    turn = int(digest(sorted(candidate.id for candidate in request.candidates)), 16) % len(letters)
+    return letters[turn:] + letters[:turn]
+
+
+def build_mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A shuffle of distinct texts and its reverse, with another shuffle for each `pair`. Independent of the order of
+    `texts`."""
+    shuffled = _shuffle_texts(key, texts, "order", str(pair))
+    return shuffled, shuffled[::-1]
+
+
+def list_mirrored_orders(key: str, texts: Sequence[str], pairs: int) -> MirroredOrders:
+    """Up to `pairs` mirrored orders of which none repeats another: two texts have one pair, three have three."""
+    found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    number = 0
+    while len(found) < min(pairs, math.factorial(min(len(texts), 5)) // 2):
+        orders = build_mirrored_orders(key, texts, number)
+        number += 1
+        if not any(orders[0] in known for known in found):
+            found.append(orders)
+    return tuple(found)
+
+
+def choose_first(key: str, texts: Sequence[str], count: int) -> int:
+    """Which of `count` judges reads the group first."""
+    return 0 if count == 1 else int.from_bytes(_compute_keyed_hash(key, "judge", *sorted(texts))) % count
+
+
+def arrange_circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """The circle of neighbours for groups where not every pair is compared. Independent of the order of `texts`."""
+    return _shuffle_texts(key, texts, "circle", "")
+
+
+def _shuffle_texts(key: str, texts: Sequence[str], purpose: str, number: str) -> tuple[str, ...]:
+    salt = base64.b16encode(_compute_keyed_hash(key, "group", *sorted(texts))).decode()
+    shared = _add_parts(_begin_keyed_hash(key), (purpose, salt, number))
+    hashes = {text: _add_parts(shared, (text,)).digest() for text in texts}
+    return tuple(sorted(texts, key=lambda text: (hashes[text], text)))
+
+
+def _compute_keyed_hash(key: str, *parts: str) -> bytes:
+    return _add_parts(_begin_keyed_hash(key), parts).digest()
+
+
+@lru_cache(maxsize=64)
+def _begin_keyed_hash(key: str) -> "hashlib.blake2b":
+    return hashlib.blake2b(
+        digest_size=16, key=hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    )
+
+
+def _add_parts(before: "hashlib.blake2b", parts: Iterable[str]) -> "hashlib.blake2b":
+    """Each part is preceded by its length, so that different lists of parts never give the same bytes."""
+    hashed = before.copy()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hashed.update(len(data).to_bytes(8, "big") + data)
+    return hashed
+
+
+def _name_place(place: int) -> str:
+    before, letter = divmod(place, len(string.ascii_uppercase))
+    return (_name_place(before - 1) if before else "") + string.ascii_uppercase[letter]
+
+
+def _encode_letters(data: bytes) -> str:
+    return base64.b32encode(data[:_ID_LENGTH]).decode().lower()[:_ID_LENGTH]
+
+
+# What form a judge is asked to answer in, the short form of answers, and JSON that is nearly right.
+
+_LISTS: Final = ("claims", "defects")
+_MOST_NAMED: Final = 2
+_WORK_FACTOR: Final = 8
+"""Most decoded characters, as a multiple of the answer's length."""
+_MOST_TRIES: Final = 5_000
+_JSON_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
+
+
+def is_short(answer: Mapping[str, object]) -> bool:
+    """Whether an object is a whole answer of the short form, not a part of one of the long form."""
+    scores = answer.get("scores")
+    if scores is None or "verdicts" in answer or "candidate" in answer:
+        return False
+    by_letter = isinstance(scores, dict) and all(each is None or isinstance(each, dict) for each in scores.values())
+    return by_letter or "ranking" in answer or "notes" in answer
+
+
+def expand_short_answer(
+    answer: Mapping[str, object], letters: Sequence[str], rubric: Rubric, problems: list[str]
+) -> dict[str, object]:
+    """The same answer in the long form. What belongs to no candidate becomes a problem."""
+    entries: dict[str, dict[str, object]] = {letter: {"candidate": letter, "scores": {}} for letter in letters}
+    criteria = [criterion.name for criterion in rubric.criteria]
+    scores = answer["scores"]
+    if isinstance(scores, dict):
+        _spread_scores(_by_criterion(scores, letters, criteria), entries, problems)
+    else:
+        problems.append('"scores" is not an object')
+    for name in _LISTS:
+        _deal_items(name, answer.get(name), entries, problems)
+    notes = answer.get("notes")
+    for letter, note in notes.items() if isinstance(notes, dict) else ():
+        if letter in entries:
+            entries[letter]["note"] = note
+    return {**answer, "verdicts": list(entries.values())}
+
+
+def _by_criterion(
+    scores: Mapping[str, object], letters: Collection[str], criteria: Collection[str]
+) -> Mapping[str, object]:
+    """`scores`, turned round where they are listed by candidate."""
+    if not scores or not all(name in letters and name not in criteria for name in scores):
+        return scores
+    found: dict[str, dict[str, object]] = {}
+    for letter, each in scores.items():
+        for criterion, score in each.items() if isinstance(each, dict) else ():
+            found.setdefault(criterion, {})[letter] = score
+    return found
+
+
+def _spread_scores(scores: Mapping[str, object], entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
+    """Null in place of the letters is null for every candidate."""
+    for criterion, given in scores.items():
+        if given is None:
+            given = dict.fromkeys(entries)
+        if not isinstance(given, dict):
+            problems.append(f"{shorten(criterion)} must be an object with a number for each letter, or null")
+            continue
+        problems += [f"there is no candidate {shorten(letter)}" for letter in given if letter not in entries][
+            :_MOST_NAMED
+        ]
+        for letter in entries.keys() & given.keys():
+            own = entries[letter]["scores"]
+            if isinstance(own, dict):
+                own[criterion] = given[letter]
+
+
+def _deal_items(name: str, items: object, entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
+    """Gives each item to its candidate. Of what is no list nobody gets one."""
+    if not isinstance(items, list):
+        return
+    dealt: dict[str, list[object]] = {letter: [] for letter in entries}
+    for item in items:
+        letter = item.get("candidate") if isinstance(item, dict) else None
+        if isinstance(letter, str) and letter in dealt:
+            dealt[letter].append(item)
+        else:
+            problems.append(f'an item of "{name}" names no candidate')
+    for letter, own in dealt.items():
+        entries[letter][name] = own
+
+
+_TRAILING_COMMA: Final = re.compile(r",[ \t\r\n]*[}\]]?\Z")
+_SYNTAX: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
+"""Strings, brackets, and commas before a closing bracket."""
+_LONGEST_GAP: Final = 200
+"""Blank characters between a comma and the bracket behind it."""
+
+
+def _is_trailing_comma(text: str, position: int) -> bool:
+    """Whether a comma before a closing bracket is why `text` could not be decoded at `position`."""
+    return _TRAILING_COMMA.search(text, max(0, position - _LONGEST_GAP), position + 1) is not None
+
+
+def _drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
+    """The object that begins at `start`, without commas before closing brackets, and where it ends."""
+    parts: list[str] = []
+    depth, done = 0, start
+    for found in _SYNTAX.finditer(text, start):
+        sign = found.group()
+        depth += (sign in "{[") - (sign in "}]")
+        if sign == ",":
+            parts.append(text[done : found.start()])
+            done = found.end()
+        elif depth == 0 and sign in "}]":
+            return "".join((*parts, text[done : found.end()])), found.end()
+    return "", len(text)
+
+
+class _DuplicateKey:
+    """Marks the value of a duplicate key."""
+
+
+_DUPLICATE: Final = _DuplicateKey()
+
+
+def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        found |= {name: _DUPLICATE for name in found if counts[name] > 1}
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+def decode_whole(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
+    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when some are in its
+    strings, or may be."""
+    objects = wanted = 0
+
+    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        nonlocal objects, wanted
+        found = _build_object(pairs)
+        objects += bool(pairs)
+        wanted += is_wanted(found)
+        return found
+
+    try:
+        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not is_wanted(value) or wanted > 1:
+        return None
+    return value if objects == min(len(_JSON_OPENING.findall(text)), _MOST_TRIES) else None
+
+
+def _find_openings(text: str) -> "deque[re.Match[str]]":
+    return deque(_JSON_OPENING.finditer(text), maxlen=_MOST_TRIES)
+
+
+def iterate_objects(text: str) -> Iterator[dict[str, object]]:
+    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
+    allowance."""
+    work = _WORK_FACTOR * len(text) + 1000
+    for opening in reversed(_find_openings(text)):
+        start = opening.start()
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            work -= error.pos - start
+            if _is_trailing_comma(text, error.pos):
+                repaired, end = _drop_trailing_commas(text, start)
+                work -= end - start
+                yield from _decode_object(repaired)
+        except (ValueError, RecursionError):
+            # a number with thousands of digits, or nesting beyond reason: neither is an answer
+            work -= len(text)
+        else:
+            work -= end - start
+            yield value
+        if work <= 0:
+            return
+
+
+def _decode_object(text: str) -> Iterator[dict[str, object]]:
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return
+    yield value
+
+
+def list_duplicates(found: Mapping[str, object]) -> list[str]:
+    """The names that occur more than once in an object that _DECODER read."""
+    return [name for name, value in found.items() if value is _DUPLICATE]
+
+
+def choose_mode(mode: JsonMode, request: JudgeRequest | None) -> JsonMode:
+    """Without a request the answer may be any JSON object."""
+    return "object" if mode == "schema" and request is None else mode
+
+
+def build_response_format(mode: JsonMode, request: JudgeRequest | None, form: VerdictForm = "short") -> JsonValue:
+    """The `response_format` parameter; None to omit it."""
+    if mode == "off":
+        return None
+    if mode == "object" or request is None:
+        return {"type": "json_object"}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "verdicts", "strict": True, "schema": _SCHEMAS[form](request)},
+    }
+
+
+def _build_short_schema(request: JudgeRequest) -> JsonValue:
+    """The same for every group of a size, so that servers compile one grammar and keep it."""
+    places = name_places(len(request.candidates))
+    letter: JsonValue = {"type": "string", "enum": [*places]}
+    by_letter = _build_object_schema(dict.fromkeys(places, _NUMBER_SCHEMA))
+    scores: JsonValue = {"anyOf": [by_letter, {"type": "null"}]}
+    defect: dict[str, JsonValue] = {
+        "candidate": letter,
+        "code": _build_code_schema(request),
+        "quote": {"type": "string"},
+    }
+    answer: dict[str, JsonValue] = {
+        "defects": _build_array_schema(_build_object_schema(defect)),
+        "scores": _build_object_schema({criterion.name: scores for criterion in request.rubric.criteria}),
+    }
+    if request.rubric.claims is not None:
+        answer = {"claims": _build_array_schema(_build_object_schema({"candidate": letter, **_CLAIM_FIELDS})), **answer}
+    if len(places) > 1:
+        answer["ranking"] = _build_array_schema(_build_array_schema(letter))
+    answer["notes"] = _build_object_schema({place: {"type": "string"} for place in places})
+    return _build_object_schema(answer)
+
+
+def _build_code_schema(request: JudgeRequest) -> JsonValue:
+    codes: list[JsonValue] = [rule.code for rule in request.rubric.defects]
+    return {"type": "string", "enum": codes} if codes else {"type": "string"}
+
+
+def _build_long_schema(request: JudgeRequest) -> JsonValue:
+    """As the short one, the same for every group of a size."""
+    letters: JsonValue = {"type": "string", "enum": [*name_places(len(request.candidates))]}
+    score: JsonValue = {"type": ["number", "null"]}  # several servers refuse schemas with bounds
+    code = _build_code_schema(request)
+    claim = _build_object_schema(_CLAIM_FIELDS)
+    claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(claim)}
+    verdict = _build_object_schema(
+        {
+            "candidate": letters,
+            "evidence": _build_array_schema({"type": "string"}),
+            **claims,
+            "defects": _build_array_schema(_build_object_schema({"code": code, "quote": {"type": "string"}})),
+            "scores": _build_object_schema({criterion.name: score for criterion in request.rubric.criteria}),
+            "note": {"type": "string"},
+        }
+    )
+    answer: dict[str, JsonValue] = {"verdicts": _build_array_schema(verdict)}
+    if len(request.candidates) > 1:
+        answer["ranking"] = _build_array_schema(_build_array_schema(letters))
+    return _build_object_schema(answer)
+
+
+def _build_object_schema(properties: Mapping[str, JsonValue]) -> JsonValue:
+    required: Sequence[JsonValue] = list(properties)
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _build_array_schema(items: JsonValue) -> JsonValue:
+    return {"type": "array", "items": items}
+
+
+_NUMBER_SCHEMA: Final[JsonValue] = {"type": "number"}
+_CLAIM_FIELDS: Final[Mapping[str, JsonValue]] = {
+    "quote": {"type": "string"},
+    "source": {"type": ["string", "null"]},
+    "source_quote": {"type": "string"},
+}
+_SCHEMAS: Final[Mapping[VerdictForm, Callable[[JudgeRequest], JsonValue]]] = {
+    "long": _build_long_schema,
+    "short": _build_short_schema,
+}
+
+
+# Parses a judge's answer: tolerant of text around the JSON, strict about its content.
+
+HIGHEST: Final = 4.0
+PARSER_VERSION: Final = 9
+"""Increase this when the same answer would be parsed differently."""
+
+_LONGEST_ANSWER: Final = 400_000  # characters that are parsed, from the end
+_MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
+    "long": '"verdicts" is missing or not a list',
+    "short": '"scores" is missing or not an object',
+}
+_MISSING: Final = object()
+_NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
+_MOST_ANSWERS: Final = 50
+_MOST_PROBLEMS: Final = 6
+_MOST_QUOTES: Final = 10
+_MOST_DEFECTS: Final = 30
+_LONGEST_NOTE: Final = 600
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """A valid answer. Dropped parts are listed in the verdicts' notes."""
+
+    verdicts: tuple[Verdict, ...]
+    ranking: tuple[tuple[str, ...], ...]
+    is_whole: bool = field(default=False, compare=False)
+    """There was nothing else in the text."""
+
+
+@dataclass(frozen=True)
+class UnusableAnswer:
+    """Why an answer is invalid, in words that the judge can act on."""
+
+    problems: tuple[str, ...]
+
+
+def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") -> JudgeAnswer | UnusableAnswer:
+    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Both
+    forms are read; `form` is the one that was asked for. Never raises. Linear time."""
+    problem = "there is no complete JSON object in the answer"
+    failures: list[UnusableAnswer] = []
+    text = text[-_LONGEST_ANSWER:]
+    for part in _iterate_search_texts(text):
+        whole = decode_whole(part, may_be_answer)
+        for found in iterate_objects(part) if whole is None else (whole,):
+            if not may_be_answer(found):
+                problem = _MISSING_FIELDS[form]
+                continue
+            answer = _validate_answer(found, request, is_whole=whole is not None and part is text)
+            if isinstance(answer, JudgeAnswer):
+                return answer
+            failures.append(answer)
+            if len(failures) == _MOST_ANSWERS:
+                return failures[0]
+    return failures[0] if failures else UnusableAnswer((problem,))
+
+
+def may_be_answer(found: Mapping[str, object]) -> bool:
+    return "verdicts" in found or is_short(found)
+
+
+def _iterate_search_texts(text: str) -> Iterator[str]:
+    """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a
+    quote."""
+    for tag in THOUGHT_TAGS:
+        _, closing, behind = text.partition(f"</{tag}>")
+        if text.lstrip().startswith(f"<{tag}>"):
+            yield behind
+            return
+        if closing:
+            yield behind
+    yield text
+
+
+def _validate_answer(
+    found: Mapping[str, object], request: JudgeRequest, *, is_whole: bool
+) -> JudgeAnswer | UnusableAnswer:
+    ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
+    texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
+    problems = _find_duplicates(found, "the answer")
+    if is_short(found):
+        problems += _find_duplicates_within(found)
+        found = expand_short_answer(found, tuple(ids), request.rubric, problems)
+    entries = _parse_entries(found, tuple(texts), problems)
+    ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
+    sources = list_sources(request)
+    criteria = dict.fromkeys(criterion.name for criterion in request.rubric.criteria)
+    verdicts = {
+        name: _parse_verdict(name, ids[name], entries[name], texts[name], request.rubric, criteria, sources, problems)
+        for name in texts
+        if name in entries
+    }
+    problems += _find_uneven_criteria(verdicts, request.rubric)
+    problems += filter(None, [find_misused_null(verdicts, request.rubric)])
+    if problems:
+        return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
+    tiers = tuple([tuple([ids[letter] for letter in tier]) for tier in ranking])
+    return JudgeAnswer(tuple(verdicts.values()), tiers, is_whole)
+
+
+def _parse_entries(
+    found: Mapping[str, object], ids: Sequence[str], problems: list[str]
+) -> dict[str, Mapping[str, object]]:
+    listed = found.get("verdicts")
+    if not isinstance(listed, list):
+        problems.append('"verdicts" is missing or not a list')
+        return {}
+    entries: dict[str, Mapping[str, object]] = {}
+    for entry in listed:
+        name = entry.get("candidate") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str):
+            problems.append('an item of "verdicts" has no "candidate"')
+        elif name not in ids:
+            problems.append(f"there is no candidate {shorten(name)}")
+        elif name in entries:
+            problems.append(f'candidate {name} occurs more than once in "verdicts"')
+        else:
+            problems += _find_duplicates(entry, "candidate", name)
+            entries[name] = entry
+    problems += [f'candidate {name} is missing from "verdicts"' for name in ids if name not in entries]
+    return entries
+
+
+def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
+    """A bare letter counts as a tier of one. A single candidate needs no ranking."""
+    if value is None and len(ids) == 1:
+        return (tuple(ids),)
+    if not isinstance(value, list):
+        problems.append('"ranking" is missing or not a list')
+        return ()
+    tiers = [tier if isinstance(tier, list) else [tier] for tier in value]
+    placed = [name for tier in tiers for name in tier]
+    if any(not isinstance(name, str) or name not in ids for name in placed):
+        problems.append('"ranking" holds something that is not the letter of a candidate')
+        return ()
+    counts = Counter(placed)
+    problems += [f'candidate {name} occurs {counts[name]} times in "ranking"' for name in ids if counts[name] != 1]
+    return tuple(tuple(tier) for tier in tiers if tier)
+
+
+def _parse_verdict(
+    name: str,
+    candidate: str,
+    entry: Mapping[str, object],
+    text: str,
+    rubric: Rubric,
+    criteria: Mapping[str, None],
+    sources: Mapping[str, QuotedText],
+    problems: list[str],
+) -> Verdict:
+    said = QuotedText(text)
+    dropped: list[str] = []
+    evidence = _parse_evidence(entry.get("evidence"), said, dropped)
+    listed = entry.get("claims")
+    claims: tuple[Claim, ...] = ()
+    if rubric.claims is not None and listed is not None:  # who lists none reports none
+        claims = parse_claims(name, listed, said, sources, problems)
+    defects = _parse_defects(entry.get("defects"), said, rubric, dropped)
+    scores = _parse_scores(name, entry.get("scores"), criteria, dropped, problems)
+    note = entry.get("note")
+    remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
+    if dropped:
+        remarks.append(f"(Not counted: {'; '.join(dropped[:_MOST_PROBLEMS])}.)")
+    return Verdict.build_trusted(
+        candidate=candidate,
+        evidence=evidence,
+        claims=claims,
+        defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))) if claims else defects,
+        scores=scores,
+        note=replace_surrogates(" ".join(remarks)),
+        reward=None,
+    )
+
+
+def _parse_scores(
+    name: str, value: object, criteria: Mapping[str, None], dropped: list[str], problems: list[str]
+) -> dict[str, float | None]:
+    """What is no criterion counts for nothing, but every criterion must be there."""
+    if not isinstance(value, dict):
+        problems.append(f'candidate {name} has no "scores" object')
+        return {}
+    problems += _find_duplicates(value, "candidate", name)
+    unknown = [f"{shorten(key)} is no criterion" for key in value if key not in criteria][:2]
+    dropped += unknown
+    scores: dict[str, float | None] = {}
+    for criterion in criteria:
+        given = value.get(criterion, _MISSING)
+        if (type(given) is int or type(given) is float) and 0 <= given <= HIGHEST:  # no bool
+            scores[criterion] = given / HIGHEST
+            continue
+        score = _parse_number(given)
+        if given is _MISSING:
+            problems.append(f"candidate {name} has no score for {criterion}")
+        elif score is None and given is not None:
+            problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
+        else:
+            scores[criterion] = None if score is None else score / HIGHEST
+    if len(scores) < len(criteria):
+        problems += [f"candidate {name}: {each}" for each in unknown]
+    elif all([score is None for score in scores.values()]):
+        problems.append(f"candidate {name} has no score but null")
+    return scores
+
+
+def _parse_number(value: object) -> float | None:
+    """A score from 0 to 4, also one in quotation marks. None for everything else."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:
+        return None
+    return float(value)
+
+
+def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
+    """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
+    if not any(None in each.scores.values() for each in verdicts.values()):
+        return
+    for name in (criterion.name for criterion in rubric.criteria):
+        given = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
+        without = [letter for letter, score in given.items() if score is None]
+        if 0 < len(without) < len(given):
+            yield (
+                f"{name} is null for {', '.join(without)} and a number for others: null is for a criterion "
+                "that applies to none of the candidates"
+            )
+
+
+def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
+    """In the objects of the short form."""
+    scores, notes = answer.get("scores"), answer.get("notes")
+    parts = {f'"{name}"': part for name, part in (("scores", scores), ("notes", notes)) if isinstance(part, dict)}
+    if isinstance(scores, dict):
+        parts |= {shorten(name): part for name, part in scores.items() if isinstance(part, dict)}
+    return [problem for where, part in parts.items() for problem in _find_duplicates(part, where)]
+
+
+def _find_duplicates(found: Mapping[str, object], *where: str) -> list[str]:
+    names = list_duplicates(found)
+    return [f"{' '.join(where)} has {shorten(name)} more than once" for name in names] if names else names
+
+
+def _parse_evidence(value: object, said: QuotedText, dropped: list[str]) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    found: list[str] = []
+    for quote in value[:_MOST_QUOTES]:
+        if isinstance(quote, str):
+            if said.contains(quote):
+                found.append(replace_surrogates(quote))
+            else:
+                dropped.append(f"the reply does not say {shorten(quote)}")
+    return tuple(found)
+
+
+def _parse_defects(value: object, said: QuotedText, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
+    """Defects without a verbatim quote are dropped, but for omissions."""
+    if not isinstance(value, list) or not value:
+        return ()
+    kept: list[Defect] = []
+    for item in value[:_MOST_DEFECTS]:
+        code = item.get("code") if isinstance(item, dict) else item
+        quote = item.get("quote", "") if isinstance(item, dict) else ""
+        if not isinstance(code, str):
+            dropped.append(f"the rubric has no defect {shorten(code)}")
+        elif not isinstance(quote, str):
+            dropped.append(f"{shorten(code)}, since its quote is no text")
+        elif fault := _find_defect_fault(code, quote, said, rubric):
+            dropped.append(fault)
+        else:
+            kept.append(Defect(code=code, quote=replace_surrogates(quote.strip())))
+    return tuple(dict.fromkeys(kept))
+
+
+def _find_defect_fault(code: str, quote: str, said: QuotedText, rubric: Rubric) -> str:
+    rule = next((rule for rule in rubric.defects if rule.code == code), None)
+    if rule is None:
+        return f"the rubric has no defect {shorten(code)}"
+    if quote.strip():
+        return "" if said.contains(quote) else f"{code}, since the reply does not say {shorten(quote)}"
+    return "" if rule.omission else f"{code}, since it has no quote"
+
+
+def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdict:
+    """The verdict without defects that the rubric does not know, or that need a quote of `text` and have none. Judges
+    of plug-ins may not check their own answers."""
+    if not verdict.defects:
+        return verdict
+    said = QuotedText(replace_surrogates(text))
+    kept = [each for each in verdict.defects if not _find_defect_fault(each.code, each.quote, said, rubric)]
+    return verdict.model_copy(update={"defects": tuple(kept)})
+
+
+# Expected scores: each score's mean over the numbers the judge might have given, weighted by token probability.
+
+ALTERNATIVES_ASKED: Final = 8
+"""`top_logprobs` to request: five scores and some other tokens."""
+LEAST_KNOWN_PROBABILITY: Final = 0.5
+"""Least total probability of the alternatives that are scores."""
+
+_SCORES: Final = re.compile(rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{([^{}"]*(?:"[^"\\{}]*"[^{}"]*)*)\}')
+_BY_CRITERION: Final = re.compile(
+    rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{((?:[ \t\r\n,]*"[^"\\{}]*"[ \t\r\n]*:[ \t\r\n]*(?:null|\{[^{}]*\}))+)'
+)
+"""Scores of the short form: an object of candidates for each criterion."""
+_OF_CRITERION: Final = re.compile(rb"\{([^{}]*)\}")
+_SCORE: Final = re.compile(rb'"[^"\\{}]*"[ \t\r\n]*:[ \t\r\n]*([0-9])(?=[ \t\r\n]*(?:,|$))')
+_LEAST_LOG: Final = -1000.0
+_SURROUNDING_BYTES: Final = b' \t\r\n:,}"'
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of an answer, and its alternatives with their probabilities, itself included."""
+
+    piece: bytes
+    alternatives: tuple[tuple[bytes, float], ...]
+
+
+def insert_expected_scores(text: str, tokens: Sequence[Token]) -> str:
+    """`text` with each whole number in a `scores` object replaced by its expected value (G-Eval, arXiv 2303.16634,
+    section 2). `text` itself where `tokens` are not those of `text`; a number stays where the tokens do not tell."""
+    data = text.encode("utf-8", "surrogatepass")
+    written = b"".join(token.piece for token in tokens)
+    start = written.rfind(data)
+    if not tokens or start < 0:
+        return text
+    ends = list(accumulate(len(token.piece) for token in tokens))
+    pieces: list[bytes] = []
+    done = 0
+    for place in _find_score_offsets(data):
+        token = tokens[bisect_right(ends, start + place)]
+        value = _compute_expected_score(token)
+        if value is not None:
+            pieces += [data[done:place], f"{value:.4f}".encode()]
+            done = place + 1
+    return b"".join((*pieces, data[done:])).decode("utf-8", "surrogatepass")
+
+
+def parse_tokens(choice: object) -> tuple[Token, ...]:
+    """The tokens of one choice of a chat completion; none where the server sent none, or some that are not whole."""
+    listed = _get_field(_get_field(choice, "logprobs"), "content")
+    if not isinstance(listed, list):
+        return ()
+    tokens: list[Token] = []
+    for item in listed:
+        own = _parse_token_probability(item)
+        if own is None:
+            return ()
+        others = _get_field(item, "top_logprobs")
+        weighed = [_parse_token_probability(other) for other in others] if isinstance(others, list) else []
+        # the token itself need not be among the likeliest when it was drawn by lot
+        found = dict([own, *(other for other in weighed if other is not None)])
+        tokens.append(Token(own[0], tuple(found.items())))
+    return tuple(tokens)
+
+
+def _find_score_offsets(data: bytes) -> Iterator[int]:
+    """Where the digits of whole-number scores stand."""
+    for scores in _SCORES.finditer(data):
+        for score in _SCORE.finditer(scores.group(1)):
+            yield scores.start(1) + score.start(1)
+    for scores in _BY_CRITERION.finditer(data):
+        for criterion in _OF_CRITERION.finditer(scores.group(1)):
+            for score in _SCORE.finditer(criterion.group(1)):
+                yield scores.start(1) + criterion.start(1) + score.start(1)
+
+
+def _compute_expected_score(token: Token) -> float | None:
+    """None where the token is no single score, or most of what might have stood there is none."""
+    if _parse_score(token.piece) is None:
+        return None
+    scores = [(score, chance) for piece, chance in token.alternatives if (score := _parse_score(piece)) is not None]
+    known = math.fsum(chance for _, chance in scores)
+    return None if known < LEAST_KNOWN_PROBABILITY else math.fsum(score * chance for score, chance in scores) / known
+
+
+def _parse_score(piece: bytes) -> int | None:
+    digit = piece.strip(_SURROUNDING_BYTES)
+    return int(digit) if len(digit) == 1 and digit.isdigit() and int(digit) <= HIGHEST else None
+
+
+def _parse_token_probability(item: object) -> tuple[bytes, float] | None:
+    """A token and its probability. `bytes` are meant where both are given: some tokens are no whole characters."""
+    text, raw, log = _get_field(item, "token"), _get_field(item, "bytes"), _get_field(item, "logprob")
+    if isinstance(log, bool) or not isinstance(log, int | float) or not log <= 0.0:
+        return None
+    chance = math.exp(max(log, _LEAST_LOG))
+    if isinstance(raw, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in raw):
+        return bytes(raw), chance
+    return (text.encode("utf-8", "surrogatepass"), chance) if isinstance(text, str) else None
+
+
+def _get_field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+# Detects refusals in a judge's answer, as opposed to malformed answers.
+
+_LONGEST: Final = 1500
+"""Longest refusal in characters. Longer text is a malformed answer."""
+_NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
+_REFUSAL_OPENING: Final = re.compile(
+    r" (?:(?:(?:i m|i am|we re|we are) (?:very |so |truly )?sorry|sorry|(?:i|we) apologi[sz]e|my apologies"
+    r"|unfortunately) )?(?:but |however )?(?:as an ai (?:language model |assistant |model )?)?(?:but )?(?:i|we)"
+    r" (?:must decline|have to decline|must refuse|refuse to|decline to"
+    r"|(?:can t|cannot|can not|won t|will not|m unable to|am unable to|re unable to|m not able to|am not able to"
+    r"|m not comfortable|am not comfortable)"
+    r" (?:be able to )?(?:assist|help|comply|judge|judging|evaluate|evaluating|rate|rating|score|scoring|grade|grading"
+    r"|rank|ranking|compare|assess|do|provide|fulfil|fulfill|continue|engage|engaging|participate|answer|respond|discuss"
+    r"|review|process|complete|proceed|take part|support|with)) "
+)
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer is clearly a refusal: short, without JSON, and opening with a refusal in English or using a
+    service's phrase in one of ten languages. Anything less clear gets the corrective retry."""
+    reply = Reply(answer)
+    if not reply.visible or len(reply.visible) > _LONGEST or "{" in reply.visible:
+        return False
+    return (
+        _REFUSAL_OPENING.match(reply.padded_words) is not None
+        or refuses(reply, _NO_CHARACTER)
+        or may_refuse(reply, _NO_CHARACTER)
+    )

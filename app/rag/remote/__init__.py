@@ -1,1 +1,0 @@
-"""Remote retrievers over HTTP."""

@@ -1,0 +1,517 @@
+"""What a bound key may reach: checks the names, tasks, leases, groups and labels of a request before it is served."""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from math import ceil
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import Field, JsonValue
+
+from app.domain.access import (
+    AccessKey,
+    AdminAction,
+    Caller,
+    DeclaredKey,
+    KeyBounds,
+    KeyOptions,
+    SignIn,
+    StoredKey,
+    compute_key_digest,
+    current_caller,
+    generate_key,
+)
+from app.domain.budgets import NO_AMOUNT, Amount, Demand, KeyQuotas, KeyUsage, QuotaUse
+from app.domain.errors import Conflict, NotFound, QuotaExceeded, StoreUnavailable
+from app.domain.groups import TaskRecord
+from app.domain.runs import HeldLease
+from app.domain.tasks import BUILT_IN
+from app.domain.values import Frozen, suggest, utc_now
+from app.domain.worlds import World
+from app.features.worlds.service import WorldService
+from app.ports.environment import Clock
+from app.ports.judges import Panels
+from app.ports.store import (
+    ChangeKey,
+    GroupStore,
+    HandOut,
+    HandOutGrant,
+    HandOutPart,
+    IdempotencyKey,
+    KeyStore,
+    LabelQueue,
+    LabelStore,
+    QuotaStore,
+    TaskStore,
+    show_keys,
+)
+from app.service.catalogue import Catalogue
+from app.service.requests import NextBatch, NextMixedBatch, ScoreRequest
+from app.service.runs import RunRegistry, bound_unknown_group
+from app.service.task_cache import DealtBatch, TaskCache
+
+ItemT = TypeVar("ItemT")
+
+
+class BoundsCheck:
+    """What belongs to others is not there: NotFound, as for what never was. Only names that the caller itself gives are
+    refused with the bounds that they are beyond: Forbidden."""
+
+    def __init__(
+        self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore, queue: LabelQueue, labels: LabelStore
+    ) -> None:
+        self._task_cache = task_cache
+        self._tasks = tasks
+        self._groups = groups
+        self._queue = queue
+        self._labels = labels
+
+    async def check_score(self, bounds: KeyBounds, request: ScoreRequest) -> None:
+        """What is stored must be of a run within the bounds, so that a group names it or a lease of it."""
+        if bounds.is_open:
+            return
+        if request.run is not None:
+            bounds.require_run(request.run)
+        await self.require_tasks(bounds, [group.task_id for group in request.groups], "groups[{}].task_id")
+        leases = await self._tasks.get_leases([one.lease_id for one in request.groups if one.lease_id is not None])
+        for place, group in enumerate(request.groups):
+            lease = None if group.lease_id is None else leases.get(group.lease_id)
+            if lease is not None and not bounds.allows_run(lease.run):
+                raise NotFound(
+                    f"lease {group.lease_id} was not issued by this service", field=f"groups[{place}].lease_id"
+                )
+            if lease is None and request.run is None:
+                bounds.require_run(None)
+
+    async def require_tasks(self, bounds: KeyBounds, task_ids: Sequence[str], field: str | None = None) -> None:
+        """NotFound naming `field`, where `{}` is the place, for a task of others. One that is not there passes."""
+        if bounds.is_open:
+            return
+        records = await self._task_cache.get(list(dict.fromkeys(task_ids)))
+        for place, task_id in enumerate(task_ids):
+            record = records.get(task_id)
+            if record is not None and not allows_task(bounds, record):
+                named = None if field is None else field.format(place)
+                raise NotFound(f"task {task_id} was not handed out by this service", field=named)
+
+    async def require_group(self, bounds: KeyBounds, group_id: str) -> None:
+        if await self.find_foreign(bounds, [group_id]):
+            raise NotFound(f"there is no group {group_id}")
+
+    async def find_foreign(self, bounds: KeyBounds, group_ids: Collection[str]) -> frozenset[str]:
+        """Those of the groups that are others'."""
+        found = {} if bounds.is_open else await self._groups.find(list(group_ids))
+        return frozenset(
+            group_id for group_id, group in found.items() if not bounds.allows_group(group.run, group.environment)
+        )
+
+    async def require_item(self, bounds: KeyBounds, lease_id: str) -> None:
+        """NotFound for an item that is of others' groups."""
+        lease = None if bounds.is_open else await self._queue.find_lease(lease_id)
+        if lease is not None and not bounds.allows_group(lease.run, lease.environment):
+            raise NotFound(f"there is no item {lease_id}", field="lease_id")
+
+    async def require_label(self, bounds: KeyBounds, label_id: str) -> None:
+        label = None if bounds.is_open else await self._labels.find(label_id)
+        if label is not None and not bounds.allows_group(label.run, label.environment or ""):
+            raise NotFound(f"there is no label {label_id}")
+
+
+def check_hand_out(bounds: KeyBounds, environment: str, run: str | None, params: Mapping[str, JsonValue]) -> None:
+    bounds.require_run(run)
+    bounds.require_environment(environment)
+    _check_params(bounds, params, "params")
+
+
+def check_mixture(bounds: KeyBounds, request: NextMixedBatch) -> None:
+    bounds.require_run(request.run)
+    for place, member in enumerate(request.mix):
+        bounds.require_environment(member.env, f"mix[{place}].env")
+        _check_params(bounds, member.params, f"mix[{place}].params")
+
+
+def _check_params(bounds: KeyBounds, params: Mapping[str, JsonValue], field: str) -> None:
+    """They choose a data set and a world."""
+    dataset, world = params.get("dataset"), params.get("world")
+    bounds.require_dataset(dataset if isinstance(dataset, str) else None, f"{field}.dataset")
+    if isinstance(world, str):
+        bounds.require_world(world, f"{field}.world")
+
+
+def allows_task(bounds: KeyBounds, record: TaskRecord) -> bool:
+    """A task is of no run: whoever may be handed it may see it."""
+    world = record.key.params.get("world")
+    return (
+        bounds.allows_environment(record.key.environment)
+        and bounds.allows_dataset(record.prompt.dataset or BUILT_IN)
+        and (not isinstance(world, str) or bounds.allows_world(world))
+    )
+
+
+def require_named(bounds: KeyBounds, run: str | None, environment: str | None) -> None:
+    """Of a request over all groups that match: it must name what the key is bound to, since a part would look like the
+    whole."""
+    bounds.require_run(run, "query.run")
+    bounds.require_environment(environment, "query.env")
+
+
+def scope_idempotency(caller: Caller | None, key: IdempotencyKey | None) -> IdempotencyKey | None:
+    """Callers choose them: those of two keys never meet."""
+    if key is None or caller is None or caller.bounds.is_open:
+        return key
+    return IdempotencyKey(key=f"{caller.name}:{key.key}", body_digest=key.body_digest)
+
+
+async def list_within(
+    read: Callable[[int, str | None], Awaitable[Sequence[ItemT]]],
+    name: Callable[[ItemT], str],
+    allows: Callable[[str], bool],
+    limit: int,
+    after: str | None,
+) -> list[ItemT]:
+    """A page of those that are allowed, by name."""
+    found: list[ItemT] = []
+    while len(found) < limit:
+        page = await read(limit, after)
+        found += [one for one in page if allows(name(one))]
+        if len(page) < limit:
+            break
+        after = name(page[-1])
+    return found[:limit]
+
+
+async def list_worlds_within(
+    worlds: WorldService, bounds: KeyBounds, limit: int, after: str | None = None, *, closed: bool = False
+) -> list[World]:
+    read = partial(worlds.list_worlds, closed=closed)
+    return await list_within(read, lambda world: world.name, bounds.allows_world, limit, after)
+
+
+# What admins do with keys. Every change is recorded with who made it.
+
+HINT_LENGTH = 9
+"""Characters of a secret that lists show: 36 of its 256 random bits."""
+
+ActionName = Literal["create", "change", "rotate", "revoke"]
+GraceSeconds = Annotated[
+    float, Field(ge=0, le=30 * 86_400, allow_inf_nan=False, description="For so long the old secret works too.")
+]
+
+
+class NewSecret(Frozen):
+    """A key with its secret, which is shown this once."""
+
+    key: AccessKey
+    secret: str
+
+
+class KeyAdmin:
+    """`changed` is called after each change, so that this process goes by it at once."""
+
+    def __init__(self, store: KeyStore, clock: Clock = utc_now, *, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
+        self._store = store
+        self._clock = clock
+
+    async def list_keys(self) -> tuple[AccessKey, ...]:
+        return show_keys(await self._store.load())
+
+    async def create(self, options: KeyOptions, by: str) -> NewSecret:
+        """Conflict for a name that a key has or had."""
+        secret = generate_key()
+        made = self._build(options, compute_key_digest(secret), secret[:HINT_LENGTH], by)
+
+        def insert(stored: StoredKey | None) -> StoredKey:
+            if stored is not None:
+                raise Conflict(f"there is a key {options.name!r} already, or there was; choose another", field="name")
+            return made
+
+        await self._store_change(options.name, self._record("create", by, insert))
+        return NewSecret(key=made.shown, secret=secret)
+
+    async def rotate(self, name: str, grace_seconds: float, by: str) -> NewSecret:
+        """NotFound; Conflict for a key that is revoked."""
+        secret, now = generate_key(), self._clock()
+
+        def replace_secret(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                raise NotFound(f"there is no key {name!r}")
+            _refuse_revoked(stored)
+            return stored.model_copy(
+                update={
+                    "digest": compute_key_digest(secret),
+                    "hint": secret[:HINT_LENGTH],
+                    "former_digest": stored.digest,
+                    "grace_until": now + timedelta(seconds=grace_seconds),
+                    "rotated_at": now,
+                    "rotated_by": by,
+                }
+            )
+
+        changed = await self._change(name, self._record("rotate", by, replace_secret))
+        return NewSecret(key=changed.shown, secret=secret)
+
+    async def revoke(self, name: str, by: str) -> AccessKey:
+        """For good. Revoking it twice is not an error. NotFound."""
+
+        def end(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                raise NotFound(f"there is no key {name!r}")
+            ended = {"revoked_at": self._clock(), "revoked_by": by}
+            return stored if stored.revoked_at is not None else stored.model_copy(update=ended)
+
+        return (await self._change(name, self._record("revoke", by, end))).shown
+
+    async def limit(self, name: str, quotas: KeyQuotas, by: str) -> AccessKey:
+        """Replaces all quotas of a key. NotFound; Conflict for a key that is revoked."""
+
+        def replace_quotas(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                raise NotFound(f"there is no key {name!r}")
+            _refuse_revoked(stored)
+            return stored.model_copy(update={"quotas": quotas})
+
+        return (await self._change(name, self._record("change", by, replace_quotas))).shown
+
+    async def apply(self, declared: Sequence[DeclaredKey], by: str) -> tuple[AdminAction, ...]:
+        """Makes the keys what a file says, and returns what that changed: nothing the second time. Keys that the file
+        does not name stay as they are. Conflict for a key that is revoked, before anything is changed."""
+        known = {key.name: key for key in (await self._store.load()).named}
+        for wanted in declared:
+            if wanted.name in known:
+                _refuse_revoked(known[wanted.name])
+        made: list[AdminAction] = []
+        for wanted in declared:
+            await self._store_change(wanted.name, self._record("change", by, self._declare(wanted, by), made.append))
+        return tuple(made)
+
+    def _declare(self, wanted: DeclaredKey, by: str) -> Callable[[StoredKey | None], StoredKey]:
+        fresh = self._build(wanted, wanted.digest, f"sha256:{wanted.digest[:8]}", by)
+
+        def declare(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                return fresh
+            _refuse_revoked(stored)
+            settled = {name: getattr(wanted, name) for name in ("scopes", "bounds", "quotas", "expires_at")}
+            changed = stored.model_copy(update=settled)
+            if stored.digest == wanted.digest:
+                return changed
+            new = {"digest": wanted.digest, "hint": fresh.hint, "rotated_at": self._clock(), "rotated_by": by}
+            return changed.model_copy(update={**new, "former_digest": None, "grace_until": None})
+
+        return declare
+
+    async def begin_sign_in(self, secret: str, hours: float, most: int) -> str:
+        """The value of the cookie by which a browser is known. The caller has checked the secret. Conflict where `most`
+        browsers are signed in with it."""
+        value = generate_key()
+        over = self._clock() + timedelta(hours=hours)
+        await self._store.add_sign_in(SignIn(compute_key_digest(value), compute_key_digest(secret), over), most)
+        self._changed()
+        return value
+
+    async def end_sign_in(self, value: str) -> None:
+        await self._store.remove_sign_in(compute_key_digest(value))
+        self._changed()
+
+    async def list_actions(self, before: int | None, limit: int) -> list[tuple[int, AdminAction]]:
+        return await self._store.list_actions(before, limit)
+
+    async def _store_change(self, name: str, change: ChangeKey) -> StoredKey | None:
+        changed = await self._store.change(name, change)
+        self._changed()
+        return changed
+
+    async def _change(self, name: str, change: ChangeKey) -> StoredKey:
+        changed = await self._store_change(name, change)
+        if changed is None:
+            raise NotFound(f"there is no key {name!r}{suggest(name, [key.name for key in await self.list_keys()])}")
+        return changed
+
+    def _build(self, options: KeyOptions, digest: str, hint: str, by: str) -> StoredKey:
+        return StoredKey(
+            name=options.name,
+            scopes=options.scopes,
+            bounds=options.bounds,
+            quotas=options.quotas,
+            hint=hint,
+            created_at=self._clock(),
+            created_by=by,
+            expires_at=options.expires_at,
+            digest=digest,
+        )
+
+    def _record(
+        self,
+        action: ActionName,
+        by: str,
+        change: Callable[[StoredKey | None], StoredKey],
+        tell: Callable[[AdminAction], None] = lambda _: None,
+    ) -> ChangeKey:
+        def change_and_record(stored: StoredKey | None) -> tuple[StoredKey, AdminAction] | None:
+            changed = change(stored)
+            if changed == stored:
+                return None
+            entry = AdminAction(
+                at=self._clock(),
+                by=by,
+                action="create" if stored is None else action,
+                key=changed.name,
+                before=None if stored is None else stored.shown,
+                after=changed.shown,
+            )
+            tell(entry)
+            return changed, entry
+
+        return change_and_record
+
+
+def _refuse_revoked(key: StoredKey) -> None:
+    if key.revoked_at is not None:
+        raise Conflict(f"the key {key.name!r} is revoked, which is for good; make one with another name", field="name")
+
+
+# Quotas of keys: they stop the handing out of tasks, and never the scoring of what was handed out.
+
+log = logging.getLogger(__name__)
+
+SOON_SECONDS: Final = 5
+"""After so long a request is tried again that waits for the scoring of tasks."""
+_MOST_ADMISSIONS: Final = 10_000
+
+
+class QuotaService:
+    """Counts and limits what the key of the current task uses. Without a key, or without quotas, it does nothing."""
+
+    def __init__(
+        self, store: QuotaStore, catalogue: Catalogue, panels: Panels, runs: RunRegistry, clock: Clock
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._panels = panels
+        self._runs = runs
+        self._clock = clock
+        self._admitted: dict[tuple[str, str], datetime] = {}
+        """Until when runs are known to be admitted."""
+        self._warned: dict[tuple[str, str], datetime] = {}
+
+    async def hand_out(
+        self,
+        request: NextBatch | NextMixedBatch,
+        counts: Mapping[str, int],
+        make: Callable[[], Awaitable[DealtBatch]],
+    ) -> DealtBatch:
+        """The batch that `make` makes, with warnings of the key's quotas. `counts` are its tasks by environment.
+        QuotaExceeded before anything is made."""
+        caller = current_caller.get()
+        if caller is None or caller.quotas.is_open:
+            return await make()
+        grant = await self._store.reserve(await self._build_hand_out(caller, request, counts))
+        if grant.exceeded is not None:
+            raise self._refuse(caller, grant.exceeded)
+        try:
+            batch = await make()
+        except BaseException:
+            with suppress(StoreUnavailable):
+                await self._store.confirm(caller.name, grant.hold, {})
+            raise
+        if grant.hold:
+            await self._store.confirm(caller.name, grant.hold, _list_leases(batch, grant))
+        return replace(batch, warnings=self._warn(caller, grant.uses))
+
+    async def admit_scoring(
+        self, request: ScoreRequest, records: Mapping[str, TaskRecord], leases: Mapping[str, HeldLease]
+    ) -> None:
+        """QuotaExceeded when a quota of judging is used up and the request begins the day's scoring of a run that was
+        handed no tasks, such as one from a file of prompts."""
+        caller = current_caller.get()
+        if caller is None or caller.quotas.is_open:
+            return
+        judged = any(
+            self._catalogue.get_environment_or_current(records[group.task_id].key.environment).environment.rubric
+            for group in request.groups
+            if group.task_id in records and group.lease_id not in leases
+        )
+        run = request.run or ""
+        new = {run} if judged and caller.quotas.limits_judging and not self._is_admitted(caller.name, run) else set()
+        if not new and caller.quotas.requests_per_day is None:
+            return
+        exceeded = await self._store.admit_runs(caller.name, caller.quotas, new)
+        if exceeded is not None:
+            raise self._refuse(caller, exceeded)
+        if new:
+            self._remember_admission(caller.name, run)
+
+    async def require_judging(self) -> None:
+        """QuotaExceeded when a quota of judging is used up: for work that nobody was promised."""
+        caller = current_caller.get()
+        if caller is None or not caller.quotas.limits_judging:
+            return
+        usage = await self._store.load_usage(caller.name)
+        exceeded = usage.find_exceeded(caller.quotas, Demand(requests=0, is_judged=True))
+        if exceeded is not None:
+            raise self._refuse(caller, exceeded)
+
+    async def load_usage(self, caller: Caller) -> KeyUsage:
+        return await self._store.load_usage(caller.name)
+
+    async def _build_hand_out(
+        self, caller: Caller, request: NextBatch | NextMixedBatch, counts: Mapping[str, int]
+    ) -> HandOut:
+        options = await self._runs.find_options(request.run)
+        parts = []
+        for name, count in counts.items():
+            hosted = self._catalogue.get_environment_or_current(name)
+            bound = None
+            if hosted.environment.rubric is not None:
+                bound = bound_unknown_group(self._panels.resolve_options(name, options), self._panels)
+            parts.append(HandOutPart(name, count, bound))
+        is_leased = request.run is not None and request.cursor is None
+        return HandOut(caller.name, caller.quotas, request.run, is_leased, tuple(parts))
+
+    def _is_admitted(self, key: str, run: str) -> bool:
+        until = self._admitted.get((key, run))
+        return until is not None and self._clock() < until
+
+    def _remember_admission(self, key: str, run: str) -> None:
+        if len(self._admitted) >= _MOST_ADMISSIONS:
+            self._admitted.clear()
+        midnight = self._clock().replace(hour=23, minute=59, second=59)
+        self._admitted[key, run] = midnight
+
+    def _refuse(self, caller: Caller, use: QuotaUse) -> QuotaExceeded:
+        seconds = max(1, ceil((use.until - self._clock()).total_seconds()))
+        return QuotaExceeded(
+            f"the key {caller.name!r} has no room in a quota: {use.describe()}",
+            retry_after=min(seconds, SOON_SECONDS) if use.frees_itself else seconds,
+        )
+
+    def _warn(self, caller: Caller, uses: tuple[QuotaUse, ...]) -> tuple[str, ...]:
+        """Each is logged once in its time."""
+        close = [use for use in uses if use.needs_warning]
+        for use in close:
+            if self._warned.get((caller.name, use.quota)) != use.until:
+                self._warned[caller.name, use.quota] = use.until
+                log.warning("the key %s comes to the end of its quota: %s", caller.name, use.describe())
+        return tuple(use.describe() for use in close)
+
+
+def share_batch(request: NextMixedBatch) -> dict[str, int]:
+    """Tasks by environment, as many as their weights let one expect, rounded up."""
+    total = sum(member.weight for member in request.mix)
+    counts: Counter[str] = Counter()
+    for member in request.mix:
+        counts[member.env] += ceil(request.batch_size * member.weight / total)
+    return dict(counts)
+
+
+def _list_leases(batch: DealtBatch, grant: HandOutGrant) -> dict[str, Amount]:
+    return {
+        lease.lease_id: grant.expected.get(made.record.key.environment, NO_AMOUNT)
+        for made, lease in batch.tasks
+        if lease is not None
+    }

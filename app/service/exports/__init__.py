@@ -1,1 +1,0 @@
-"""Exports of stored groups as training data: rows of several shapes, as JSON lines or Parquet."""

@@ -1,1 +1,0 @@
-"""Talking to the characters that policies play."""

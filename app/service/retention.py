@@ -1,0 +1,286 @@
+"""Work that one replica does at a time."""
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from app.domain.errors import GatewayError
+from app.domain.keeping import KeepRule
+from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
+from app.domain.runs import Purpose
+from app.domain.values import utc_now
+from app.ports.environment import Clock
+from app.ports.store import GroupSnapshot, PendingGroupStore, RetentionStore, TextIndexStore
+
+TURN_SECONDS: Final = 120.0
+"""The turn of a replica that has died is free after so long."""
+
+WorkT = TypeVar("WorkT")
+
+
+async def work_in_turn(
+    store: RetentionStore, job: str, holder: str, work: Callable[[], Awaitable[WorkT]], *, every_seconds: float
+) -> WorkT | None:
+    """None when it is not time, or another replica has the turn."""
+
+    async def take_turn() -> bool:
+        return await store.take_turn(job, holder, every_seconds=every_seconds, seconds=TURN_SECONDS)
+
+    if not await take_turn():
+        return None
+    working = asyncio.ensure_future(work())
+    try:
+        while not (await asyncio.wait({working}, timeout=TURN_SECONDS / 3))[0]:
+            await take_turn()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    await store.end_turn(job, holder)
+    return working.result()
+
+
+# Prunes and reduces in small batches with pauses, so that whoever scores meanwhile waits for none of them long.
+
+log = logging.getLogger(__name__)
+
+GROUPS_AT_ONCE: Final = 8
+ROWS_AT_ONCE: Final = 500
+PAUSES: Final = 4.0
+"""A pause is so many times as long as the batch before it took."""
+LEAST_PAUSE_SECONDS: Final = 0.02
+
+LOOK_SECONDS: Final = 300.0
+"""How often a replica asks whether it is its turn."""
+CLEARING_SECONDS: Final = 3600.0
+LEAST_CLEARING_PAUSE_SECONDS: Final = 0.05
+KEPT_SECONDS: Final = 86_400.0
+"""Groups in pieces are forgotten after a day; what was stored of them stays."""
+_PRUNING: Final = "prune"
+_REDUCING: Final = "reduce"
+
+Report = Callable[[Pruned], None]
+"""Called with what each batch has removed."""
+ReduceReport = Callable[[Reduced], None]
+
+
+@dataclass(frozen=True)
+class PruneSchedule:
+    older_than_seconds: float
+    every_seconds: float
+    runs: tuple[RunPattern, ...] = ()
+    purposes: tuple[Purpose, ...] = ("train",)
+
+
+@dataclass(frozen=True)
+class ReduceSchedule:
+    keep: KeepRule
+    older_than_seconds: float
+    every_seconds: float
+
+
+class Pruner:
+    def __init__(self, store: RetentionStore, *, pauses: float = PAUSES, clock: Clock = utc_now) -> None:
+        self._store = store
+        self._clock = clock
+        self._pauses = pauses
+
+    async def plan(self, rule: PruneRule) -> PrunePlan:
+        return await self._store.plan(rule)
+
+    async def prune(self, plan: PrunePlan, report: Report) -> Pruned:
+        """Until nothing of the plan is left. It may be cancelled at any time: what is reported is gone."""
+        total = Pruned()
+        after: int | None = 0
+        while after is not None and (plan.excess_bytes is None or total.bytes < plan.excess_bytes):
+            began = time.monotonic()
+            batch = await self._store.prune_groups(plan, after, GROUPS_AT_ONCE)
+            after = batch.after
+            total += batch.pruned
+            report(batch.pruned)
+            await self._pause(began)
+        return total + await self._sweep(plan.rule, report)
+
+    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
+        return await self._store.plan_reduction(rule)
+
+    async def reduce(self, plan: ReducePlan, report: ReduceReport) -> Reduced:
+        """Until no group of the plan is left. It may be cancelled at any time: what is reported is reduced."""
+        total = Reduced()
+        after: int | None = 0 if plan.groups else None
+        while after is not None:
+            began = time.monotonic()
+            batch = await self._store.reduce_groups(plan, after, GROUPS_AT_ONCE)
+            after = batch.after
+            total += batch.reduced
+            report(batch.reduced)
+            await self._pause(began)
+        return total
+
+    async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
+        """For ever, by one replica at a time. One that dies is followed by another."""
+        holder = secrets.token_hex(8)
+        await _repeat(lambda: self.prune_if_due(schedule, holder), schedule.every_seconds)
+
+    async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
+        """As `prune_by_schedule`. Runs may say what they keep at any time."""
+        holder = secrets.token_hex(8)
+        await _repeat(lambda: self.reduce_if_due(schedule, holder), schedule.every_seconds)
+
+    async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
+        """None when it is not time, or another replica has the turn."""
+        every = schedule.every_seconds
+        return await work_in_turn(
+            self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=every
+        )
+
+    async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
+        """None also where neither the schedule nor a run says that anything goes."""
+        if not schedule.keep.reducible and not await self._store.has_keep_rules():
+            return None
+        every = schedule.every_seconds
+        return await work_in_turn(
+            self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=every
+        )
+
+    async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:
+        before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
+        rule = PruneRule(before=before, runs=schedule.runs, purposes=schedule.purposes)
+        pruned = await self.prune(await self.plan(rule), _ignore)
+        if pruned != Pruned():
+            log.info("removed what was stored before %s: %s", f"{before:%Y-%m-%d %H:%M}", pruned)
+        return pruned
+
+    async def _reduce_by_rule(self, schedule: ReduceSchedule) -> Reduced:
+        before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
+        reduced = await self.reduce(await self.plan_reduction(ReduceRule(before=before, keep=schedule.keep)), _ignore)
+        if reduced.groups:
+            log.info("reduced what was stored before %s: %s", f"{before:%Y-%m-%d %H:%M}", reduced)
+        return reduced
+
+    async def _sweep(self, rule: PruneRule, report: Report) -> Pruned:
+        total = Pruned()
+        for kind in rule.leftovers:
+            after: str | None = ""
+            while after is not None:
+                began = time.monotonic()
+                batch = await self._store.sweep(rule, kind, after, ROWS_AT_ONCE)
+                after = batch.after
+                removed = Pruned.model_validate({kind: batch.removed})
+                total += removed
+                report(removed)
+                await self._pause(began)
+        return total
+
+    async def _pause(self, began: float) -> None:
+        await asyncio.sleep(max(LEAST_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))
+
+
+async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
+    """Forgets groups that came in pieces more than a day ago, a few at a time. Every replica does."""
+    while True:
+        began, cleared = time.monotonic(), 0
+        try:
+            cleared = await parts.delete_old(KEPT_SECONDS)
+        except GatewayError as error:
+            log.warning("old groups that came in pieces are not cleared: %s", error.detail)
+        except Exception:
+            log.exception("clearing old groups that came in pieces failed")
+        pause = max(LEAST_CLEARING_PAUSE_SECONDS, PAUSES * (time.monotonic() - began))
+        await asyncio.sleep(pause if cleared else CLEARING_SECONDS)
+
+
+def _ignore(_: object) -> None:
+    """For work that nobody watches."""
+
+
+async def _repeat(work: Callable[[], Awaitable[object]], every_seconds: float) -> None:
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("old groups could not be removed or reduced; this is tried again")
+        await asyncio.sleep(min(LOOK_SECONDS, every_seconds))
+
+
+# Keeps the index of texts behind what is stored, in small batches with pauses, by one replica at a time.
+
+TEXTS_AT_ONCE: Final = 16
+INDEXER_PAUSES: Final = 2.0
+"""A pause is so many times as long as the batch before it took."""
+BUSY_PAUSES: Final = 9.0
+"""The same while the process is busy."""
+BUSY: Final = 0.5
+"""Seconds of processor time in a second of a pause, with which a process is busy."""
+INDEXER_LOOK_SECONDS: Final = 5.0
+"""How often a replica looks whether there is something to take in."""
+FAILED_SECONDS: Final = 60.0
+SETTLING_SECONDS: Final = 1.0
+"""How often a replica looks whether what others were storing is there."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long others may be storing groups before a warning says which transactions are still open."""
+_INDEXING: Final = "index_texts"
+
+
+class TextIndexer:
+    def __init__(
+        self, texts: TextIndexStore, turns: RetentionStore, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self._texts = texts
+        self._turns = turns
+        self._patience = patience_seconds
+
+    async def run(self) -> None:
+        """For ever. One that dies is followed by another."""
+        holder = secrets.token_hex(8)
+        while True:
+            wait = INDEXER_LOOK_SECONDS
+            try:
+                if await self._texts.is_behind():
+                    await work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
+            except Exception:
+                log.exception("texts could not be indexed; this is tried again")
+                wait = FAILED_SECONDS
+            await asyncio.sleep(wait)
+
+    async def catch_up(self) -> int:
+        """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""
+        snapshot = await self._texts.take_snapshot()
+        await self._await_writers(snapshot)
+        indexed = 0
+        while True:
+            began = time.monotonic()
+            batch = await self._texts.index_texts(snapshot.newest, TEXTS_AT_ONCE)
+            indexed += batch.indexed
+            if batch.is_last:
+                return indexed
+            await _pause(time.monotonic() - began)
+
+    async def _await_writers(self, snapshot: GroupSnapshot) -> None:
+        warn_at = time.monotonic() + self._patience
+        while still := await self._texts.find_open_writers(snapshot):  # other processes wake nobody
+            if time.monotonic() >= warn_at:
+                warn_at = math.inf
+                log.warning(
+                    "the index of texts takes in no newer groups, because a transaction that writes to `groups` has "
+                    "been open for over %g s: %s",
+                    self._patience,
+                    ", ".join(sorted(still)),
+                )
+            await asyncio.sleep(SETTLING_SECONDS)
+
+
+async def _pause(taken: float) -> None:
+    began, used = time.monotonic(), time.process_time()
+    await asyncio.sleep(INDEXER_PAUSES * taken)
+    await asyncio.sleep(compute_rest(taken, time.process_time() - used, time.monotonic() - began))
+
+
+def compute_rest(taken: float, used: float, passed: float) -> float:
+    """Of a pause after a batch that took so long: `passed` seconds of it used so much processor time."""
+    return max(0.0, BUSY_PAUSES * taken - passed) if used > BUSY * passed else 0.0

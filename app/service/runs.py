@@ -1,0 +1,591 @@
+"""Budgets of runs: what judging a group is expected to cost is reserved before a judge is asked."""
+
+import asyncio
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import not_
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import Field
+
+from app.domain.budgets import Amount, BudgetUsd, RunCost, build_run_cost
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
+from app.domain.groups import Group, RunActivity
+from app.domain.judging import Case, Judgement, PanelResult, Spending
+from app.domain.keeping import KeepRule
+from app.domain.labels import LabelledGroupRecord
+from app.domain.run_health import Alarm, HealthOptions
+from app.domain.runs import (
+    LagLimitChange,
+    LagPolicy,
+    MaxLag,
+    MinAgreement,
+    PanelOptions,
+    Pin,
+    Purpose,
+    Run,
+    ScoringOptions,
+)
+from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, find_same_model, suggest
+from app.ports.environment import Clock
+from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
+from app.ports.store import LabelStore, RunStore, TaskStore
+from app.service.catalogue import StoreMemory
+from app.service.requests import BatchOptions, SingleFlight
+from app.service.task_order import derive_seed
+
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS: Final = 1200.0
+"""Longer than a group may be judged. Then its process counts as dead."""
+POLL_SECONDS: Final = 0.5
+"""How often a group that waits looks at what groups of other processes turned out to cost."""
+LARGEST_QUESTION: Final = 8
+"""Replies that a judge is assumed to read at once."""
+MOST_READINGS: Final = 4
+MOST_NEIGHBOURS: Final = 4
+
+
+UNKNOWN_TASK_TOKENS: Final = 5000
+"""A rubric and a character sheet: the median of the shipped sheets is 4,524 (docs/judge_reference.md)."""
+UNKNOWN_REPLY_TOKENS: Final = 500
+
+
+class BudgetSpent(ScoringFailed):
+    """The group does not fit into what is left of its run's budget."""
+
+    reason = "budget"
+
+
+@dataclass(frozen=True)
+class GroupBudget:
+    """Reserves what one group of a run with a budget is expected to cost."""
+
+    runs: RunStore
+    panels: Panels
+    run: str
+    environment: str
+    group_id: str
+    options: PanelOptions
+    turn: asyncio.Lock
+    """Of the run in this process: groups that have to wait do so in line."""
+
+    async def reserve(self, case: Case) -> None:
+        """BudgetSpent when the group does not fit. Waits while only groups that are being judged stand against it."""
+        if unpriced := find_unpriced(self.panels, self.options.judges):
+            raise BudgetSpent(f"the run has a budget, and judge {unpriced[0]!r} has no prices")
+        estimate = estimate_group_cost(case, self.options, self.panels)
+        async with self.turn:
+            while not await self._try_reserve(estimate):  # noqa: ASYNC110  # other processes wake nobody
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _try_reserve(self, estimate: float) -> bool:
+        answer = await self.runs.reserve_cost(self.run, self.environment, self.group_id, estimate, HOLD_SECONDS)
+        if answer == "never":
+            raise BudgetSpent("judging this group is expected to cost more than is left of the run's `budget_usd`")
+        return answer == "now"
+
+    async def reserve_further(self, case: Case) -> bool:
+        """Reserves what one more reading of the group may cost, and says whether the budget allows it. Nobody waits
+        for that."""
+        estimate = estimate_group_cost(case, self.options.model_copy(update={"readings": 1}), self.panels)
+        try:
+            answer = await self.runs.reserve_cost(
+                self.run, self.environment, self._further_hold, estimate, HOLD_SECONDS
+            )
+        except StoreUnavailable:
+            return False
+        return answer == "now"
+
+    @property
+    def _further_hold(self) -> str:
+        return f"{self.group_id} further"
+
+    async def settle(self, made: Sequence[Judgement], *, further: bool = False) -> None:
+        """What the group cost is known, though it is not stored: other groups of its request may be waiting for it.
+        With `further` nothing is reserved for one more reading any longer: `made` has it."""
+        total = Spending()
+        for judgement in made:
+            total = total.add_judgement(judgement)
+        await self._settle_hold(self.group_id, total.cost_usd + total.unanswered_usd)
+        if further:
+            await self._settle_hold(self._further_hold, 0.0)
+
+    async def _settle_hold(self, hold: str, usd: float) -> None:
+        try:
+            await self.runs.settle_cost(hold, usd)
+        except StoreUnavailable:
+            log.warning("what a group cost could not be stored: %s", hold)
+
+
+@dataclass
+class EstimatingPanel:
+    """Takes the questions to a panel and asks nobody."""
+
+    judges: tuple[str, ...]
+    models: tuple[str, ...]
+    digest: str
+    cases: list[Case] = field(default_factory=list)
+
+    async def judge(self, case: Case) -> PanelResult:
+        self.cases.append(case)
+        raise ScoringFailed("this is an estimate, and no judge is asked")
+
+
+def find_unpriced(panels: Panels, names: Sequence[str]) -> list[str]:
+    """The judges whose calls cost what nobody has said, fallbacks included."""
+    asked = [judge for name in names if (judge := panels.judges.get(name)) is not None]
+    return [each.name for judge in asked for each in _list_asked(judge) if _compute_most(each, 0) is None]
+
+
+@dataclass(frozen=True)
+class JudgingBound:
+    """What judging a group takes at most, but for retries: every answer as long as it may be, every reading in doubt.
+    Judges without a model take nothing."""
+
+    calls: int
+    input_tokens: int
+    usd: float | None
+    """None where a judge has no prices."""
+
+
+def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
+    return bound_judging(case, options, panels).usd or 0.0
+
+
+def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingBound:
+    count = len(set(case.candidates))
+    calls, replies = _count_calls(options, count)
+    shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
+    tokens = estimate_tokens(json.dumps(shared, ensure_ascii=False))
+    tokens += replies * sum(map(estimate_tokens, case.candidates)) // max(1, count)
+    judges = [each for name in options.judges for each in _list_asked(panels.judges[name])]
+    asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
+    prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
+    return JudgingBound(asked, asked * tokens, calls * sum(prices) if len(prices) == len(judges) else None)
+
+
+def bound_unknown_group(options: PanelOptions, panels: Panels) -> Amount:
+    """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
+    has room for, each and the task as long as labs' usually are."""
+    calls, replies = _count_calls(options, LARGEST_QUESTION)
+    tokens = UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS
+    asked = [each for name in options.judges for each in _list_asked(panels.judges[name])]
+    models = sum(isinstance(judge, PricedJudge) for judge in asked)
+    return Amount(calls * models * tokens, calls * sum(_compute_most(judge, tokens) or 0.0 for judge in asked))
+
+
+def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:
+    """Questions to one judge at most, and the replies in each."""
+    if options.mode == "pointwise" or count == 1:
+        return count * options.votes, 1
+    if options.mode == "pairwise":
+        return count * min(count - 1, MOST_NEIGHBOURS) * options.votes, 2
+    parts = -(-count // (LARGEST_QUESTION // 2))
+    chunks = 1 if count <= LARGEST_QUESTION else parts * min(parts - 1, MOST_NEIGHBOURS) // 2
+    return chunks * (options.readings or MOST_READINGS), min(count, LARGEST_QUESTION)
+
+
+def _list_asked(judge: Judge) -> Iterator[Judge]:
+    yield judge
+    if isinstance(judge, BackedJudge):
+        yield judge.fallback
+
+
+def _compute_most(judge: Judge, input_tokens: int) -> float | None:
+    """0 for a judge without a model."""
+    return judge.compute_most(input_tokens) if isinstance(judge, PricedJudge) else 0.0
+
+
+# Whether a run's judges agree with people as far as the run asks for.
+
+MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
+"""The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
+KEPT_SECONDS: Final = 60.0
+"""For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
+
+
+class JudgeStanding(Frozen):
+    """What people's labels say of one judge in one environment, over all runs."""
+
+    judge: str
+    environment: str
+    effective: FiniteNumber
+    """So many groups of equal weight would say as much as the labelled ones."""
+    low: FiniteNumber | None
+    """Lower bound of the pair accuracy's 95 % interval; null below 50 effective groups."""
+    met: bool | None
+    """Whether it reaches what the run asks for; null where there are too few labels to tell."""
+
+
+class RunAgreement(Frozen):
+    wanted: FiniteNumber
+    alarm: bool
+    """Some judge is known to agree less. A strict run then hands out no tasks."""
+    judges: tuple[JudgeStanding, ...]
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    until: float
+    mark: tuple[int, int]
+    effective: float
+    low: float | None
+
+
+class AgreementCheck:
+    """Too few labels are no alarm: a run that waited for labels of its judge would never make the groups to label."""
+
+    def __init__(self, labels: LabelStore, panels: Panels, measure: MeasureLowerBound) -> None:
+        self._labels = labels
+        self._panels = panels
+        self._measure = measure
+        self._known: dict[tuple[str, str], _Measurement] = {}
+        self._flights = SingleFlight[_Measurement]("could not measure agreement with people")
+        self._warned: dict[str, JudgeStanding] = {}
+        """By run: of what its log was told last."""
+
+    async def check(self, run: Run, environments: Sequence[str] = ()) -> RunAgreement | None:
+        """Of these environments besides those that the run has used. None where the run asks for nothing."""
+        if run.min_agreement is None:
+            return None
+        judged = [pin.environment for pin in run.pins if "panel" in pin.parts]
+        named = dict.fromkeys([*judged, *environments])
+        found = [
+            await self._find_standing(judge, environment, run.min_agreement)
+            for environment in named
+            for judge in self._panels.resolve_options(environment, run.options).judges
+        ]
+        alarm = any(one.met is False for one in found)
+        return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(found))
+
+    async def require(self, run: Run, environments: Sequence[str]) -> None:
+        """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning, once for
+        each measurement."""
+        found = await self.check(run, environments)
+        if found is None or not found.alarm:
+            return
+        worst = next(one for one in found.judges if one.met is False)
+        words = (
+            f"run {run.name!r} asks for an agreement of {found.wanted:g} with people; that of judge {worst.judge!r} in "
+            f"{worst.environment} is only known to be above {worst.low:.2f}"
+        )
+        if run.strict:
+            raise Conflict(f"{words}; take another judge, label more, or lower min_agreement", field="run")
+        if self._warned.get(run.name) != worst:
+            self._warned[run.name] = worst
+            log.warning("%s", words)
+
+    async def _find_standing(self, judge: str, environment: str, wanted: float) -> JudgeStanding:
+        found = await self._measure_kept(judge, environment)
+        met = None if found.low is None else found.low >= wanted
+        return JudgeStanding(judge=judge, environment=environment, effective=found.effective, low=found.low, met=met)
+
+    async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
+        """All who ask at the same time wait for one measurement, which goes on when they leave."""
+        kept = self._known.get((judge, environment))
+        if kept is not None and kept.until > time.monotonic():
+            return kept
+        name = f"{judge} {environment}"
+        flight = self._flights.find([name]).get(name)
+        return await asyncio.shield(flight or self._flights.start([name], self._renew(judge, environment, kept)))
+
+    async def _renew(self, judge: str, environment: str, kept: _Measurement | None) -> _Measurement:
+        mark = await self._labels.find_mark(environment)
+        if kept is None or kept.mark != mark:
+            records = await self._labels.list_labelled(judge, (environment,), None)
+            effective, low = await asyncio.to_thread(self._measure, records)
+        else:
+            effective, low = kept.effective, kept.low
+        found = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
+        self._known[judge, environment] = found
+        return found
+
+
+# Runs: created on first use; they record what affects their rewards, so that later changes are noticed.
+
+REMEMBERED_RUNS = 10_000
+PACE_POLL_SECONDS = 0.2
+NEAR_RUNS = 500
+"""Among so many runs the one is looked for that somebody may have meant."""
+
+HasLeft: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether the client that asks has disconnected."""
+
+
+class RunSettings(Frozen):
+    """Settings of a run, chosen before its first use."""
+
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**53)] | None = None
+    """Derived from the run's name when left out."""
+    strict: bool = False
+    """Refuse (409) instead of flagging `scoring_changed`."""
+    options: ScoringOptions = ScoringOptions()
+    budget_usd: BudgetUsd | None = None
+    """US dollars that judging the run's groups may cost. It may change at any time; left out, it stays as it is, and
+    null removes it. Groups that no longer fit are `unscored: budget`. Every judge of the run needs prices."""
+    max_lag: MaxLag | None = None
+    """Training steps that may lie between the hand-out of a task and the scoring of its group. It may change at any
+    time; left out, it stays as it is, and null removes it. Groups without steps have no lag."""
+    lag_policy: LagPolicy = "flag"
+    """Groups beyond `max_lag` are scored and flagged `stale` (`flag`), left `unscored: stale` before a judge is asked
+    (`drop`), or made rare: `next-batch` waits for the oldest lease (`pace`). It may change at any time; left out, it
+    stays as it is."""
+    health: HealthOptions | None = None
+    """How the run's health is followed. It may change at any time; left out, it stays as it is."""
+    min_agreement: MinAgreement | None = None
+    """How far the run's judges must agree with people: the lower bound of the interval of their pair accuracy, from
+    .5. A judge that is known to agree less raises an alarm in the run's report, and a strict run hands out no tasks
+    (409). It may change at any time; left out, it stays as it is, and null removes it."""
+    keep: KeepRule | None = None
+    """What stays of the run's scored groups after a time, part by part, in place of what the settings say. It may
+    change at any time; left out, it stays as it is, and null removes it. What is gone does not come back."""
+
+
+class RunReport(Frozen):
+    run: Run
+    activity: tuple[RunActivity, ...]
+    judging: RunCost
+    """What judging its groups has cost, and what is left of its budget."""
+    alarms: tuple[Alarm, ...] = ()
+    """Of its health, those that stand, newest first."""
+    agreement: RunAgreement | None = None
+    """How far its judges agree with people; null where the run asks for nothing."""
+    uncounted: Annotated[int, Field(exclude_if=not_)] = 0
+    """Stored groups of all runs that `groups`, `scored`, `unscored` and `pass_rates` do not include yet. After an
+    upgrade, or while statistics are rebuilt, groups are counted in the background; left out when all are."""
+
+
+class RunRegistry:
+    def __init__(self, runs: RunStore, panels: Panels, clock: Clock, agreement: AgreementCheck | None = None) -> None:
+        self._agreement = agreement
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._runs = runs
+        self._panels = panels
+        self._clock = clock
+        self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
+
+    async def put(self, name: Name, settings: RunSettings) -> Run:
+        """Conflict naming the field when the run exists with other settings: only its budget, its health,
+        `min_agreement`, `keep` and the limit of its lag may change. InvalidRequest for a wrong rubric, a budget without
+        prices, or a policy without a limit."""
+        if settings.options.rubric is not None:
+            self._panels.check_rubric(settings.options.rubric, "options.rubric")
+        if "lag_policy" in settings.model_fields_set and settings.lag_policy != "flag":
+            await self._require_lag_limit(name, settings)
+        if settings.budget_usd is not None:
+            await self._require_prices(name, settings.options)
+        if settings.health is not None:
+            await self._check_shadow(name, settings.health, settings.options)
+        wanted = self._build_run(name, settings)
+        run = await self._runs.create(wanted)
+        for field in ("seed", "strict", "options"):
+            if getattr(run, field) != getattr(wanted, field):
+                raise Conflict(f"run {name!r} already exists with another {field}", field=field)
+        run = await self._set_lag_limit(run, settings)
+        if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
+            run = await self._runs.set_budget(name, settings.budget_usd)
+        if settings.health is not None and run.health != settings.health:
+            run = await self._runs.set_health(name, settings.health)
+        if "min_agreement" in settings.model_fields_set and run.min_agreement != settings.min_agreement:
+            run = await self._runs.set_min_agreement(name, settings.min_agreement)
+        return self.remember(await self._set_keep(run, settings))
+
+    async def _set_keep(self, run: Run, settings: RunSettings) -> Run:
+        given = "keep" in settings.model_fields_set and run.keep != settings.keep
+        return await self._runs.set_keep(run.name, settings.keep) if given else run
+
+    async def _check_shadow(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
+        """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
+        name, judges = health.shadow_judge, self._panels.judges
+        if name is None:
+            return
+        if name not in judges:
+            raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
+        training = [each for each in await self._list_known_judges(run, options) if each in judges]
+        other = find_same_model(judges[name].model, {each: judges[each].model for each in training})
+        if other is not None:
+            raise InvalidRequest(
+                f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
+                field="health.shadow_judge",
+            )
+
+    async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
+        """InvalidRequest for a policy about stale groups where none can be stale."""
+        stored = None if "max_lag" in settings.model_fields_set else await self._runs.get(name)
+        if (settings.max_lag if stored is None else stored.max_lag) is None:
+            raise InvalidRequest(f"{settings.lag_policy!r} needs a `max_lag`", field="lag_policy")
+
+    async def _set_lag_limit(self, run: Run, settings: RunSettings) -> Run:
+        given = settings.model_dump(include=settings.model_fields_set & {"max_lag", "lag_policy"})
+        change = LagLimitChange.model_validate(given)
+        return run if change.apply_to(run) == run else await self._runs.set_lag_limit(run.name, change)
+
+    async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
+        """InvalidRequest when a judge that is known to judge this run has no prices."""
+        if unpriced := find_unpriced(self._panels, await self._list_known_judges(name, options)):
+            raise InvalidRequest(
+                f"judge {unpriced[0]!r} has no prices, so nobody knows what its calls cost; set "
+                "`input_price_per_million` and `output_price_per_million` in its settings",
+                field="budget_usd",
+            )
+
+    async def _list_known_judges(self, name: Name, options: ScoringOptions) -> list[str]:
+        """Those that the options name, or else those of the environments that the run has used."""
+        stored = None if options.judges else await self._runs.get(name)
+        chosen = (self._panels.resolve_options(pin.environment, options) for pin in (stored.pins if stored else ()))
+        return [*options.judges, *(judge for each in chosen for judge in each.judges)]
+
+    async def find_budget(self, group: Group, options: ScoringOptions) -> GroupBudget | None:
+        """None where the group's run has no budget."""
+        if group.run is None or (await self.ensure(group.run)).budget_usd is None:
+            return None
+        return GroupBudget(
+            runs=self._runs,
+            panels=self._panels,
+            run=group.run,
+            environment=group.environment,
+            group_id=group.group_id,
+            options=self._panels.resolve_options(group.environment, options),
+            turn=self._turns[group.run],
+        )
+
+    async def ensure(self, name: Name) -> Run:
+        """The run, created with default settings if it does not exist."""
+        if recent := self._known.get_recent(name):
+            return recent
+        if known := self._known.get(name):
+            return self.remember(await self._restore(known))
+        stored = await self._runs.get(name)
+        return self.remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
+
+    async def find_options(self, name: str | None) -> ScoringOptions:
+        """Those of the run; the defaults without one, and for one that does not exist yet."""
+        run = None if name is None else self._known.get(name) or await self._runs.get(name)
+        return ScoringOptions() if run is None else run.options
+
+    async def _pin(self, run: Run, pin: Pin) -> Run:
+        try:
+            return await self._runs.pin(run.name, pin)
+        except NotFound:
+            await self._restore(run)
+            return await self._runs.pin(run.name, pin)
+
+    async def _restore(self, known: Run) -> Run:
+        """The run as it is stored. If the store has lost it or pins of it, they are stored again."""
+        stored = await self._runs.get(known.name)
+        if stored is None:
+            return await self._runs.create(known)
+        pinned = {pin.environment for pin in stored.pins}
+        for pin in known.pins:
+            if pin.environment not in pinned:
+                stored = await self._runs.pin(known.name, pin)
+        return stored
+
+    async def check_pin(self, run: Run, current: Pin) -> bool:
+        """Whether the run's pin for this environment matches `current`. On first use the pin is recorded."""
+        pin = next((pin for pin in run.pins if pin.environment == current.environment), None)
+        if pin is None:
+            stored = self.remember(await self._pin(run, current))
+            pin = next(pin for pin in stored.pins if pin.environment == current.environment)
+        return pin.scoring_digest == current.scoring_digest
+
+    async def require(self, name: str, field: str | None = None) -> Run:
+        """NotFound, with a near name, when there is no such run. `field`: where the request names it."""
+        run = await self._runs.get(name)
+        if run is None:
+            known = [run.name for run in await self._runs.list(NEAR_RUNS, None)]
+            raise NotFound(f"there is no run {name!r}{suggest(name, known)}", field=field)
+        return run
+
+    async def get_report(self, name: str) -> RunReport:
+        run = await self.require(name)
+        return RunReport(
+            run=run,
+            activity=await self._runs.get_activity(name),
+            judging=await self._compute_cost(run),
+            agreement=None if self._agreement is None else await self._agreement.check(run),
+        )
+
+    async def require_open(self, run: Run, purpose: Purpose, environments: Sequence[str]) -> None:
+        """RunHeld while an alarm holds the run, but for evaluations. Conflict for a strict run whose judges of these
+        environments are known to agree less with people than it asks for."""
+        _refuse_held_run(run, purpose)
+        if self._agreement is not None and run.min_agreement is not None:
+            await self._agreement.require(run, environments)
+
+    async def find_cost(self, name: str) -> RunCost | None:
+        """None when there is no such run."""
+        run = await self._runs.get(name)
+        return None if run is None else await self._compute_cost(run)
+
+    async def _compute_cost(self, run: Run) -> RunCost:
+        return build_run_cost(await self._runs.get_ledger(run.name), run.budget_usd)
+
+    async def list_runs(self, limit: int, after: str | None) -> list[Run]:
+        return await self._runs.list(limit, after)
+
+    def _build_run(self, name: Name, settings: RunSettings) -> Run:
+        seed = derive_seed(name) if settings.seed is None else settings.seed
+        return Run(
+            name=name,
+            seed=seed,
+            strict=settings.strict,
+            options=settings.options,
+            budget_usd=settings.budget_usd,
+            max_lag=settings.max_lag,
+            lag_policy=settings.lag_policy,
+            health=settings.health or HealthOptions(),
+            min_agreement=settings.min_agreement,
+            keep=settings.keep,
+            created_at=self._clock(),
+        )
+
+    def remember(self, run: Run) -> Run:
+        """As the store has just returned it."""
+        self._known.put(run.name, run)
+        return run
+
+
+async def stays_connected() -> bool:
+    """For callers that cannot leave."""
+    return False
+
+
+async def await_pace(run: Run, request: BatchOptions, runs: RunRegistry, tasks: TaskStore, has_left: HasLeft) -> bool:
+    """Whether tasks may be handed out at the request's training step, after waiting while a lease that is still out
+    would be stale. The run is looked at again each time, since its limit may change meanwhile: RunHeld once an
+    alarm holds it. A client that leaves while it waits gets nothing: nobody would answer its leases."""
+    due = asyncio.get_running_loop().time() + request.wait_seconds
+    early = await _is_too_early(run, request.policy_step, tasks)
+    while early:
+        if (left := due - asyncio.get_running_loop().time()) <= 0:
+            return False
+        await asyncio.sleep(min(left, PACE_POLL_SECONDS))
+        run = await runs.ensure(run.name)
+        _refuse_held_run(run, request.purpose)
+        early = await _is_too_early(run, request.policy_step, tasks)
+        if await has_left():
+            return False
+    return True
+
+
+async def _is_too_early(run: Run, step: int | None, tasks: TaskStore) -> bool:
+    """Whether a lease of the run that is still out would be stale at this step."""
+    if step is None or run.lag_policy != "pace":
+        return False
+    oldest = await tasks.get_oldest_step(run.name)
+    return oldest is not None and run.is_stale(step - oldest)
+
+
+def _refuse_held_run(run: Run, purpose: Purpose) -> None:
+    if run.held is not None and purpose == "train":
+        raise RunHeld(
+            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
+            field="run",
+        )

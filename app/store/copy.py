@@ -1,0 +1,333 @@
+"""Copies a store from SQLite to PostgreSQL, and compares both before the copy counts."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Connection, Engine, Row, Table, cast, func, literal, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import LargeBinary, Text
+
+from app.domain.errors import StoreUnavailable
+from app.features.worlds.store_search import index_events
+from app.ports.store import DatabaseSize, RunGrowth, TableSize
+from app.store.database import describe, find_file, is_postgres, open_for_inspection, open_writer
+from app.store.migration import find_newest_revision, migrate, read_revision
+from app.store.retention import ROW_BYTES, load_run_sizes
+from app.store.statements import from_micros
+from app.store.tables import groups, metadata
+
+_ROWS_AT_ONCE: Final = 200
+_KEPT_BY_MIGRATIONS: Final = {"schema_support"}
+_INDEXES: Final = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
+"""Each database has its own. They are written anew, that of events with the copy, that of texts by the service."""
+
+Progress = Callable[[str, int], None]
+"""Called with a table's name and how many more of its rows were copied or compared."""
+
+
+@dataclass
+class TableDigest:
+    """Of rows in any order: the databases sort texts differently."""
+
+    rows: int = 0
+    total: int = field(default=0, repr=False)
+
+    def add(self, row: "Row[tuple[object, ...]]") -> None:
+        digest = hashlib.blake2b(repr(tuple(row)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        self.rows += 1
+        self.total = (self.total + int.from_bytes(digest, "big")) % (1 << 128)
+
+
+def count_rows(source: str, migrations: Path) -> dict[str, int]:
+    """Of each table. StoreUnavailable when the source cannot be copied."""
+    with closing(_Source(source, migrations)) as opened:
+        return {table.name: opened.count(table) for table in _list_tables()}
+
+
+def copy_store(source: str, target: str, migrations: Path, progress: Progress) -> dict[str, int]:
+    """The rows copied of each table. Blocking. The target's schema is made. All rows are written in one transaction,
+    which is committed only when both databases hold the same. StoreUnavailable when it cannot be done; then the
+    target has no rows."""
+    with closing(_Source(source, migrations)) as opened:
+        if find_file(target) is not None:
+            raise StoreUnavailable("the target must be a PostgreSQL database: postgresql://user@host/name")
+        migrate(target, migrations)
+        engine = open_writer(target, prepare=False)
+        try:
+            copied = _copy_tables(opened, engine, progress)
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("ANALYZE"))  # or its plans are those of an empty database
+        except (DBAPIError, psycopg.Error) as error:
+            raise StoreUnavailable(f"the rows cannot be copied: {' '.join(str(error).split())[:300]}") from error
+        finally:
+            engine.dispose()
+        return copied
+
+
+class _Source:
+    """A SQLite store of this release's schema: one snapshot, and whether others write meanwhile."""
+
+    def __init__(self, url: str, migrations: Path) -> None:
+        file = find_file(url)
+        if file is None:
+            raise StoreUnavailable("the source is a PostgreSQL database: use pg_dump and pg_restore")
+        if not file.exists():
+            raise StoreUnavailable(f"there is no store: {file}")
+        self._engine = open_for_inspection(url)
+        self._watching_engine = open_for_inspection(url)
+        try:
+            self._reading = self._engine.connect()
+            self._watching = (
+                self._watching_engine.raw_connection()
+            )  # outside of any transaction, which would see nothing
+            self._version = self._read_version()
+            revision = read_revision(self._reading)
+        except DBAPIError as error:
+            self.close()
+            raise StoreUnavailable(f"the source cannot be read: {error.orig}") from error
+        if revision != (newest := find_newest_revision(migrations)):
+            self.close()
+            raise StoreUnavailable(f"the source has schema {revision}, not {newest}: run `atropos-envs migrate` on it")
+
+    def close(self) -> None:
+        self._engine.dispose()
+        self._watching_engine.dispose()
+
+    def count(self, table: Table) -> int:
+        return self._reading.execute(select(func.count()).select_from(table)).scalar_one()
+
+    def read(self, table: Table) -> "Iterator[Row[tuple[object, ...]]]":
+        return _read_rows(self._reading, table)
+
+    def has_changed(self) -> bool:
+        """Others have committed since it was opened."""
+        return self._read_version() != self._version
+
+    def _read_version(self) -> object:
+        with closing(self._watching.cursor()) as cursor:
+            cursor.execute("PRAGMA data_version")
+            return cursor.fetchone()
+
+
+def _list_tables() -> list[Table]:
+    """Those that are referred to come first."""
+    return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS | _INDEXES]
+
+
+def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[str, int]:
+    copied = {}
+    with engine.begin() as target:
+        filled = [table.name for table in _list_tables() if target.execute(select(table).limit(1)).first()]
+        if filled:
+            raise StoreUnavailable(f"the target holds rows already ({', '.join(filled[:3])}): give an empty database")
+        for table in _list_tables():
+            ours, theirs = TableDigest(), TableDigest()
+            _write_rows(target, table, _digest_rows(source.read(table), ours, table.name, progress))
+            _set_sequence(target, table)
+            for _ in _digest_rows(_read_rows(target, table), theirs, table.name, progress):
+                pass
+            if ours != theirs:
+                raise StoreUnavailable(f"the copy of {table.name} differs from it: {ours.rows} and {theirs.rows} rows")
+            copied[table.name] = ours.rows
+        index_events(target)
+        if source.has_changed():
+            raise StoreUnavailable("the source was written to meanwhile: stop the service that uses it")
+    return copied
+
+
+def _digest_rows(
+    rows: "Iterable[Row[tuple[object, ...]]]", digest: TableDigest, table: str, progress: Progress
+) -> "Iterator[Row[tuple[object, ...]]]":
+    for row in rows:
+        digest.add(row)
+        if digest.rows % _ROWS_AT_ONCE == 0:
+            progress(table, _ROWS_AT_ONCE)
+        yield row
+    progress(table, digest.rows % _ROWS_AT_ONCE)
+
+
+def _read_rows(connection: Connection, table: Table) -> "Iterator[Row[tuple[object, ...]]]":
+    return iter(connection.execute(select(table).execution_options(yield_per=_ROWS_AT_ONCE)))
+
+
+def _write_rows(target: Connection, table: Table, rows: "Iterable[Row[tuple[object, ...]]]") -> None:
+    names = psycopg.sql.SQL(", ").join(psycopg.sql.Identifier(column.name) for column in table.columns)
+    statement = psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(psycopg.sql.Identifier(table.name), names)
+    driver = target.connection.driver_connection
+    if not is_postgres(target.engine) or not isinstance(driver, psycopg.Connection):
+        raise TypeError("rows are written to PostgreSQL alone")
+    with driver.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(tuple(row))
+
+
+def _set_sequence(target: Connection, table: Table) -> None:
+    """The next row gets a number that is free."""
+    counted = next((column for column in table.columns if column.autoincrement is True), None)
+    if counted is None:
+        return
+    highest = target.execute(select(func.max(counted))).scalar()
+    if highest is not None:
+        sequence = func.pg_get_serial_sequence(table.name, counted.name)
+        target.execute(select(func.setval(sequence, highest)))
+
+
+# Measures a database from its catalogue and from some of its rows, without changing it.
+
+RECENT_DAYS: Final = 7.0
+FORECAST_DAYS: Final = 30
+PAGES_COUNTED_UP_TO: Final = 4 * 1024**3
+"""Bytes of a SQLite file whose pages are all looked at; that reads the whole file."""
+SAMPLED_ROWS: Final = 200
+DEAD_SHARE: Final = 0.2
+LEAST_DEAD_ROWS: Final = 10_000
+FREE_SHARE: Final = 0.25
+LEAST_FREE_BYTES: Final = 64 * 1024**2
+_PAGES: Final = (
+    "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name"
+    " WHERE s.aggregate = TRUE GROUP BY m.tbl_name"
+)
+_MICROSECONDS_PER_DAY: Final = 86_400_000_000
+
+
+def measure_database(url: str, migrations: Path, now: int) -> DatabaseSize:
+    """Blocking. `now` is in microseconds since 1970. StoreUnavailable when the database cannot be read."""
+    file = find_file(url)
+    if file is not None and not file.exists():
+        raise StoreUnavailable(f"there is no store: {file}")
+    engine = open_for_inspection(url)
+    try:
+        with engine.connect() as connection:
+            found, newest = read_revision(connection), find_newest_revision(migrations)
+            if found is None or found < newest:
+                have = "no schema" if found is None else f"schema {found}"
+                raise StoreUnavailable(f"the store has {have}, not {newest}: run `atropos-envs migrate` on it")
+            return _measure(connection, describe(url), is_postgres(engine), now)
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        raise StoreUnavailable(f"the database cannot be reached or read: {reason}") from error
+    finally:
+        engine.dispose()
+
+
+def _measure(connection: Connection, name: str, postgres: bool, now: int) -> DatabaseSize:
+    if postgres:
+        whole, free, how = _read_integer(connection, "SELECT pg_database_size(current_database())"), 0, "pages"
+        tables = _measure_postgres_tables(connection)
+    else:
+        page = _read_integer(connection, "PRAGMA page_size")
+        whole = page * _read_integer(connection, "PRAGMA page_count")
+        free = page * _read_integer(connection, "PRAGMA freelist_count")
+        counted = None if whole > PAGES_COUNTED_UP_TO else _count_pages(connection)
+        how = "estimate" if counted is None else "pages"
+        tables = [_measure_sqlite_table(connection, table, counted) for table in metadata.sorted_tables]
+    days, runs = _load_growth(connection, now)
+    a_day = sum(each.bytes_per_day for each in runs)
+    return DatabaseSize(
+        database=name,
+        bytes=whole,
+        free_bytes=free,
+        measured_by=how,
+        tables=tuple(sorted((one for one in tables if one.rows), key=lambda one: -one.bytes)),
+        runs=tuple(sorted(runs, key=lambda one: -one.stored.bytes)),
+        recent_days=days,
+        bytes_per_day=a_day,
+        forecast_bytes=whole + max(0, FORECAST_DAYS * a_day - free),
+        advice=tuple(_advise(whole, free, tables)),
+    )
+
+
+def _read_integer(connection: Connection, statement: str) -> int:
+    return int(connection.execute(text(statement)).scalar_one())
+
+
+def _count_pages(connection: Connection) -> dict[str, int] | None:
+    """Bytes by table, with its indexes; None where this SQLite was built without that."""
+    try:
+        return {table: int(size) for table, size in connection.execute(text(_PAGES))}
+    except DBAPIError:
+        return None
+
+
+def _measure_sqlite_table(connection: Connection, table: Table, counted: dict[str, int] | None) -> TableSize:
+    rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
+    size = counted.get(table.name, 0) if counted is not None else round(rows * _estimate_row(connection, table))
+    return TableSize(table=table.name, rows=rows, bytes=size)
+
+
+def _estimate_row(connection: Connection, table: Table) -> float:
+    """By the first and the last rows in the order of the key."""
+    long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
+    lengths = sum((func.coalesce(func.length(cast(column, LargeBinary)), 0) for column in long), start=literal(0))
+    if not long:
+        return ROW_BYTES
+    sizes: list[int] = []
+    for descending in (False, True):
+        keys = [column.desc() if descending else column for column in table.primary_key]
+        some = select(lengths).select_from(table).order_by(*keys).limit(SAMPLED_ROWS // 2)
+        sizes += connection.execute(some).scalars()
+    return ROW_BYTES + (sum(sizes) / len(sizes) if sizes else 0)
+
+
+def _measure_postgres_tables(connection: Connection) -> list[TableSize]:
+    statement = text(
+        "SELECT relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables"
+        " WHERE schemaname = current_schema()"
+    )
+    known = {table.name for table in metadata.sorted_tables}
+    found = [
+        TableSize(table=name, rows=live, dead_rows=dead, bytes=size)
+        for name, live, dead, size in connection.execute(statement)
+        if name in known
+    ]
+    return [one if one.rows else one.model_copy(update={"rows": _count(connection, one.table)}) for one in found]
+
+
+def _count(connection: Connection, table: str) -> int:
+    """Where the server has not counted yet, as after a restore."""
+    return int(connection.execute(select(func.count()).select_from(metadata.tables[table])).scalar_one())
+
+
+def _load_growth(connection: Connection, now: int) -> tuple[float, list[RunGrowth]]:
+    """The days that growth is from, and runs. A store that is younger than a week has fewer days."""
+    first = connection.execute(select(groups.c.created_at).order_by(groups.c.sequence).limit(1)).scalar()
+    age = 0.0 if first is None else (now - first) / _MICROSECONDS_PER_DAY
+    days = min(RECENT_DAYS, max(age, 1 / 24))
+    since = groups.c.created_at >= now - int(days * _MICROSECONDS_PER_DAY)
+    place = (groups.c.run, groups.c.environment, groups.c.purpose)
+    lately: defaultdict[Any, int] = defaultdict(int)
+    for *key, count in connection.execute(select(*place, func.count()).where(since).group_by(*place)):
+        lately[tuple(key)] = count
+    newest = {
+        tuple(key): last
+        for *key, last in connection.execute(select(*place, func.max(groups.c.created_at)).group_by(*place))
+    }
+    runs: list[RunGrowth] = []
+    for stored in load_run_sizes(connection):
+        here = (stored.run, stored.environment, stored.purpose)
+        a_day = lately[here] / days * stored.bytes / stored.groups
+        runs.append(RunGrowth(stored=stored, last_at=from_micros(newest[here]), bytes_per_day=round(a_day)))
+    return days, runs
+
+
+def _advise(whole: int, free: int, tables: list[TableSize]) -> list[str]:
+    advice: list[str] = []
+    if free > LEAST_FREE_BYTES and free > FREE_SHARE * whole:
+        advice.append(
+            "Much of the file is free and will be filled again. To give it back to the disk, stop the service and run"
+            " `VACUUM` with the sqlite3 command; that needs as much free disk as the file then has."
+        )
+    for table in tables:
+        if table.dead_rows > LEAST_DEAD_ROWS and table.dead_rows > DEAD_SHARE * table.rows:
+            advice.append(
+                f"Much of {table.table} is dead rows: see that autovacuum is on and comes to it, or run"
+                f" `VACUUM (ANALYZE) {table.table}`. Their room is filled again; only `VACUUM FULL`, which locks the"
+                " table, gives it back to the disk."
+            )
+    return advice

@@ -1,0 +1,556 @@
+"""How groups are written, within a transaction: added once, finished later, each with the lease that it completes."""
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import not_
+from typing import Annotated, Final
+
+from pydantic import Field
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    bindparam,
+    exists,
+    literal_column,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.errors import Gone, InvalidRequest, NotFound
+from app.domain.groups import Group, Rollout, Scoring
+from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
+from app.domain.retention import describe_pruned
+from app.domain.rollups import CountedGroup, count_readings
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.values import Frozen
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, ScoringStore
+from app.store.budgets import record_costs, release_leases
+from app.store.database import BatchedCalls, Database, split_by_size
+from app.store.group_rows import (
+    ALL_BITS,
+    CALIBRATED_FIELDS,
+    NOTHING_ENCODED,
+    PART_BITS,
+    EncodedTexts,
+    build_criterion_rows,
+    build_group_row,
+    build_judgement_rows,
+    build_rollout_rows,
+    build_score_columns,
+    decode_score,
+    encode_head,
+    have_long_texts,
+    load_groups,
+    summarise_scores,
+)
+from app.store.group_texts import forget_words, load_indexed_words
+from app.store.rollups import load_readings, note_group
+from app.store.statements import (
+    PreparedStatement,
+    decode,
+    encode,
+    filter_storable,
+    from_micros,
+    insert_new_returning,
+    insert_new_rows,
+    insert_rows,
+    insert_tuples,
+    is_among,
+    to_micros,
+)
+from app.store.tables import (
+    groups,
+    idempotency_keys,
+    judgements,
+    leases,
+    parts,
+    prompts,
+    pruned_groups,
+    rescores,
+    rollouts,
+    scores,
+    scorings,
+    tasks,
+)
+
+_UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
+_UPDATE_ROLLOUT: Final = update(rollouts).where(
+    rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
+)
+
+_LOCK_GROUPS: Final = PreparedStatement(
+    lambda postgres: (
+        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
+        .where(is_among(groups.c.group_id, "given", postgres))
+        .order_by(groups.c.sequence)
+        .with_for_update()
+    )
+)
+_SELECT_PRUNED: Final = PreparedStatement(
+    lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
+)
+
+
+def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
+    if not group_ids:
+        return frozenset()
+    return frozenset(group_id for (group_id,) in _SELECT_PRUNED.fetch(connection, given=list(group_ids)))
+
+
+def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
+    """Gone when one of them was pruned."""
+    if gone := find_pruned(connection, group_ids):
+        raise Gone(describe_pruned(min(gone)))
+
+
+def add_groups(
+    connection: Connection,
+    database: Database,
+    items: Sequence[GroupToStore],
+    key: IdempotencyKey | None,
+    encoded: EncodedTexts,
+) -> list[Group]:
+    if key is not None:
+        claim_key(connection, database, key)
+    if not items:
+        return []
+    require_unpruned(connection, {item.group.group_id for item in items})
+    answered = _find_answered_leases(connection, database, [item.group for item in items])
+    arriving = [_flag_late(item.group, answered) for item in items]
+    inserted = _insert_groups(connection, arriving)
+    new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
+    judged = {item.group.group_id: item.judgements for item in reversed(items)}
+    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
+    made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
+    insert_judgements(connection, database, made, encoded=encoded)
+    for group_id, group in new.items():
+        note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
+    _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
+    release_leases(connection, new.values())
+    known = [group.group_id for group in arriving if group.group_id not in new]
+    if known:
+        new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(known))}
+    return [new[group.group_id] for group in arriving]
+
+
+def _flag_late(group: Group, answered: Mapping[str, str]) -> Group:
+    if group.lease_id is None or group.group_id in answered or "late" in group.flags:
+        return group
+    return group.model_copy(update={"flags": (*group.flags, "late")})
+
+
+def _find_answered_leases(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, str]:
+    """The live lease that each group answers, by group id."""
+    claimed = filter_storable(group.lease_id for group in arriving if group.lease_id is not None)
+    if not claimed:
+        return {}
+    same_task = [leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index")]
+    statement = (
+        select(leases.c.lease_id, leases.c.run, tasks.c.task_id)
+        .join_from(leases, tasks, and_(*same_task))
+        .where(
+            leases.c.lease_id.in_(claimed),
+            leases.c.state == "live",
+            leases.c.expires_at > database.read_lease_clock(connection),
+            tasks.c.task_id.in_({group.task_id for group in arriving}),
+        )
+        .order_by(leases.c.lease_id)
+        .with_for_update(of=leases)
+    )
+    free = {tuple(row) for row in connection.execute(statement)}
+    answered: dict[str, str] = {}
+    for group in arriving:
+        claim = (group.lease_id, group.run, group.task_id)
+        if group.lease_id is not None and claim in free:
+            free.discard(claim)
+            answered[group.group_id] = group.lease_id
+    return answered
+
+
+def _complete_leases(connection: Connection, answered: Mapping[str, str]) -> None:
+    if answered:
+        connection.execute(
+            update(leases)
+            .where(leases.c.lease_id == bindparam("answered"))
+            .values(state="done", group_id=bindparam("answer")),
+            [{"answered": lease_id, "answer": group_id} for lease_id, group_id in answered.items()],
+        )
+
+
+_INSERTED: Final = ("group_id", "sequence")
+
+
+def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[str, int]:
+    """Inserts new groups and returns their sequences by id."""
+    try:
+        return dict(insert_new_returning(connection, groups, list(map(build_group_row, arriving)), _INSERTED))
+    except IntegrityError as error:
+        raise NotFound("the group's task is not stored", field="task_id") from error
+
+
+def _insert_rollouts(
+    connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
+) -> None:
+    rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
+    insert_tuples(connection, rollouts, rows)
+    scored = [(sequence, place, one.score) for sequence, of_group in members for place, one in enumerate(of_group)]
+    insert_tuples(connection, scores, build_criterion_rows(scored))
+
+
+def insert_judgements(
+    connection: Connection,
+    database: Database,
+    made: Sequence[tuple[int, Judgement]],
+    scoring_sequence: int | None = None,
+    encoded: EncodedTexts = NOTHING_ENCODED,
+) -> None:
+    """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
+    if not made:
+        return
+    stamp = database.read_clock()
+    record_costs(connection, made, stamp)
+    rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
+    insert_new_rows(connection, prompts, rows.prompts)
+    insert_rows(connection, judgements, rows.judgements)
+
+
+def finish_groups(
+    connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
+) -> list[Group]:
+    given = {item.group.group_id: item for item in items}
+    rows = _LOCK_GROUPS.run(connection, given=list(given)).mappings().all()
+    sequences = {row["group_id"]: row["sequence"] for row in rows}
+    if unknown := given.keys() - sequences.keys():
+        raise NotFound(f"there is no group {min(unknown)}")
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
+    finished = {group_id: _merge_scores(stored[group_id], given[group_id].group) for group_id in sequences}
+    had_scores = [sequences[group_id] for group_id, group in stored.items() if group.outcome != "pending"]
+    forget_words(connection, load_indexed_words(connection, had_scores))
+    _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
+    made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
+    readings = load_readings(connection, sequences.values())
+    insert_judgements(connection, database, made, encoded=encoded)
+    for row in rows:
+        if row["counted"] == 1:
+            group_id, sequence = row["group_id"], row["sequence"]
+            before = CountedGroup(stored[group_id], sequence, *readings.get(sequence, ()))
+            after = count_readings(
+                replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
+            )
+            note_group(connection, before, after)
+    release_leases(connection, finished.values())
+    return [finished[item.group.group_id] for item in items]
+
+
+def mask_group(connection: Connection, group_id: str) -> Group:
+    here = groups.c.group_id == group_id
+    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
+    if sequence is None:
+        raise NotFound(f"there is no group {group_id}")
+    (stored,) = load_groups(connection, here)
+    if stored.outcome != "unscored" or stored.is_masked:
+        return stored
+    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
+    forget_words(connection, load_indexed_words(connection, [sequence]))
+    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
+    return masked
+
+
+def _merge_scores(stored: Group, given: Group) -> Group:
+    """`stored`, with the given scores for rollouts that had none, unless it is masked."""
+    if stored.is_masked:
+        return stored
+    scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
+    members = tuple(
+        rollout
+        if rollout.score.is_final or rollout.rollout_id not in scores_given
+        else rollout.model_copy(update={"score": scores_given[rollout.rollout_id]})
+        for rollout in stored.rollouts
+    )
+    flags = tuple(dict.fromkeys((*stored.flags, *given.flags)))
+    outcome = combine_outcomes(member.score for member in members)
+    return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
+
+
+def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, Group]]) -> None:
+    """Of each group its sequence, what it was and what it is now."""
+    changed = [
+        (sequence, position, rollout)
+        for sequence, before, after in changes
+        for position, rollout in enumerate(after.rollouts)
+        if rollout is not before.rollouts[position]
+    ]
+    if changed:
+        rows = [
+            {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
+        ]
+        connection.execute(_UPDATE_ROLLOUT, rows)
+    insert_tuples(connection, scores, build_criterion_rows([(of, at, rollout.score) for of, at, rollout in changed]))
+    heads = [
+        {
+            "of": sequence,
+            "outcome": after.outcome,
+            "head": encode_head(after),
+            "stale": int("stale" in after.flags),
+            **summarise_scores(after.scores),
+        }
+        for sequence, _, after in changes
+    ]
+    connection.execute(_UPDATE_GROUP, heads)
+
+
+def claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:
+    row = {"key_digest": _compute_key_digest(key), "body_digest": key.body_digest, "created_at": database.read_clock()}
+    connection.execute(database.insert_new(idempotency_keys), row)
+    compare_key(connection, key)
+
+
+def compare_key(connection: Connection, key: IdempotencyKey) -> None:
+    statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _compute_key_digest(key))
+    if connection.execute(statement).scalar() not in {None, key.body_digest}:
+        raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
+
+
+def _compute_key_digest(key: IdempotencyKey) -> str:
+    return hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# The store of groups: each is stored once, in one transaction with the lease that it completes.
+
+_CLAIMED = exists().where(
+    parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
+)
+"""It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
+
+
+@dataclass(frozen=True)
+class _EncodedGroups:
+    groups: Sequence[GroupToStore]
+    encoded: EncodedTexts
+
+
+class SqlGroupStore(GroupStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known_ids = BatchedCalls(self._find_known_ids)
+
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
+        wanted = filter_storable(group_ids)
+        if not wanted:
+            return {}
+        found = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(wanted)))
+        return {group.group_id: group for group in found}
+
+    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        wanted = filter_storable(group_ids)
+        with self._database.open_operation("read", "SqlGroupStore.recall"):
+            known = await self._known_ids.add(wanted) if wanted else []
+        if not known:
+            return KnownGroups({}, frozenset())
+        return await self._database.read(lambda connection: _recall_groups(connection, known))
+
+    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        """NotFound when the task of a group is not stored."""
+        encoded = await _encode_long_texts(groups)
+        if key is not None:
+            return await self._database.write(
+                lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
+            )
+        if not groups:
+            return []
+        asked = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.add", self._add_all, asked, "groups")
+
+    async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
+        return await self._database.read(lambda connection: _find_known_ids(connection, asked))
+
+    def _add_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in asked)
+        groups = [one.groups for one in asked]
+        return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
+
+    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """NotFound when one of the groups was never added."""
+        if not groups:
+            return []
+        encoded = await _encode_long_texts(groups)
+        asked = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.finish", self._finish_all, asked, "groups")
+
+    def _finish_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in asked)
+        groups = [one.groups for one in asked]
+        every = list(chain(*groups))
+        if len({item.group.group_id for item in every}) < len(every):
+            return [finish_groups(connection, self._database, items, encoded) for items in groups]
+        return split_by_size(finish_groups(connection, self._database, every, encoded), groups)
+
+    async def mask(self, group_id: str) -> Group:
+        return await self._database.write(lambda connection: mask_group(connection, group_id), "groups")
+
+    async def list_unfinished(self, limit: int) -> list[Group]:
+        # The second term names the partial index.
+        pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
+        if self._database.postgres:
+            pending &= ~_CLAIMED
+        return await self._database.read(lambda connection: load_groups(connection, pending, limit))
+
+    async def check_key(self, key: IdempotencyKey) -> None:
+        await self._database.read(lambda connection: compare_key(connection, key))
+
+
+async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
+    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
+
+
+def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(group_ids))}
+    return KnownGroups(stored, find_pruned(connection, [one for one in group_ids if one not in stored]))
+
+
+_SELECT_KNOWN: Final = PreparedStatement(
+    lambda postgres: union_all(
+        select(groups.c.group_id).where(is_among(groups.c.group_id, "given", postgres)),
+        select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres)),
+    )
+)
+
+
+def _find_known_ids(connection: Connection, asked: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Of each list those of groups that are stored, or were once."""
+    known = set(_SELECT_KNOWN.run(connection, given=list(chain(*asked))).scalars())
+    return [[group_id for group_id in group_ids if group_id in known] for group_ids in asked]
+
+
+# The store of new scorings of stored groups.
+
+
+class ScoringHead(Frozen):
+    """The values of a scoring that are stored as JSON."""
+
+    options: ScoringOptions = ScoringOptions()
+    judges: tuple[str, ...] = ()
+    mode: Mode | None = None
+    rubric: Annotated[RubricLabel | None, Field(exclude_if=not_)] = None
+    flags: tuple[str, ...] = ()
+
+
+class SqlScoringStore(ScoringStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
+        wanted = filter_storable(scoring_ids)
+        if not wanted:
+            return {}
+        found = await self._database.read(
+            lambda connection: load_scorings(connection, scorings.c.scoring_id.in_(wanted))
+        )
+        return {scoring.scoring_id: scoring for scoring in found}
+
+    async def put(self, scoring: Scoring) -> Scoring:
+        return await self._database.write(
+            lambda connection: _put_scoring(connection, self._database, scoring), "scorings"
+        )
+
+
+def load_scorings(connection: Connection, statement_filter: ColumnElement[bool]) -> list[Scoring]:
+    """Scorings without their judgements, oldest first."""
+    statement = (
+        select(scorings, groups.c.group_id)
+        .join_from(scorings, groups, scorings.c.group_sequence == groups.c.sequence)
+        .where(statement_filter)
+        .order_by(scorings.c.sequence)
+    )
+    rows = connection.execute(statement).mappings().all()
+    given: defaultdict[int, list[Score]] = defaultdict(list)
+    if rows:
+        members = (
+            select(rescores.c.scoring_sequence, rescores.c.score, *(rescores.c[name] for name in CALIBRATED_FIELDS))
+            .where(rescores.c.scoring_sequence.in_([row["sequence"] for row in rows]))
+            .order_by(rescores.c.scoring_sequence, rescores.c.position)
+        )
+        for row in connection.execute(members).mappings():
+            given[row["scoring_sequence"]].append(decode_score(row))
+    return [_parse_scoring(row, given[row["sequence"]]) for row in rows]
+
+
+def _parse_scoring(row: RowMapping, scores: Sequence[Score]) -> Scoring:
+    head = decode(ScoringHead, row["head"])
+    return Scoring(
+        scoring_id=row["scoring_id"],
+        group_id=row["group_id"],
+        scoring_digest=row["scoring_digest"],
+        options=head.options,
+        judges=head.judges,
+        mode=head.mode,
+        rubric=head.rubric,
+        outcome=row["outcome"],
+        flags=head.flags,
+        scores=tuple(scores),
+        created_at=from_micros(row["created_at"]),
+    )
+
+
+def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -> Scoring:
+    of_group = select(groups.c.sequence).where(groups.c.group_id == scoring.group_id)
+    group_sequence = connection.execute(of_group).scalar()
+    if group_sequence is None:
+        raise NotFound(f"there is no group {scoring.group_id}")
+    sequence = _insert_scoring(connection, database, scoring, group_sequence)
+    if sequence is None:
+        sequence, stored = _complete_scoring(connection, scoring)
+    else:
+        stored = scoring.model_copy(update={"judgements": ()})
+        rows = [_build_rescore_row(sequence, place, score) for place, score in enumerate(scoring.scores)]
+        insert_rows(connection, rescores, rows)
+    made = [(group_sequence, judgement) for judgement in scoring.judgements]
+    insert_judgements(connection, database, made, sequence)
+    if made:  # whose prompts are here again
+        whole = groups.c.reduced.bitwise_and(ALL_BITS - PART_BITS["judge_prompts"])
+        here = (groups.c.sequence == group_sequence, groups.c.reduced.is_not(None))
+        connection.execute(update(groups).where(*here).values(reduced=whole))
+    return stored
+
+
+def _insert_scoring(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:
+    """Inserts a scoring and returns its sequence; None if it existed."""
+    head = ScoringHead.model_validate({name: getattr(scoring, name) for name in ScoringHead.model_fields})
+    row = {
+        "scoring_id": scoring.scoring_id,
+        "group_sequence": group_sequence,
+        "scoring_digest": scoring.scoring_digest,
+        "outcome": scoring.outcome,
+        "head": encode(head),
+        "created_at": to_micros(scoring.created_at),
+    }
+    statement = database.insert_new(scorings).returning(scorings.c.sequence)
+    return connection.execute(statement, row).scalar()
+
+
+def _complete_scoring(connection: Connection, scoring: Scoring) -> tuple[int, Scoring]:
+    """Adds the given scores to a stored scoring where it had none."""
+    this = scorings.c.scoring_id == scoring.scoring_id
+    sequence = connection.execute(select(scorings.c.sequence).where(this).with_for_update()).scalar_one()
+    (stored,) = load_scorings(connection, this)
+    merged = [old if old.outcome == "scored" else new for old, new in zip(stored.scores, scoring.scores, strict=True)]
+    for place, (old, new) in enumerate(zip(stored.scores, merged, strict=True)):
+        if new is not old:
+            here = (rescores.c.scoring_sequence == sequence, rescores.c.position == place)
+            connection.execute(update(rescores).where(*here).values(build_score_columns(new)))
+    outcome = combine_outcomes(merged)
+    connection.execute(update(scorings).where(this).values(outcome=outcome))
+    return sequence, stored.model_copy(update={"scores": tuple(merged), "outcome": outcome})
+
+
+def _build_rescore_row(sequence: int, position: int, score: Score) -> dict[str, str | int | float | None]:
+    return {"scoring_sequence": sequence, "position": position, **build_score_columns(score)}

@@ -1,0 +1,218 @@
+"""The store of runs, their pins and their activity."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, func, literal_column, select, update
+
+from app.domain.budgets import BudgetAnswer, RunLedger
+from app.domain.errors import NotFound
+from app.domain.groups import NO_PASS_RATES, RunActivity
+from app.domain.keeping import KeepRule
+from app.domain.rollups import PASS_RATE_BINS, RollupFilter
+from app.domain.run_health import HealthOptions, Hold
+from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
+from app.domain.values import canonical_json
+from app.ports.store import RunStore
+from app.store.budgets import load_ledger, reserve_cost, settle_hold
+from app.store.database import Database
+from app.store.rollups import load_rollups
+from app.store.statements import decode, decode_json, encode, from_micros, is_storable, to_micros
+from app.store.tables import leases, pins, runs, streams
+
+_NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
+
+
+class SqlRunStore(RunStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, name: str) -> Run | None:
+        if not is_storable(name):
+            return None
+        return await self._database.read(lambda connection: load_runs(connection, [name]).get(name))
+
+    async def create(self, run: Run) -> Run:
+        return await self._database.write(
+            lambda connection: _get_or_create_run(connection, self._database, run), "runs"
+        )
+
+    async def pin(self, name: str, pin: Pin) -> Run:
+        """NotFound when there is no such run."""
+        return await self._database.write(lambda connection: _pin_run(connection, self._database, name, pin), "runs")
+
+    async def list(self, limit: int, after: str | None) -> list[Run]:
+        """Runs ordered by name, after the name `after`."""
+        return await self._database.read(lambda connection: _list_runs(connection, limit, after))
+
+    async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
+        """Activity per environment, over all purposes. `scored` and `unscored` count rollouts."""
+        return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
+
+    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
+        values = {"budget_usd": budget_usd}
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
+    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
+        return await self._database.write(lambda connection: _change_lag_limit(connection, name, change), "runs")
+
+    async def set_health(self, name: str, options: HealthOptions) -> Run:
+        return await self._database.write(lambda c: change_run(c, name, {"health": encode(options)}), "runs")
+
+    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
+        values = {"min_agreement": min_agreement}
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
+    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
+        values = {"keep": None if keep is None else encode(keep)}
+        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
+
+    async def get_ledger(self, name: str) -> RunLedger:
+        return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
+
+    async def reserve_cost(
+        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
+    ) -> BudgetAnswer:
+        return await self._database.write(
+            lambda connection: reserve_cost(
+                connection,
+                self._database,
+                run=name,
+                environment=environment,
+                group_id=group_id,
+                estimate_usd=estimate_usd,
+                seconds=seconds,
+            ),
+            "runs",
+        )
+
+    async def settle_cost(self, group_id: str, usd: float) -> None:
+        await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
+
+
+def change_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
+    """NotFound when there is no such run."""
+    connection.execute(update(runs).where(runs.c.name == name).values(dict(values)))
+    if (found := load_runs(connection, [name]).get(name)) is None:
+        raise NotFound(f"there is no run {name}")
+    return found
+
+
+def _change_lag_limit(connection: Connection, name: str, change: LagLimitChange) -> Run:
+    connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
+    if (found := load_runs(connection, [name]).get(name)) is not None:
+        change.apply_to(found)  # as it is now: somebody else may have changed it
+    return change_run(connection, name, change.model_dump(exclude_unset=True))
+
+
+def _get_or_create_run(connection: Connection, database: Database, run: Run) -> Run:
+    row = {
+        "name": run.name,
+        "seed": run.seed,
+        "strict": run.strict,
+        "options": encode(run.options),
+        "budget_usd": run.budget_usd,
+        "max_lag": run.max_lag,
+        "lag_policy": run.lag_policy,
+        "health": None if run.health == HealthOptions() else encode(run.health),
+        "held": None,
+        "min_agreement": run.min_agreement,
+        "keep": None if run.keep is None else encode(run.keep),
+        "created_at": to_micros(run.created_at),
+    }
+    added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
+    if added is not None:
+        for pin in run.pins:
+            _insert_pin(connection, database, run.name, pin)
+    return load_runs(connection, [run.name])[run.name]
+
+
+def _pin_run(connection: Connection, database: Database, name: str, pin: Pin) -> Run:
+    if name not in load_runs(connection, [name]):
+        raise NotFound(f"there is no run {name}")
+    _insert_pin(connection, database, name, pin)
+    return load_runs(connection, [name])[name]
+
+
+def _insert_pin(connection: Connection, database: Database, name: str, pin: Pin) -> None:
+    row = {
+        "run": name,
+        "environment": pin.environment,
+        "version": pin.version,
+        "scoring_digest": pin.scoring_digest,
+        "parts": canonical_json(dict(pin.parts)),
+        "created_at": database.read_clock(),
+    }
+    connection.execute(database.insert_new(pins), row)
+
+
+def _list_runs(connection: Connection, limit: int, after: str | None) -> list[Run]:
+    statement = select(runs.c.name).order_by(runs.c.name).limit(limit)
+    if after is not None:
+        statement = statement.where(runs.c.name > after)
+    names = connection.execute(statement).scalars().all()
+    found = load_runs(connection, names)
+    return [found[name] for name in names]
+
+
+def load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
+    pinned: defaultdict[str, list[Pin]] = defaultdict(list)
+    ordered = select(pins).where(pins.c.run.in_(names)).order_by(pins.c.created_at, pins.c.environment)
+    for row in connection.execute(ordered).mappings():
+        pinned[row["run"]].append(_parse_pin(row))
+    return {
+        row["name"]: Run(
+            name=row["name"],
+            seed=row["seed"],
+            strict=row["strict"],
+            options=decode(ScoringOptions, row["options"]),
+            budget_usd=row["budget_usd"],
+            max_lag=row["max_lag"],
+            lag_policy=row["lag_policy"],
+            min_agreement=row["min_agreement"],
+            keep=None if row["keep"] is None else decode(KeepRule, row["keep"]),
+            pins=tuple(pinned[row["name"]]),
+            health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
+            held=None if row["held"] is None else decode(Hold, row["held"]),
+            created_at=from_micros(row["created_at"]),
+        )
+        for row in connection.execute(select(runs).where(runs.c.name.in_(names))).mappings()
+    }
+
+
+def _parse_pin(row: RowMapping) -> Pin:
+    values = {name: row[name] for name in ("environment", "version", "scoring_digest")}
+    return Pin.model_validate(values | {"parts": decode_json(row["parts"])})
+
+
+def _load_activity(connection: Connection, database: Database, name: str) -> tuple[RunActivity, ...]:
+    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
+    for statement in _build_activity_queries(name, database.read_lease_clock(connection)):
+        for row in connection.execute(statement).mappings():
+            counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
+    rates: dict[str, tuple[int, ...]] = {}
+    for rollup in load_rollups(connection, RollupFilter("run", run=name, purpose=None)):
+        known = counts[rollup.key.environment]
+        known |= {counted: known[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")}
+        if rollup.key.purpose == "train":
+            rates[rollup.key.environment] = tuple(rollup.count(f"pass_rate:{place}") for place in range(PASS_RATE_BINS))
+    return tuple(
+        RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
+        for name in sorted(counts)
+    )
+
+
+def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
+    """Counts by environment: of tasks handed out, and of those still held."""
+    given = (
+        select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
+        .where(streams.c.run == name, streams.c.handed_out > 0)
+        .group_by(streams.c.environment)
+    )
+    held = (
+        select(leases.c.environment, func.count().label("outstanding"))
+        .where(leases.c.run == name, leases.c.state == literal_column("'live'"), leases.c.expires_at > now)
+        .group_by(leases.c.environment)
+    )
+    return given, held

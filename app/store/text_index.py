@@ -1,0 +1,346 @@
+"""The store of the index of texts: a few groups at a time are read beforehand, then taken in by one short write."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, exists, func, insert, literal_column, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from app.domain.groups import GroupFilter, TextQuery
+from app.ports.store import GroupSnapshot, IndexedBatch, TextIndexStore
+from app.store.database import Database
+from app.store.group_texts import Words, add_words, create_words, drop_words, load_words, tag, write_query
+from app.store.retention import load_states
+from app.store.statements import upsert_rows
+from app.store.tables import group_texts, groups, text_progress
+from app.store.tasks import fill_scenes, find_missing_scenes
+
+FORM: Final = 2
+"""Of how texts become words. An index of another form is made anew: it could not be told what to forget."""
+_IS_WAITING: Final = group_texts.c.waiting == literal_column("1")  # names the partial index
+_IS_PENDING: Final = groups.c.outcome == "pending"
+
+
+class SqlTextIndexStore(TextIndexStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take_snapshot(self) -> GroupSnapshot:
+        return await self._database.read(_take_snapshot)
+
+    async def find_open_writers(self, snapshot: GroupSnapshot) -> frozenset[str]:
+        return snapshot.writers and snapshot.writers & await self._database.read(_list_writers)
+
+    async def is_behind(self) -> bool:
+        return await self._database.read(_is_behind)
+
+    async def index_texts(self, up_to: int, limit: int) -> IndexedBatch:
+        prepared = await self._database.read(lambda connection: _prepare(connection, up_to, limit))
+        if prepared.through is None or prepared.sequences:
+            await self._database.write(lambda connection: _take_in(connection, prepared), "groups")
+        return IndexedBatch(len(prepared.words), prepared.through is not None and len(prepared.sequences) < limit)
+
+
+@dataclass(frozen=True)
+class _PreparedTexts:
+    through: int | None
+    """How far the index was; None without one of this form."""
+    sequences: tuple[int, ...]
+    """Of the groups that are passed by this batch."""
+    words: Words
+    """Of those that have scores."""
+    states: dict[int, tuple[Any, ...]]
+    scenes: dict[str, str]
+    """That tasks lack. Here, since every stored group comes by once, and soon."""
+
+
+def read_through(connection: Connection) -> int | None:
+    """Up to which sequence groups are indexed; None without an index of this form."""
+    through: int | None = connection.execute(
+        select(text_progress.c.through).where(text_progress.c.form == FORM)
+    ).scalar()
+    return through
+
+
+def list_unindexed(connection: Connection, after: int, before: int, most: int, *, rising: bool) -> list[int]:
+    """Groups between these sequences of which the index has no words, at most so many, in the order of a search."""
+    newer = select(groups.c.sequence).where(groups.c.sequence > max(after, read_through(connection) or 0))
+    waiting = select(group_texts.c.sequence).where(_IS_WAITING, group_texts.c.sequence > after)
+    found: set[int] = set()
+    for wanted, column in ((newer, groups.c.sequence), (waiting, group_texts.c.sequence)):
+        order = column.asc() if rising else column.desc()
+        found |= {*connection.execute(wanted.where(column < before).order_by(order).limit(most)).scalars()}
+    return sorted(found, reverse=not rising)[:most]
+
+
+def count_unindexed(connection: Connection) -> int:
+    """About how many groups are newer than the index: sequences are not all in use."""
+    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+    return max(0, newest - (read_through(connection) or 0))
+
+
+_SELECT_WRITERS: Final = text(
+    "SELECT CONCAT(virtualtransaction, ' of process ', pid) FROM pg_locks"
+    " WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = CAST('groups' AS regclass)"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def _take_snapshot(connection: Connection) -> GroupSnapshot:
+    """The writers are looked for last: one that had taken a lower sequence had the lock of the table before it did."""
+    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+    return GroupSnapshot(newest, _list_writers(connection))
+
+
+def _list_writers(connection: Connection) -> frozenset[str]:
+    """None on SQLite, which gives out sequences in the order of commits."""
+    if connection.dialect.name == "sqlite":
+        return frozenset()
+    return frozenset(connection.execute(_SELECT_WRITERS).scalars())
+
+
+def _select_scored_since() -> Any:
+    """Groups that waited."""
+    scored = exists().where(groups.c.sequence == group_texts.c.sequence, ~_IS_PENDING)
+    return select(group_texts.c.sequence).where(_IS_WAITING, scored)
+
+
+def _is_behind(connection: Connection) -> bool:
+    through = read_through(connection) or 0
+    newer = select(groups.c.sequence).where(groups.c.sequence > through).limit(1)
+    return (
+        connection.execute(newer).first() is not None
+        or connection.execute(_select_scored_since().limit(1)).first() is not None
+    )
+
+
+def _prepare(connection: Connection, up_to: int, limit: int) -> _PreparedTexts:
+    through = read_through(connection)
+    if through is None:
+        return _PreparedTexts(None, (), {}, {}, {})
+    waited = connection.execute(_select_scored_since().order_by(group_texts.c.sequence).limit(limit)).scalars().all()
+    stored = select(groups.c.sequence).where(groups.c.sequence > through, groups.c.sequence <= up_to)
+    newer = connection.execute(stored.order_by(groups.c.sequence).limit(limit - len(waited))).scalars().all()
+    passed = (*waited, *newer)
+    scored = select(groups.c.sequence).where(groups.c.sequence.in_(passed), ~_IS_PENDING)
+    ready = connection.execute(scored).scalars().all()
+    words, states = load_words(connection, ready), load_states(connection, ready)
+    return _PreparedTexts(max([through, *newer]), passed, words, states, find_missing_scenes(connection, passed))
+
+
+def _take_in(connection: Connection, prepared: _PreparedTexts) -> None:
+    if prepared.through is None:
+        _begin_anew(connection)
+        return
+    fill_scenes(connection, prepared.scenes)
+    held = select(groups.c.sequence).where(groups.c.sequence.in_(prepared.sequences)).order_by(groups.c.sequence)
+    there = connection.execute(held.with_for_update()).scalars().all()
+    states = load_states(connection, there)
+    words = {one: words for one, words in prepared.words.items() if states.get(one) == prepared.states[one]}
+    add_words(connection, words)
+    rows = [{"sequence": one, "waiting": int(one not in words)} for one in there]
+    upsert_rows(connection, group_texts, "waiting", rows)
+    _forget_absent(connection, sorted({*prepared.sequences} - {*there}))
+    here = text_progress.c.form == FORM
+    connection.execute(update(text_progress).where(here).values(through=prepared.through))
+
+
+def _forget_absent(connection: Connection, sequences: Sequence[int]) -> None:
+    if sequences:
+        connection.execute(delete(group_texts).where(group_texts.c.sequence.in_(sequences)))
+
+
+def _begin_anew(connection: Connection) -> None:
+    drop_words(connection)
+    create_words(connection)
+    for table in (group_texts, text_progress):
+        connection.execute(delete(table))
+    connection.execute(insert(text_progress).values(form=FORM, through=0))
+
+
+# Groups whose texts have the words that are asked for, the newest first, as far as a search may look.
+
+TAGGED: Final = ("environment", "run", "model", "flag")
+"""Fields of a filter that the index of texts has too."""
+SPAN: Final = 10_000
+"""Sequences that SQLite looks through at first; then twice as many, and so on."""
+AT_ONCE: Final = 100
+"""Groups whose words PostgreSQL compares one by one at first. They may have to come from the disk."""
+FREQUENT: Final = 4
+"""Times what may be found: PostgreSQL expects too many where words are seldom in one group."""
+MILLISECONDS: Final = 60
+"""That PostgreSQL may take to find all groups by its index."""
+SOON: Final = 0.02
+"""Seconds. A search that has a page goes on for so long, since how many there are is told too."""
+_BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {MILLISECONDS}")
+_CANCELLED: Final = "57014"
+
+
+@dataclass(frozen=True)
+class TextCandidates:
+    """`edge` is where the next search goes on; None where all there are were found."""
+
+    sequences: tuple[int, ...]
+    edge: int | None
+
+
+@dataclass(frozen=True)
+class TextSearch:
+    """Among the sequences between `after` and `before`; `rising` the oldest first. Ends when `most` are found, or when
+    `seconds` are over, or sooner once `page` are found."""
+
+    query: TextQuery
+    after: int
+    before: int
+    rising: bool
+    page: int
+    most: int
+    seconds: float
+
+
+def build_query(where: GroupFilter) -> TextQuery:
+    """For all of a filter that the index tells."""
+    phrases = () if where.text is None else where.text.phrases
+    given = ((name, getattr(where, name)) for name in TAGGED)
+    return TextQuery(phrases=(*phrases, *((tag(name, value),) for name, value in given if value is not None)))
+
+
+def find_texts(connection: Connection, search: TextSearch) -> TextCandidates:
+    through = read_through(connection)
+    if through is None:
+        return TextCandidates((), None)
+    if connection.dialect.name == "postgresql":
+        return _find_on_postgres(connection, search)
+    return _look_through(connection, search, through)
+
+
+@dataclass
+class _Findings:
+    """Of a search that goes on piece by piece."""
+
+    search: TextSearch
+    began: float = field(default_factory=time.monotonic)
+    sequences: list[int] = field(default_factory=list)
+    edge: int | None = None
+    """The last sequence up to which was looked."""
+
+    @property
+    def seconds_left(self) -> float:
+        has_page = len(self.sequences) >= self.search.page
+        return self.began + (SOON if has_page else self.search.seconds) - time.monotonic()
+
+    @property
+    def room(self) -> int:
+        return self.search.most - len(self.sequences)
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """The sequences right outside of what was not looked at."""
+        after, before = self.search.after, self.search.before
+        if self.edge is None:
+            return after, before
+        return (max(after, self.edge), before) if self.search.rising else (after, min(before, self.edge))
+
+    def take(self, matching: Sequence[int], edge: int) -> None:
+        """What was found up to `edge`, as much as there is room for."""
+        taken = matching[: self.room]
+        self.edge = taken[-1] if len(matching) > len(taken) else edge
+        self.sequences += taken
+
+    def build(self, *, is_whole: bool) -> TextCandidates:
+        return TextCandidates(tuple(self.sequences), None if is_whole else self.edge)
+
+
+def _look_through(connection: Connection, search: TextSearch, through: int) -> TextCandidates:
+    """On SQLite: stretch by stretch, since to join two lists of frequent words takes long. Each is read against the
+    order of the search: FTS5 looks for another match even beyond the end of a stretch, and on that side there are
+    only those that were passed already."""
+    order = "DESC" if search.rising else "ASC"
+    wanted = text(
+        "SELECT rowid FROM group_words WHERE group_words MATCH :query AND rowid BETWEEN :first AND :last"  # noqa: S608
+        f" ORDER BY rowid {order}"
+    )
+    query = write_query(search.query, postgres=False)
+    found, size = _Findings(replace(search, before=min(search.before, through + 1))), SPAN
+    while True:
+        after, before = found.rest
+        if before - after <= 1:
+            return found.build(is_whole=True)
+        first, last = (after + 1, before - 1) if before - after <= size else _cut(after, before, size, search.rising)
+        began = time.monotonic()
+        matching = connection.execute(wanted, {"query": query, "first": first, "last": last}).scalars().all()
+        found.take(matching[::-1], last if search.rising else first)
+        if found.room == 0 or found.seconds_left < 0:
+            return found.build(is_whole=found.room > 0 and found.rest[1] - found.rest[0] <= 1)
+        size = _choose_size(size, time.monotonic() - began, found.seconds_left, SPAN // 2)
+
+
+def _cut(after: int, before: int, size: int, rising: bool) -> tuple[int, int]:
+    return (after + 1, after + size) if rising else (before - size, before - 1)
+
+
+def _choose_size(size: int, taken: float, left: float, least: int) -> int:
+    """Of the next stretch: as many sequences as there is time for at the pace of the last, within bounds."""
+    return max(least, 1, min(2 * size, int(size * left / max(taken, 1e-6))))
+
+
+def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandidates:
+    query = write_query(search.query, postgres=True)
+    is_frequent = _estimate(connection, query) > FREQUENT * search.most
+    rare = None if is_frequent else _find_rare(connection, search, query)
+    if rare is not None:
+        return TextCandidates(tuple(rare), None)
+    found, many = _Findings(search), AT_ONCE
+    while found.room > 0 and found.seconds_left > 0:
+        began = time.monotonic()
+        if _walk(connection, found, query, many):
+            return found.build(is_whole=True)
+        many = _choose_size(many, time.monotonic() - began, found.seconds_left, AT_ONCE // 4)
+    return found.build(is_whole=False)
+
+
+def _estimate(connection: Connection, query: str) -> int:
+    """How many groups PostgreSQL expects to have the words, by its statistics: it knows the frequent ones."""
+    asked = text("EXPLAIN (FORMAT JSON) SELECT FROM group_words WHERE words @@ CAST(:query AS tsquery)")
+    (plan,) = connection.execute(asked, {"query": query}).scalar_one()
+    return int(plan["Plan"]["Plan Rows"])
+
+
+def _find_rare(connection: Connection, search: TextSearch, query: str) -> list[int] | None:
+    """On PostgreSQL: all by the index. None where they are too many, or take too long to be compared."""
+    wanted = text(
+        "SELECT sequence FROM group_words WHERE words @@ CAST(:query AS tsquery)"
+        " AND sequence + 0 > :after AND sequence + 0 < :before LIMIT :most"  # as sums, or it walks along the sequences
+    )
+    values = {"query": query, "after": search.after, "before": search.before}
+    savepoint = connection.begin_nested()
+    try:
+        for setting in _BY_INDEX:
+            connection.exec_driver_sql(f"SET LOCAL {setting}")
+        found = connection.execute(wanted, {**values, "most": search.most + 1}).scalars().all()
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _CANCELLED:
+            raise
+        return None
+    finally:
+        savepoint.rollback()  # and with it what was set
+    return sorted(found, reverse=not search.rising) if len(found) <= search.most else None
+
+
+def _walk(connection: Connection, found: _Findings, query: str, many: int) -> bool:
+    """Along so many of the next groups, on PostgreSQL. Whether they are the last."""
+    order = "ASC" if found.search.rising else "DESC"
+    wanted = text(
+        "SELECT sequence, words @@ CAST(:query AS tsquery) AS matches FROM group_words"  # noqa: S608
+        f" WHERE sequence > :after AND sequence < :before ORDER BY sequence {order} LIMIT :many"
+    )
+    after, before = found.rest
+    values = {"query": query, "after": after, "before": before, "many": many}
+    rows = connection.execute(wanted, values).all()
+    matching = [sequence for sequence, matches in rows if matches]
+    is_last = len(rows) < many and len(matching) <= found.room
+    if rows:
+        found.take(matching, rows[-1].sequence)
+    return is_last

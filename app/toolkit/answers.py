@@ -1,0 +1,668 @@
+"""Options with letters, the letter that an answer chooses, and the right option as data sets give it."""
+
+import asyncio
+import json
+import re
+import unicodedata
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from string import ascii_uppercase
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+from app.domain.errors import ScoringFailed
+from app.domain.scores import Score
+from app.domain.tasks import LARGE_TEXT, Completion, are_large, leave_out
+from app.domain.values import Frozen, is_encodable
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.texts import iterate_lines, iterate_matches, run_in_turn
+
+LETTERS: Final = ascii_uppercase
+_LETTER: Final = re.compile(r"\(?([A-Za-z])[).:]?")
+_NO_ANSWER: Final = "there is no answer"
+
+
+def _read_text(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value.strip() or None if isinstance(value, str) else value
+
+
+OptionText = Annotated[str | None, BeforeValidator(_read_text)]
+
+
+class ChoiceOptions(Frozen):
+    """The options of a question with the index of the right one, all different."""
+
+    texts: Annotated[tuple[str, ...], Field(min_length=2)]
+    right: int
+
+    @property
+    def listed(self) -> str:
+        return list_options(self.texts)
+
+    @property
+    def letter(self) -> str:
+        return LETTERS[self.right]
+
+    def shuffle(self, draws: SeededRandom) -> "ChoiceOptions":
+        order = draws.shuffled(range(len(self.texts)))
+        return ChoiceOptions(texts=tuple(self.texts[place] for place in order), right=order.index(self.right))
+
+
+class ListedOptions(Frozen):
+    """A list of texts, or an object of the lists `text` and `label`; in a cell of a CSV file either of them as JSON."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: tuple[OptionText, ...]
+    label: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_list(cls, value: object) -> object:
+        value = read_json_cell(value)
+        return {"text": value} if isinstance(value, list | tuple) else value
+
+    def choose(self, answer: JsonValue) -> ChoiceOptions:
+        """With the option that `answer` names: a label where there are some, else a letter, an index from 0, or the
+        text of the option. Options without a text are dropped. A ValueError never quotes a row."""
+        right = self._find(answer)
+        if not 0 <= right < len(self.text) or self.text[right] is None:
+            raise ValueError("the answer is none of the options")
+        kept = [(place, text) for place, text in enumerate(self.text) if text is not None]
+        return build_options([text for _, text in kept], [place for place, _ in kept].index(right))
+
+    def _find(self, answer: JsonValue) -> int:
+        if isinstance(answer, bool) or not isinstance(answer, str | int):
+            raise ValueError("the answer is neither a text nor a whole number")
+        if answer in ("", -1):
+            raise leave_out(_NO_ANSWER)
+        if self.label:
+            return self._find_label(str(answer).strip())
+        if isinstance(answer, int):
+            return answer
+        return self._find_text(answer.strip())
+
+    def _find_label(self, answer: str) -> int:
+        if len(self.label) != len(self.text):
+            raise ValueError("there are not as many labels as options")
+        return self.label.index(answer) if answer in self.label else -1
+
+    def _find_text(self, answer: str) -> int:
+        named = self.text.index(answer) if answer in self.text else -1
+        place = int(answer) if answer.isascii() and answer.isdecimal() and len(answer) < 3 else -1
+        if len(answer) == 1 and answer.isascii() and answer.isalpha():
+            place = LETTERS.index(answer.upper())
+        if not 0 <= place < len(self.text):
+            return named
+        if named not in (-1, place):
+            raise leave_out("the answer may be the place of an option or the text of another one")
+        return place
+
+
+def list_options(texts: Sequence[str]) -> str:
+    """With their letters, one to a line."""
+    return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
+
+
+def build_options(texts: Sequence[str], right: int) -> ChoiceOptions:
+    """A row is left out where it has no choice, too much of it, or two options that are the same."""
+    if not 2 <= len(texts) <= len(LETTERS):
+        raise leave_out(f"there are fewer than 2 options, or more than {len(LETTERS)}")
+    if len({" ".join(text.split()) for text in texts}) < len(texts):
+        raise leave_out("two options are the same")
+    return ChoiceOptions(texts=tuple(texts), right=right)
+
+
+def read_json_cell(value: object) -> object:
+    """A cell of CSV that holds a list or an object as JSON; anything else as it is."""
+    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def find_choice_fault(answer: str, right: str) -> str:
+    """What is wrong with a committed answer, where the letter `right` is right; empty for a right one."""
+    letter = _LETTER.fullmatch(answer)
+    if letter is None:
+        return "it is not one letter"
+    return "" if letter[1].upper() == right else "it is another option"
+
+
+# What a reply says outside its thinking, and the answer that it commits to there between `<answer>` and `</answer>`.
+
+ResultT = TypeVar("ResultT")
+
+MOST_CHARACTERS = 10_000
+"""Maximum length of an answer."""
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_BLANK_ANSWER = re.compile(r"[\s.…]*")
+THINKING_TAGS = (
+    *(f"<{end}{word}>" for word in ("think", "thinking", "thought", "reasoning") for end in ("", "/")),
+    *("[THINK]", "[/THINK]", "\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    *(f"<|channel|>{name}<|message|>" for name in ("analysis", "commentary", "final")),
+)
+"""In any case of letters. White space may stand before the `>` of a tag that is a word."""
+THINKING_TAG = re.compile(
+    "|".join(
+        re.escape(tag) if "|" in tag or tag[-1] != ">" else rf"{re.escape(tag[:-1])}\s{{0,4}}>" for tag in THINKING_TAGS
+    ),
+    re.IGNORECASE,
+)
+_END_NAMES = (
+    *("im_end", "endoftext", "eot_id", "eom_id", "eom", "end_of_text", "end", "return", "eot", "end_of_turn"),
+    *("END_OF_TURN_TOKEN", "pad"),
+)
+_OTHER_ENDS = (
+    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "</s>", "<eos>", "<eot>", "<end_of_turn>", "<pad>", "[EOS]", "[PAD]"),
+)
+TURN_ENDS = (*(f"<|{name}|>" for name in _END_NAMES), *_OTHER_ENDS)
+"""What stands behind one of these, outside thinking, is not part of the reply."""
+TURN_END = re.compile(rf"<\|(?:{'|'.join(_END_NAMES)})\|>|{'|'.join(map(re.escape, _OTHER_ENDS))}")
+LONGEST_TAG = 40
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenReply:
+    text: str
+    unfinished: bool = False
+    """The reply ended while still thinking, so `text` is empty."""
+
+
+def strip_thinking(reply: str) -> SpokenReply:
+    """Thinking is what stands between `<think>` (or thinking, thought, reasoning, [THINK], ◁think▷, a harmony
+    analysis channel) and the next closing tag. A closing tag without an opening one ends thinking that began before
+    the reply. Thinking that never closes leaves nothing. Text after an end-of-turn token is not part of the reply."""
+    return split_thinking(reply)[1]
+
+
+def split_thinking(reply: str) -> tuple[str, SpokenReply]:
+    """The thinking too, which comes first."""
+    if "<" not in reply and "[" not in reply and "◁" not in reply:
+        return "", SpokenReply(reply)
+    parts: list[str] = []
+    thought: list[str] = []
+    position = 0
+    thinking = False
+    for tag in iterate_matches(THINKING_TAG, reply, LONGEST_TAG):
+        before = reply[position : tag.start()]
+        if ends_thinking(tag[0]):
+            thought += [before] if thinking else [*parts, before]
+            if not thinking:
+                parts.clear()
+            thinking = False
+        else:
+            (thought if thinking else parts).append(before)
+            thinking = True
+        position = tag.end()
+    if thinking:
+        return "\n".join([*thought, reply[position:]]), SpokenReply("", unfinished=True)
+    parts.append(reply[position:])
+    text = "\n".join(parts)
+    end = next(iterate_matches(TURN_END, text, LONGEST_TAG), None)
+    return "\n".join(thought), SpokenReply(text if end is None else text[: end.start()])
+
+
+def ends_thinking(tag: str) -> bool:
+    """Whether what stands behind the tag is said."""
+    return "/" in tag or "final" in tag.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`text` is without white space around it; None when there is no single answer, and `flags` say why: `no_answer`,
+    `unfinished_thinking`, `conflicting_answers`, `unreadable_answer`."""
+
+    text: str | None
+    flags: tuple[str, ...] = ()
+
+
+_WHY = {
+    "unfinished_thinking": "the thinking never ended",
+    "no_answer": "no answer was committed",
+    "conflicting_answers": "two answers were committed that differ",
+    "unreadable_answer": f"the answer is longer than {MOST_CHARACTERS:,} characters",
+}
+
+
+def extract_committed(reply: str) -> Committed:
+    """Never raises; linear in the length of `reply`."""
+    said = strip_thinking(reply)
+    if said.unfinished:
+        return Committed(None, ("no_answer", "unfinished_thinking"))
+    answers = list(dict.fromkeys(text.strip() for text in _find_tagged(said.text) if not _BLANK_ANSWER.fullmatch(text)))
+    if not answers:
+        return Committed(None, ("no_answer",))
+    if len(answers) > 1:
+        return Committed(None, ("conflicting_answers",))
+    if len(answers[0]) > MOST_CHARACTERS:
+        return Committed(None, ("unreadable_answer",))
+    return Committed(answers[0])
+
+
+def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
+    """1 when `fault` finds nothing wrong with the committed answer. It is given that answer, untrusted, and returns
+    what is wrong in words of ours, which never say what was expected; the empty text when it is right."""
+    answer = extract_committed(reply)
+    return score_without_answer(answer) if answer.text is None else _build_score(fault(answer.text))
+
+
+async def grade_committed_in_worker(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
+    """As `grade_committed`, concurrently and with `fault` in a worker. An answer that could not be checked
+    (ScoringFailed) is unscored, with the reason; the others are not affected."""
+    return list(await asyncio.gather(*(_grade_in_worker(reply, fault) for reply in replies)))
+
+
+async def map_completions(group: Sequence[Completion], work: Callable[[Completion], ResultT]) -> list[ResultT]:
+    """`work` on each, in a thread when they are large, so that other requests are answered meanwhile."""
+    if not are_large(group):
+        return [work(one) for one in group]
+    return await run_in_turn("answers", lambda: [work(one) for one in group])
+
+
+async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
+    large = len(reply) > LARGE_TEXT
+    answer = await run_in_turn("answers", extract_committed, reply) if large else extract_committed(reply)
+    if answer.text is None:
+        return score_without_answer(answer)
+    try:
+        return _build_score(await fault(answer.text))
+    except ScoringFailed as error:
+        return Score.from_error(error)
+
+
+def score_without_answer(answer: Committed) -> Score:
+    """0, with the reason why there is no single answer."""
+    score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
+    return score.model_copy(update={"flags": answer.flags})
+
+
+def _build_score(wrong: str) -> Score:
+    return Score.exact(not wrong, rationale=wrong or "correct")
+
+
+def _find_tagged(text: str) -> list[str]:
+    found: list[str] = []
+    start: int | None = None
+    for tag in iterate_matches(_TAG, text, len("</answer>")):
+        if not tag[1]:
+            start = tag.end()
+        elif start is not None:
+            found.append(text[start : tag.start()])
+            start = None
+    return found
+
+
+# The program that a reply commits to: a fenced block of Python, outside its thinking.
+
+_FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
+_LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
+_PYTHON = frozenset({"", "python", "python3", "py", "py3", "python-3"})
+
+
+def extract_committed_code(reply: str, name: str) -> Committed:
+    """The program that defines `name`, a plain identifier. Never raises; linear in the length of `reply`."""
+    said = strip_thinking(reply)
+    if said.unfinished:
+        return Committed(None, ("no_answer", "unfinished_thinking"))
+    blocks = list(dict.fromkeys(block for block in _iter_blocks(said.text) if block.strip()))
+    if len(blocks) > 1:
+        defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name} *[:=]", re.MULTILINE)
+        defining = [block for block in blocks if defines.search(block)]
+        if len(defining) > 1:
+            return Committed(None, ("conflicting_answers",))
+        blocks = defining
+    if not blocks or not is_encodable(blocks[0]):
+        return Committed(None, ("no_answer",))
+    if len(blocks[0]) > MOST_CHARACTERS:
+        return Committed(None, ("unreadable_answer",))
+    return Committed(blocks[0])
+
+
+def _iter_blocks(text: str) -> Iterator[str]:
+    """Contents of closed Python blocks."""
+    opened: tuple[int, str, str] | None = None
+    lines: list[str] = []
+    for line in iterate_lines(text):
+        fence = _FENCE.fullmatch(line)
+        if opened is None:
+            if fence and not (fence[2][0] == "`" and "`" in fence[3]):
+                opened, lines = (len(fence[1]), fence[2], fence[3]), []
+            continue
+        indent, marks, info = opened
+        if fence and fence[2].startswith(marks) and not fence[3].strip():
+            if _is_python(info):
+                yield "\n".join(lines) + "\n"
+            opened = None
+        else:
+            lines.append(line[min(indent, len(line) - len(line.lstrip(" "))) :])
+
+
+def _is_python(info: str) -> bool:
+    language = _LANGUAGE.match(info)
+    return language is not None and language[1].lower() in _PYTHON
+
+
+# One short phrase as one exact number, or as none.
+
+MAX_PHRASE = 200
+"""Characters; nothing longer is a committed number."""
+MAX_DIGITS = 40
+
+_PLAIN = re.compile(r"\s*(-?[0-9]{1,15})(?:\.([0-9]{0,15}))?\s*")
+
+_CHARACTERS = str.maketrans(
+    {chr(0xFF10 + digit): str(digit) for digit in range(10)}
+    | dict.fromkeys("\u2212\ufe63\uff0d", "-")
+    | dict.fromkeys("\u00a0\u2007\u202f", "\u2009")
+    | dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad", "")
+    | {"，": ",", "．": ".", "％": "%", "＄": "$", "＋": "+", "／": "/", "：": ":", "＝": "=", "’": "'", "\u2044": "/"}
+)
+_LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\!", ""),
+        (
+            r"\\(?:text)?color\s?\{[A-Za-z]{1,20}\}|\\text(?:dollar|euro)\b|\\(?:pounds|euro|large|Large|LARGE|huge|Huge)\b",
+            " ",
+        ),
+        (r"\{,\}", ","),
+        (r"\\[,;: ]", "\u2009"),
+        (r"\^\s?\{?\s?\\(?:circ|degree)\b\s?\}?|\\degree\b|\\(?:left|right|displaystyle|q?quad)\b|\\[()\[\]{}$]", " "),
+        (
+            r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|bf|rm|emph|underline)\b\s?",
+            " ",
+        ),
+        (r"\\%", "%"),
+        (r"\\(?:times|cdot)\b", "×"),
+        (r"\\[dtc]?frac\s?\{\s?([-+]?[0-9,]{1,60})\s?\}\s?\{\s?([-+]?[0-9,]{1,60})\s?\}", r" \1/\2 "),
+        (r"\\[dtc]?frac\s?([0-9])\s?([0-9])", r" \1/\2 "),
+        (r"\^\s?\{\s?([-+]?[0-9]{1,3})\s?\}", r"^\1"),
+    )
+)
+_DASH_BEFORE_NUMBER = re.compile(r"[\u2010-\u2015](?=[^\sA-Za-z])")
+_LOOSE_DASH = re.compile(r"[\u2010-\u2015]")
+_TILDE_AS_SPACE = re.compile(r"~(?!\s?[0-9.$-])")
+_CURRENCY = re.compile(r"(?:\b(?:US|AU?|CA?|HK|NZ|S|R))?\$|[€£¥₹₩₽₱₫₦₴₺¢]|\b(?:USD|EUR|GBP|INR|Rs\.?)(?![A-Za-z])")
+_MARKUP = re.compile(r"</?answer>|[{}()\[\]`_\"“”]|\*(?!\s?10\^)")
+_UNIT_POWER = re.compile(r"(?<=[A-Za-z])(?:[²³]|\s{0,2}\^[23](?![0-9]))(?!\s{0,2}[=:])")
+
+_WHOLE = r"[0-9]{1,3}(?:[,'\u2009][0-9]{3})+|[0-9]+"
+# Removed marks leave spaces, any number of them. Every run of spaces is therefore taken whole, without backtracking
+# (`*+`): several `\s*` that could share one run of n spaces would try all ways of doing so, about n to the fifth.
+_PHRASE = re.compile(
+    rf"""
+    \s*+ [:=]? \s*+
+    (?P<lead> (?: [A-Za-z][A-Za-z' ]{{0,60}} (?: [:=] | \b(?:is|are|equals)\b ) )? \s*+ [:=]? \s*+
+              (?: (?:final\s++)?answer \b \s*+ )? (?: (?:exactly|simply|just|only|therefore|thus)\b ,? \s*+ )? )
+    (?P<sign> [-+]? ) \s*+
+    (?: (?P<whole> {_WHOLE} ) \s++ (?P<part> [0-9]+ ) \s?/\s? (?P<parts> [0-9]+ )
+      | (?P<numerator> [-+]? (?:{_WHOLE}) ) \s?/\s? (?P<denominator> [-+]? (?:{_WHOLE}) )
+      | (?P<decimal> (?:{_WHOLE}) (?:\.[0-9]*)? | \.[0-9]+ )
+        (?: [eE] (?P<e> [-+]?[0-9]{{1,3}} ) | \s*+ [×x*·] \s*+ 10\^ (?P<power> [-+]?[0-9]{{1,3}} ) )?
+    )
+    (?P<trail> [^0-9]* )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_NUMBER_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety half halves thirds quarters fifths tenths"
+)
+_UNSETTLING = frozenset(
+    f"{_NUMBER_WORDS} {' '.join(_SCALES)} or nor not but least most approximately approx roughly nearly almost maybe "
+    "perhaps possibly plus minus squared cubed divided multiplied wrong incorrect unsure".split()
+)
+"""Words beside a number that make it another number, or none."""
+_WORDS = re.compile(r"[A-Za-z]+")
+_JOINED = re.compile(r"(?:[xyznke]|(?-i:[MB]))(?![A-Za-z])|.*(?:\band an?\b|\.\.|=)", re.IGNORECASE | re.DOTALL)
+"""A factor written against the number, a further part of a mixed number, digits left out, another side."""
+_EXPRESSION = re.compile(r"[+*^<>|~?!&@\\·…π]")
+
+
+def parse_number(phrase: str) -> Fraction | None:
+    """The number that `phrase` says, exactly; None when it says none, several, or one that is not worked out."""
+    if len(phrase) > MAX_PHRASE:
+        return None
+    plain = _PLAIN.fullmatch(phrase)
+    if plain is not None:
+        digits = (plain[2] or "").rstrip("0")
+        return Fraction(int(plain[1] + digits), 10 ** len(digits)) if digits else Fraction(int(plain[1]))
+    found = _PHRASE.fullmatch(_strip_markup(phrase))
+    if found is None or sum(map(str.isdecimal, found[0])) > MAX_DIGITS:
+        return None
+    scale, trail = _split_scale(found["trail"])
+    if _JOINED.match(trail) or _is_unsettled(found["lead"]) or _is_unsettled(trail):
+        return None
+    value = _compute_value(found)
+    return None if value is None else value * 10**scale
+
+
+def _strip_markup(phrase: str) -> str:
+    """Without LaTeX and markup. Whatever is removed leaves a space, so digits never run together."""
+    text = phrase
+    if not text.isascii():
+        text = _LOOSE_DASH.sub(" ", _DASH_BEFORE_NUMBER.sub("-", text.translate(_CHARACTERS)))
+    if "\\" in text or "{" in text:
+        for pattern, replacement in _LATEX:
+            text = pattern.sub(replacement, text)
+    if "~" in text:
+        text = _TILDE_AS_SPACE.sub(" ", text)
+    return _UNIT_POWER.sub("", _MARKUP.sub(" ", _CURRENCY.sub(" ", text)))
+
+
+def _split_scale(trail: str) -> tuple[int, str]:
+    """The power of ten that a word such as `million` right after the number adds, and what follows it."""
+    first = _WORDS.search(trail)
+    if first is None or trail[: first.start()].strip() or first[0].lower() not in _SCALES:
+        return 0, trail
+    return _SCALES[first[0].lower()], trail[first.end() :]
+
+
+def _is_unsettled(words: str) -> bool:
+    """Whether the text beside the number changes it, hedges it, or makes it part of an expression."""
+    if _EXPRESSION.search(words) or not _UNSETTLING.isdisjoint(_WORDS.findall(words.lower())):
+        return True
+    return not words.isascii() and any(
+        unicodedata.category(character) == "Sm" or (not character.isascii() and character.isnumeric())
+        for character in words
+        if character != "="
+    )
+
+
+def _compute_value(found: re.Match[str]) -> Fraction | None:
+    if found["decimal"] is not None:
+        exponent = int(found["e"] or found["power"] or 0)
+        if abs(exponent) > MAX_DIGITS:
+            return None
+        value = Fraction(_strip_separators(found["decimal"])) * Fraction(10) ** exponent
+    else:
+        above, below = (found["part"], found["parts"]) if found["whole"] else (found["numerator"], found["denominator"])
+        if int(_strip_separators(below)) == 0:
+            return None
+        value = Fraction(int(_strip_separators(above)), int(_strip_separators(below)))
+        if found["whole"]:
+            if value >= 1:
+                return None
+            value += int(_strip_separators(found["whole"]))
+    return -value if found["sign"] == "-" else value
+
+
+def _strip_separators(numeral: str) -> str:
+    """Without separators, and with a digit on both sides of a decimal point."""
+    bare = numeral.replace(",", "").replace("'", "").replace("\u2009", "")
+    return f"{bare}0" if bare.endswith(".") else bare
+
+
+# Extraction and grading of the number that a reply commits to.
+
+Place = Literal["box", "marker", "sentence"]
+
+_PLACES: dict[Place, str] = {"box": "the box", "marker": "the #### line", "sentence": "the answer sentence"}
+
+MOST_TRIED = 100
+"""Maximum headings or sentences without a digit that are skipped, and maximum notations of one value in boxes."""
+
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
+_LONGEST_BRACE = 20
+_BLANK_NUMBER = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
+_DIGIT = re.compile(r"[0-9０-９]")
+
+_HEADING = re.compile(
+    r"[\s*_]*(?:[^0-9０-９\n]*(?:\n|$)|\(?(?:[1-9]|1[0-2])[.)]\s{1,4}[*_]{0,3}[A-Za-z]"
+    r"|(?:step|part|section|method|case|phase|question|problem|solution|option|approach|scenario)\s[*_]{0,3}[0-9])",
+    re.IGNORECASE,
+)
+_ANSWER_TITLE = re.compile(
+    r"[\s*_]*(?:(?:the\s)?(?:final\s)?answer|solution|result)[\s*_]{0,8}[:=]?[\s*_]{0,8}\n", re.I
+)
+_SENTENCE = re.compile(r"[Aa](?<=\b[Aa])(?i:nswer)\b[\s*_]{0,8}(?:[:=]|(?i:is|equals)\b)")
+"""Beginning with a set of letters, it takes a third of the time that it takes with a boundary first."""
+_LONGEST_SENTENCE = 40
+_BULLET = re.compile(r"\n\s{0,8}[-+•*]\s{1,8}(?=\S)")
+_SENTENCE_END = re.compile(r"(?<!Rs)[.!](?=\s)|\s(?:because|since|as|so|which|given)\s", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAnswer:
+    """`value` is None when nothing was committed or what was committed is no single number; `flags` say which."""
+
+    value: Fraction | None
+    place: Place | None
+    flags: tuple[str, ...] = ()
+
+
+_NOTHING = NumberAnswer(None, None, ("no_answer",))
+
+
+def read_number(reply: str) -> NumberAnswer:
+    """Never raises; linear in the length of `reply`. Flags: `no_answer`, `unreadable_answer`, `conflicting_boxes`,
+    `unfinished_thinking`."""
+    said = strip_thinking(reply)
+    if said.unfinished:
+        return NumberAnswer(None, None, ("no_answer", "unfinished_thinking"))
+    return _read_boxes(said.text) or _read_marker(said.text) or _read_sentence(said.text) or _NOTHING
+
+
+_EXACT = Fraction(0)
+
+
+def grade_number(reply: str, gold: Fraction, margin: Fraction = _EXACT) -> Score:
+    """1 when the committed number is at most `margin` from `gold`. The rationale tells what was read, never what was
+    expected."""
+    reading = read_number(reply)
+    value = reading.value
+    correct = value is not None and (value == gold or (margin > 0 and abs(value - gold) <= margin))
+    score = Score.exact(correct, rationale=_explain_answer(reading, correct))
+    return score if not reading.flags else score.model_copy(update={"flags": reading.flags})
+
+
+def _explain_answer(reading: NumberAnswer, correct: bool) -> str:
+    if reading.place is None:
+        return "the thinking never ended" if "unfinished_thinking" in reading.flags else "no answer was committed"
+    if reading.value is None:
+        return (
+            "the boxes differ"
+            if "conflicting_boxes" in reading.flags
+            else f"no single number in {_PLACES[reading.place]}"
+        )
+    return f"read {reading.value} from {_PLACES[reading.place]}; {'correct' if correct else 'wrong'}"
+
+
+def _read_phrase(phrase: str, place: Place) -> NumberAnswer:
+    value = parse_number(phrase)
+    return NumberAnswer(value, place, () if value is not None else ("unreadable_answer",))
+
+
+def _read_boxes(text: str) -> NumberAnswer | None:
+    """None when all boxes are empty."""
+    if "boxed" not in text and "\\fbox" not in text:
+        return None
+    filled = [content for content in find_boxes(text) if not _BLANK_NUMBER.fullmatch(content)]
+    if not filled:
+        return None
+    numeric = {content: None for content in filled if _DIGIT.search(content)}
+    readings = [_read_phrase(content, "box") for content in list(numeric or filled[:1])[: MOST_TRIED + 1]]
+    agree = len({reading.value for reading in readings}) == 1 and readings[0].value is not None
+    if len(readings) == 1 or (agree and len(readings) <= MOST_TRIED):
+        return readings[0]
+    return NumberAnswer(None, "box", ("conflicting_boxes",))
+
+
+def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
+    """The contents of closed boxes that are in no other closed box, each cut off one character beyond `most`."""
+    starts, outside = array("q"), array("q")
+    """Of the open boxes: where the content begins, and how many other braces were open before it."""
+    depth = 0
+    begins, ends = array("q"), array("q")
+    """Of closed boxes that are in no other. In arrays, since a search for garbage looks at every object of a list."""
+    for brace in iterate_matches(_BRACE, text, _LONGEST_BRACE):
+        mark = brace[0]
+        if mark == "{":
+            depth += 1
+        elif mark == "}" and depth:
+            depth -= 1
+        elif mark == "}" and starts:
+            start, depth = starts.pop(), outside.pop()
+            while begins and begins[-1] > start:
+                begins.pop()
+                ends.pop()
+            begins.append(start)
+            ends.append(brace.start())
+        elif mark[1:] not in ("", "{", "}"):
+            starts.append(brace.end())
+            outside.append(depth)
+            depth = 0
+    return [text[start : min(end, start + most + 1)] for start, end in zip(begins, ends, strict=True)]
+
+
+def _read_marker(text: str) -> NumberAnswer | None:
+    """The last `####` that is not a heading."""
+    end = len(text.rstrip("# \t\r\n"))
+    for _ in range(MOST_TRIED):
+        start = text.rfind("####", 0, end)
+        if start < 0:
+            break
+        phrase = _take_after(text, start + 4).lstrip("# \t\r\n")
+        title = _ANSWER_TITLE.match(phrase)
+        if title is not None:
+            phrase = phrase[title.end() :]
+        if not _HEADING.match(phrase):
+            return _read_phrase(_take_clause(phrase), "marker")
+        end = start
+    return None
+
+
+def _read_sentence(text: str) -> NumberAnswer | None:
+    if "nswer" not in text and "NSWER" not in text:
+        return None
+    ends = [sentence.end() for sentence in iterate_matches(_SENTENCE, text, _LONGEST_SENTENCE)]
+    for end in reversed(ends[-MOST_TRIED:]):
+        phrase = _take_clause(_take_after(text, end))
+        if _DIGIT.search(phrase):
+            return _read_phrase(phrase, "sentence")
+    return None
+
+
+def _take_after(text: str, start: int) -> str:
+    """As much of `text` as matters; where it is cut off a mark makes sure that no number seems to end there."""
+    end = start + 2 * MAX_PHRASE
+    return text[start:] if end >= len(text) else f"{text[start:end]}…"
+
+
+def _take_clause(text: str) -> str:
+    """The first clause of `text`: up to the end of its line or sentence."""
+    unlisted = _BULLET.sub("\n", text, count=1).strip(" \t\r\n*_:=")
+    line = unlisted.split("\n", 1)[0]
+    end = _SENTENCE_END.search(line)
+    return (line if end is None else line[: end.start()]).rstrip("!#*_ \t\r")

@@ -1,0 +1,794 @@
+"""The interface of tool call formats."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+from pydantic import JsonValue
+
+from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
+from app.domain.values import MAX_JSON_DEPTH
+from app.toolkit.answers import strip_thinking
+from app.toolkit.tool_calls.calls import (
+    BLANK,
+    MOST_CALLS,
+    MOST_DIGITS,
+    MOST_NAME,
+    CallReading,
+    MalformedCall,
+    ParsedCall,
+    build_call,
+    parse_call_object,
+    read_json,
+    read_json_at,
+    require_members,
+)
+
+ToolFormat = Literal["hermes", "llama_json", "pythonic", "mistral", "qwen_coder", "anthropic", "mcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatResult:
+    """The calls of a text, and the text around them."""
+
+    calls: tuple[ParsedCall, ...]
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """`read` parses a text without thinking for which `marks` is true; Malformed for an invalid call. It uses the tools
+    in formats without value types. All functions take linear time."""
+
+    name: ToolFormat
+    instruction: str
+    """Instruction for the model."""
+    marks: Callable[[str], bool]
+    """Whether a text attempts calls in this format, valid or not."""
+    read: Callable[[str, Sequence[ToolSpec]], FormatResult]
+    write: Callable[[Sequence[ParsedCall]], str]
+
+
+# Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call.
+
+OPENS, CLOSES = "<tool_call>", "</tool_call>"
+_OBJECT = re.compile(rf"{OPENS}\s{{0,100}}\{{")
+
+
+def _attempts_hermes(text: str) -> bool:
+    """An argument may hold the tags of another format; a call begins with a brace."""
+    return _OBJECT.search(text) is not None or ((OPENS in text or CLOSES in text) and "<function=" not in text)
+
+
+def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (start := text.find(OPENS, position)) >= 0:
+        said.append(text[position:start])
+        value, end = read_json_at(text, start + len(OPENS))
+        calls.append(parse_call_object(value))
+        while end < len(text) and text[end] in BLANK:
+            end += 1
+        if not text.startswith(CLOSES, end):
+            raise MalformedCall(f"a call does not end in {CLOSES}")
+        position = end + len(CLOSES)
+    said.append(text[position:])
+    words = "".join(said)
+    if CLOSES in words:
+        raise MalformedCall(f"{CLOSES} stands alone")
+    return FormatResult(tuple(calls), words)
+
+
+def _write_hermes(calls: Sequence[ParsedCall]) -> str:
+    return "\n".join(
+        f"{OPENS}\n{json.dumps({'name': call.name, 'arguments': call.arguments}, ensure_ascii=False)}\n{CLOSES}"
+        for call in calls
+    )
+
+
+HERMES = CallFormat(
+    name="hermes",
+    instruction=(
+        "For each call write a JSON object with the tool's name and its arguments inside <tool_call> tags:\n"
+        '<tool_call>\n{"name": "<name>", "arguments": {"<argument>": <value>}}\n</tool_call>'
+    ),
+    marks=_attempts_hermes,
+    read=_read_hermes,
+    write=_write_hermes,
+)
+
+
+# Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`.
+
+LLAMA_TAG = "<|python_tag|>"
+_BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type"\s{0,10}:\s{0,10}"function|name|parameters|arguments)"')
+_ARGUMENTS = re.compile('"(?:parameters|arguments)"')
+
+
+def _attempts_llama(text: str) -> bool:
+    return LLAMA_TAG in text or (_BARE.match(text) is not None and _ARGUMENTS.search(text) is not None)
+
+
+def _read_llama(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    said, tag, written = text.partition(LLAMA_TAG)
+    if not tag:
+        said, written = "", text
+    calls: list[ParsedCall] = []
+    position = 0
+    while True:
+        value, position = read_json_at(written, position)
+        calls.append(parse_call_object(value))
+        while position < len(written) and written[position] in BLANK + ";":
+            position += 1
+        if position == len(written):
+            return FormatResult(tuple(calls), said)
+
+
+def _write_llama(calls: Sequence[ParsedCall]) -> str:
+    written = (json.dumps({"name": call.name, "parameters": call.arguments}, ensure_ascii=False) for call in calls)
+    return LLAMA_TAG + "; ".join(written)
+
+
+LLAMA_JSON = CallFormat(
+    name="llama_json",
+    instruction=(
+        "To call tools, end your reply with <|python_tag|> and one JSON object per call, with `; ` between them:\n"
+        '<|python_tag|>{"name": "<name>", "parameters": {"<argument>": <value>}}'
+    ),
+    marks=_attempts_llama,
+    read=_read_llama,
+    write=_write_llama,
+)
+
+
+# Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, one after the other or in one array.
+
+METHOD = "tools/call"
+_OPENS = re.compile(r"\s{0,100}[\[{]")
+
+
+def _attempts_mcp(text: str) -> bool:
+    return '"jsonrpc"' in text and _OPENS.match(text) is not None
+
+
+def _read_mcp(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    requests: list[JsonValue] = []
+    written = text.rstrip(BLANK)
+    position = 0
+    while position < len(written):
+        value, position = read_json_at(written, position)
+        requests += value if isinstance(value, list) else [value]
+    if not requests:
+        raise MalformedCall("there is no request")
+    return FormatResult(tuple(_read_request(request) for request in requests))
+
+
+def _read_request(request: JsonValue) -> ParsedCall:
+    members = require_members(request, required=("jsonrpc", "method", "params"), allowed=("id",))
+    if (members["jsonrpc"], members["method"]) != ("2.0", METHOD):
+        raise MalformedCall(f"a request is not {METHOD} of JSON-RPC 2.0")
+    params = require_members(members["params"], required=("name",), allowed=("arguments", "_meta"))
+    return build_call(params["name"], params.get("arguments", {}))
+
+
+def _write_mcp(calls: Sequence[ParsedCall]) -> str:
+    requests = [
+        {
+            "jsonrpc": "2.0",
+            "id": number,
+            "method": METHOD,
+            "params": {"name": call.name, "arguments": call.arguments},
+        }
+        for number, call in enumerate(calls, 1)
+    ]
+    return json.dumps(requests[0] if len(requests) == 1 else requests, ensure_ascii=False)
+
+
+MCP = CallFormat(
+    name="mcp",
+    instruction=(
+        "To call tools, reply with one JSON-RPC request per call, several in one JSON array, and nothing else:\n"
+        '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", '
+        '"params": {"name": "<name>", "arguments": {"<argument>": <value>}}}'
+    ),
+    marks=_attempts_mcp,
+    read=_read_mcp,
+    write=_write_mcp,
+)
+
+
+# Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`.
+
+MISTRAL_TAG = "[TOOL_CALLS]"
+ARGUMENTS = "[ARGS]"
+_NAMED = re.compile(
+    rf"\s{{0,100}}([\w.-]{{1,{MOST_NAME}}})(?:\[CALL_ID\]\w{{1,100}})?(?:\[ARGS\]\s{{0,100}})?(?=\{{)", re.ASCII
+)
+_BARE_LIST = re.compile(r'\s{0,100}\[\s{0,100}\{\s{0,100}"(?:name|arguments)"')
+_BARE_NAME = re.compile(rf'\s{{0,100}}[A-Za-z_][\w.-]{{0,{MOST_NAME}}}\{{\s{{0,100}}["}}]', re.ASCII)
+
+
+def _attempts_mistral(text: str) -> bool:
+    return MISTRAL_TAG in text or ARGUMENTS in text or _is_bare(text)
+
+
+def _is_bare(text: str) -> bool:
+    return _BARE_NAME.match(text) is not None or (_BARE_LIST.match(text) is not None and '"arguments"' in text)
+
+
+def _read_mistral(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    said, tag, written = text.partition(MISTRAL_TAG)
+    if not tag:
+        if not _is_bare(text):
+            raise MalformedCall(f"{ARGUMENTS} without {MISTRAL_TAG}")
+        said, written = "", text
+    if not written.lstrip(BLANK).startswith(("[", "{")):
+        return FormatResult(_read_named(written), said)
+    listed = read_json(written)
+    if not isinstance(listed, list) or not listed:
+        raise MalformedCall(f"after {MISTRAL_TAG} there is no list of calls")
+    return FormatResult(tuple(map(parse_call_object, listed)), said)
+
+
+def _read_named(written: str) -> tuple[ParsedCall, ...]:
+    calls: list[ParsedCall] = []
+    position = 0
+    while len(calls) < MOST_CALLS:
+        head = _NAMED.match(written, position)
+        if head is None:
+            raise MalformedCall(f"after {MISTRAL_TAG} there is no name with its arguments")
+        arguments, position = read_json_at(written, head.end())
+        calls.append(build_call(head[1], arguments))
+        while position < len(written) and written[position] in BLANK:
+            position += 1
+        if position == len(written):
+            return tuple(calls)
+        position += len(MISTRAL_TAG) if written.startswith(MISTRAL_TAG, position) else 0
+    raise MalformedCall(f"there are more than {MOST_CALLS} calls")
+
+
+def _write_mistral(calls: Sequence[ParsedCall]) -> str:
+    listed = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    return MISTRAL_TAG + json.dumps(listed, ensure_ascii=False)
+
+
+MISTRAL = CallFormat(
+    name="mistral",
+    instruction=(
+        "To call tools, end your reply with [TOOL_CALLS] and one JSON array of all calls:\n"
+        '[TOOL_CALLS][{"name": "<name>", "arguments": {"<argument>": <value>}}]'
+    ),
+    marks=_attempts_mistral,
+    read=_read_mistral,
+    write=_write_mistral,
+)
+
+
+# Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`.
+
+ItemT = TypeVar("ItemT")
+
+MOST_ITEMS: Final = 5_000
+"""Calls, arguments and values of one reply together: each is read in Python."""
+
+_STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
+_CALLS = re.compile(r"\s{0,100}\[\s{0,100}[A-Za-z_][\w.]{0,200}\(")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_][\w.-]*)"
+    r"|(?P<number>[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
+    r"|(?P<mark>[\[\](){},:=]))"
+)
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|[\s\S])")
+_PLAIN: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_PYTHON_WORDS: Final[dict[str, JsonValue]] = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "true": True,
+    "false": False,
+    "null": None,
+}
+
+
+def _attempts_pythonic(text: str) -> bool:
+    return _STARTS in text or _CALLS.match(text) is not None
+
+
+def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    said, tag, written = text.partition(_STARTS)
+    if tag:
+        written = written.rstrip().removesuffix(_ENDS)
+    reader = _CallListReader(written if tag else text)
+    calls = tuple(reader.read_items("[", "]", reader.read_call))
+    if not calls:
+        raise MalformedCall("the list of calls is empty")
+    reader.require_end()
+    return FormatResult(calls, said if tag else "")
+
+
+@dataclass
+class _CallListReader:
+    """One walk over the text, a token at a time."""
+
+    text: str
+    position: int = 0
+    depth: int = 0
+    read: int = 0
+    ahead: re.Match[str] | None = None
+
+    def read_call(self) -> ParsedCall:
+        name = self._take("name")
+        arguments: dict[str, JsonValue] = {}
+        for argument, value in self.read_items("(", ")", self._read_argument):
+            if argument in arguments:
+                raise MalformedCall("an argument is given twice")
+            arguments[argument] = value
+        return build_call(name, arguments)
+
+    def read_items(self, opens: str, closes: str, item: Callable[[], ItemT]) -> list[ItemT]:
+        """What stands between two marks, by commas; one may follow the last."""
+        self._take_mark(opens)
+        found: list[ItemT] = []
+        while not self._is_at(closes):
+            self.read += 1
+            if self.read > MOST_ITEMS:
+                raise MalformedCall(f"there are more than {MOST_ITEMS} calls, arguments and values")
+            found.append(item())
+            if not self._is_at(closes):
+                self._take_mark(",")
+        self._take_mark(closes)
+        return found
+
+    def require_end(self) -> None:
+        if self.text[self.position :].strip():
+            raise MalformedCall("there is text after the list of calls")
+
+    def _read_argument(self) -> tuple[str, JsonValue]:
+        name = self._take("name")
+        self._take_mark("=")
+        return name, self._read_value()
+
+    def _read_value(self) -> JsonValue:
+        token = self._peek()
+        if token["text"] is not None:
+            self.position = token.end()
+            return _unescape(token["text"][1:-1])
+        if token["number"] is not None:
+            self.position = token.end()
+            return _parse_number(token["number"])
+        if token["name"] is not None:
+            self.position = token.end()
+            if token["name"] not in _PYTHON_WORDS:
+                raise MalformedCall("a value is neither a literal nor a list of them")
+            return _PYTHON_WORDS[token["name"]]
+        return self._read_collection(token["mark"])
+
+    def _read_collection(self, opens: str) -> JsonValue:
+        if self.depth >= MAX_JSON_DEPTH:
+            raise MalformedCall("values are nested too deep")
+        self.depth += 1
+        try:
+            if opens == "{":
+                pairs = self.read_items("{", "}", self._read_dict_entry)
+                members = dict(pairs)
+                if len(members) < len(pairs):
+                    raise MalformedCall("an object names a member twice")
+                return members
+            if opens == "[":
+                return self.read_items("[", "]", self._read_value)
+            if opens == "(":
+                return self.read_items("(", ")", self._read_value)
+        finally:
+            self.depth -= 1
+        raise MalformedCall("a value is missing")
+
+    def _read_dict_entry(self) -> tuple[str, JsonValue]:
+        key = self._read_value()
+        if not isinstance(key, str):
+            raise MalformedCall("a member's name is no text")
+        self._take_mark(":")
+        return key, self._read_value()
+
+    def _peek(self) -> re.Match[str]:
+        if self.ahead is None or self.ahead.pos != self.position:
+            self.ahead = _TOKEN.match(self.text, self.position)
+        if self.ahead is None:
+            raise MalformedCall("the list of calls ends early or holds what is no literal")
+        return self.ahead
+
+    def _take(self, kind: str) -> str:
+        token = self._peek()
+        if token[kind] is None:
+            raise MalformedCall("a name is missing")
+        self.position = token.end()
+        return token[kind]
+
+    def _is_at(self, mark: str) -> bool:
+        return self._peek()["mark"] == mark
+
+    def _take_mark(self, mark: str) -> None:
+        if not self._is_at(mark):
+            raise MalformedCall(f"`{mark}` is missing")
+        self.position = self._peek().end()
+
+
+def _parse_number(written: str) -> JsonValue:
+    digits = written.replace("_", "").removeprefix("+")
+    if len(digits) > MOST_DIGITS:
+        raise MalformedCall(f"a number has more than {MOST_DIGITS} digits")
+    if digits.lstrip("-").isdigit():
+        return int(digits)
+    number = float(digits)
+    return read_json(repr(number))
+
+
+def _unescape(written: str) -> str:
+    """As Python reads a literal, but that an escape it does not know stays as it is, as it always did."""
+    return _ESCAPE.sub(lambda escape: _decode_escape(escape[1], escape[0]), written) if "\\" in written else written
+
+
+def _decode_escape(code: str, written: str) -> str:
+    if code[0] in "xuU" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return _PLAIN.get(code, written)
+
+
+def _write_pythonic(calls: Sequence[ParsedCall]) -> str:
+    return "[" + ", ".join(f"{call.name}({_format_arguments(call)})" for call in calls) + "]"
+
+
+def _format_arguments(call: ParsedCall) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+
+
+PYTHONIC = CallFormat(
+    name="pythonic",
+    instruction=(
+        "To call tools, reply with one list of calls with named arguments, as in Python, and nothing else:\n"
+        "[<name>(<argument>=<value>), <name>(<argument>=<value>)]"
+    ),
+    marks=_attempts_pythonic,
+    read=_read_pythonic,
+    write=_write_pythonic,
+)
+
+
+# Arguments that a format writes as bare text between tags, read by the type that the tool's schema gives them.
+
+_BLANK = re.compile(r"\s*")
+_UNTYPED_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None, "none": None}
+_TYPES: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentTags:
+    """`begins` has the argument's name as its one group; `ends` ends a value; `closes` ends the call."""
+
+    begins: re.Pattern[str]
+    ends: re.Pattern[str]
+    closes: re.Pattern[str]
+
+
+def read_arguments(
+    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: ArgumentTags
+) -> tuple[dict[str, JsonValue], int]:
+    """The arguments from `start` on, and where the call is closed. A value ends at the first tag that could end it."""
+    arguments: dict[str, JsonValue] = {}
+    position = _skip_blank(text, start)
+    while (begins := tags.begins.match(text, position)) is not None:
+        ends = tags.ends.search(text, begins.end())
+        if ends is None:
+            raise MalformedCall("a value does not end")
+        if begins[1] in arguments:
+            raise MalformedCall("an argument is given twice")
+        arguments[begins[1]] = parse_typed_value(text[begins.end() : ends.start()], tool, begins[1], tools)
+        position = _skip_blank(text, ends.end())
+    closes = tags.closes.match(text, position)
+    if closes is None:
+        raise MalformedCall("a call does not end")
+    return arguments, closes.end()
+
+
+def parse_typed_value(written: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> JsonValue:
+    """What `written` means as this argument: JSON where its schema asks for something else than text and it can be read
+    so, else the text itself, without one line break at either end."""
+    text = written.removeprefix("\n").removesuffix("\n")
+    types = _list_types(_find_schema(tool, argument, tools))
+    if not types or types == {"string"}:
+        return text
+    bare = text.strip()
+    try:
+        value = _UNTYPED_WORDS[bare.lower()] if bare.lower() in _UNTYPED_WORDS else read_json(bare)
+    except MalformedCall:
+        return text
+    return value if types & {*_TYPES[type(value)]} else text
+
+
+def _skip_blank(text: str, position: int) -> int:
+    blank = _BLANK.match(text, position)
+    return position if blank is None else blank.end()
+
+
+def _find_schema(tool: str, argument: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue]:
+    for spec in tools:
+        properties = spec.function.parameters.get("properties")
+        if spec.function.name == tool and isinstance(properties, dict):
+            schema = properties.get(argument)
+            return schema if isinstance(schema, dict) else {}
+    return {}
+
+
+def _list_types(schema: Mapping[str, JsonValue]) -> set[str]:
+    """The types that a schema allows, as far as it names them or shows them by its values."""
+    named = schema.get("type")
+    found = {str(one) for one in (named if isinstance(named, list) else [named]) if one is not None}
+    for key in ("anyOf", "oneOf"):
+        options = schema.get(key)
+        for option in options if isinstance(options, list) else ():
+            found |= _list_types(option) if isinstance(option, dict) else set()
+    values = schema.get("enum")
+    if not found and isinstance(values, list):
+        found = {name for value in values for name in _TYPES[type(value)]}
+    return found
+
+
+# Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types.
+
+_BLOCKS = re.compile(r"\s*[\[{]")
+_BLOCK = re.compile(r'"type"\s{0,10}:\s{0,10}"tool_use"')
+_THINKING = ("thinking", "redacted_thinking")
+_INVOKE = re.compile(rf'<(?:antml:)?invoke\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>')
+_ANTHROPIC_TAGS = ArgumentTags(
+    begins=re.compile(rf'<(?:antml:)?parameter\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>'),
+    ends=re.compile("</(?:antml:)?parameter>"),
+    closes=re.compile("</(?:antml:)?invoke>"),
+)
+_ANTHROPIC_WORDS = ("function_calls", "invoke", "parameter")
+"""One of them is in every tag."""
+_AROUND = re.compile("</?(?:antml:)?function_calls>")
+_TAG = re.compile(r"</?(?:antml:)?invoke|<(?:antml:)?parameter\s")
+
+
+def _attempts_anthropic(text: str) -> bool:
+    return _is_blocks(text) or (
+        any(word in text for word in _ANTHROPIC_WORDS)
+        and (_AROUND.search(text) is not None or _TAG.search(text) is not None)
+    )
+
+
+def _is_blocks(text: str) -> bool:
+    return _BLOCKS.match(text) is not None and _BLOCK.search(text) is not None
+
+
+def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    return _read_blocks(text) if _is_blocks(text) else _read_tags(text, tools)
+
+
+def _read_blocks(text: str) -> FormatResult:
+    value = read_json(text)
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    for block in value if isinstance(value, list) else [value]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind in _THINKING:
+            continue
+        if kind == "text":
+            members = require_members(block, required=("type", "text"), allowed=("citations", "cache_control"))
+            said.append(str(members["text"] or ""))
+            continue
+        members = require_members(block, required=("type", "name", "input"), allowed=("id", "cache_control", "caller"))
+        if kind != "tool_use":
+            raise MalformedCall("a block is neither text nor tool_use")
+        calls.append(build_call(members["name"], members["input"]))
+    return FormatResult(tuple(calls), "\n".join(said))
+
+
+def _read_tags(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (invoke := _INVOKE.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise MalformedCall(f"there are more than {MOST_CALLS} calls")
+        said.append(text[position : invoke.start()])
+        arguments, position = read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS)
+        calls.append(build_call(invoke[1], arguments))
+    said.append(text[position:])
+    words = _AROUND.sub("", "".join(said))
+    if not calls or _TAG.search(words) is not None:
+        raise MalformedCall("there are tags of a call and no call")
+    return FormatResult(tuple(calls), words)
+
+
+def _write_anthropic(calls: Sequence[ParsedCall]) -> str:
+    blocks = [
+        {"type": "tool_use", "id": f"toolu_{number}", "name": call.name, "input": call.arguments}
+        for number, call in enumerate(calls, 1)
+    ]
+    return json.dumps(blocks, ensure_ascii=False)
+
+
+ANTHROPIC = CallFormat(
+    name="anthropic",
+    instruction=(
+        "To call tools, reply with one JSON array of content blocks and nothing else; words go into a text block:\n"
+        '[{"type": "text", "text": "<words>"}, '
+        '{"type": "tool_use", "id": "<id>", "name": "<name>", "input": {"<argument>": <value>}}]'
+    ),
+    marks=_attempts_anthropic,
+    read=_read_anthropic,
+    write=_write_anthropic,
+)
+
+
+# Qwen3-Coder: tags around each call and each of its arguments, whose values have no types.
+
+_FUNCTION = re.compile(rf"(<tool_call>\s*)?<function=([^<>=\s]{{1,{MOST_NAME}}})>")
+_QWEN_TAGS = ArgumentTags(
+    begins=re.compile(rf"<parameter=([^<>=\s]{{1,{MOST_NAME}}})>"),
+    ends=re.compile("</parameter>"),
+    closes=re.compile("</function>"),
+)
+_CLOSES = re.compile(r"\s*</tool_call>")
+_LEFT_OVER = re.compile("<function=|</function>|</?tool_call>")
+
+
+def _attempts_qwen(text: str) -> bool:
+    return "<function=" in text or "</function>" in text
+
+
+def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (function := _FUNCTION.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise MalformedCall(f"there are more than {MOST_CALLS} calls")
+        said.append(text[position : function.start()])
+        arguments, position = read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS)
+        calls.append(build_call(function[2], arguments))
+        closes = _CLOSES.match(text, position)
+        if closes is not None:
+            position = closes.end()
+        elif function[1] is not None:
+            raise MalformedCall("<tool_call> is not closed")
+    said.append(text[position:])
+    words = "".join(said)
+    if _LEFT_OVER.search(words) is not None:
+        raise MalformedCall("there are tags of a call that are no call")
+    return FormatResult(tuple(calls), words)
+
+
+def _write_qwen(calls: Sequence[ParsedCall]) -> str:
+    return "\n".join(
+        f"<tool_call>\n<function={call.name}>\n"
+        + "".join(
+            f"<parameter={name}>\n{_write_value(value)}\n</parameter>\n" for name, value in call.arguments.items()
+        )
+        + "</function>\n</tool_call>"
+        for call in calls
+    )
+
+
+def _write_value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+QWEN_CODER = CallFormat(
+    name="qwen_coder",
+    instruction=(
+        "Write each call like this, with the bare value of each argument on lines of its own:\n"
+        "<tool_call>\n<function=<name>>\n<parameter=<argument>>\n<value>\n</parameter>\n</function>\n</tool_call>"
+    ),
+    marks=_attempts_qwen,
+    read=_read_qwen,
+    write=_write_qwen,
+)
+
+
+# All formats, in the order of the documentation.
+
+FORMATS: Final[Mapping[ToolFormat, CallFormat]] = {
+    form.name: form for form in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, QWEN_CODER, ANTHROPIC, MCP)
+}
+
+
+def find_declared_format(name: object) -> ToolFormat | None:
+    """The format with this name; None for other values, such as `native`."""
+    return next((form for form in FORMATS if form == name), None)
+
+
+# The calls of a reply: as the message's own `tool_calls`, or in its text in a declared or detected format.
+
+OPENAI = "openai"
+"""What a reading calls a message's own `tool_calls`."""
+
+_FENCE = re.compile(r"\s{0,100}```[A-Za-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
+
+
+def read_calls(completion: Completion, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    """Of a single-turn completion: its text, or its one message. `form` None takes the format that the text is in."""
+    if completion.messages is None:
+        return read_text_calls(completion.answer, tools, form)
+    if len(completion.messages) != 1 or completion.messages[0].role != "assistant":
+        return CallReading(fault="the completion is not one message of the assistant")
+    return read_message_calls(completion.messages[0], tools, form)
+
+
+def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    written = read_text_calls(message.content or "", tools, form)
+    if not message.tool_calls:
+        return written
+    if written.calls or written.fault:
+        return CallReading(
+            said=written.said, format=OPENAI, fault="there are calls both in `tool_calls` and in the text"
+        )
+    try:
+        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, OPENAI)
+    except MalformedCall as fault:
+        return CallReading(said=written.said, format=OPENAI, fault=str(fault))
+
+
+def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    said = strip_thinking(reply).text
+    text = _strip_fence(said)
+    attempted = [FORMATS[form]] if form is not None else list(FORMATS.values())
+    attempted = [one for one in attempted if one.marks(text)]
+    if not attempted:
+        return CallReading(said=said.strip())
+    if len(attempted) == 1:
+        return _read_format(attempted[0], text, tools)
+    readings = [(one, _read_format(one, text, tools)) for one in attempted]
+    whole = [read for one, read in readings if read.calls and not _is_marked(read.said, attempted)]
+    if len(whole) == 1:
+        return whole[0]
+    names = " and ".join(one.name for one in attempted)
+    return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
+
+
+def _is_marked(said: str, forms: Sequence[CallFormat]) -> bool:
+    """Whether there is more of a call than was read. The marks of another format may stand in an argument."""
+    return any(one.marks(said) for one in forms)
+
+
+def _read_format(form: CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:
+    try:
+        found = form.read(text, tools)
+    except MalformedCall as fault:
+        return CallReading(format=form.name, fault=str(fault))
+    return CallReading(found.calls, found.said.strip(), form.name if found.calls else "")
+
+
+def _strip_fence(text: str) -> str:
+    """What a reply that is one fenced block holds: fences are typography."""
+    fence = _FENCE.match(text) if text.lstrip().startswith("```") else None
+    return text if fence is None else fence["inside"]
+
+
+def _convert_call(call: ToolCall) -> ParsedCall:
+    """Some servers send no text at all where a call has no arguments."""
+    arguments = call.function.arguments
+    if isinstance(arguments, str):
+        return build_call(call.function.name, read_json(arguments) if arguments.strip() else {})
+    return build_call(call.function.name, {} if arguments is None else arguments)
+
+
+# Tools as text, for models whose chat template does not support them.
+
+
+def render_tools(tools: Sequence[ToolSpec], form: ToolFormat) -> str:
+    """The tools, one JSON object a line, and how to call them."""
+    lines = [json.dumps(tool.model_dump(mode="json"), ensure_ascii=False) for tool in tools]
+    return "\n".join(["These tools are available, each as a JSON object:", *lines, "", FORMATS[form].instruction])

@@ -1,1 +1,0 @@
-"""Tool call formats, one per file."""

@@ -1,0 +1,372 @@
+"""Exports: which completions become rows, and rows as files that others can read."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from io import BytesIO
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pydantic import JsonValue, ValidationError
+
+from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
+from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
+from app.domain.runs import Policy
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import (
+    Completion,
+    Context,
+    FunctionCall,
+    FunctionSpec,
+    Message,
+    TaskKey,
+    ToolCall,
+    ToolSpec,
+    Withheld,
+)
+from app.features.exports.service import stream_export, summarise_export
+from tests.support.store_cases import START
+
+NEWEST = 1_000
+"""Later than every group here."""
+TOOL = ToolSpec(function=FunctionSpec(name="count", parameters={"type": "object"}))
+CALL = ToolCall(id="1", function=FunctionCall(name="count", arguments={"of": "é"}))
+WITHHELD = Context(withheld=(Withheld(id="w", reason="future", text="The bridge will fall."),))
+
+
+def judged(reward: float, value: float, relative: float | None = None, *, judge: str = "sage", flag: str = "") -> Score:
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=value,
+        relative=relative,
+        criteria=(Criterion(name="lore", value=value, weight=1.0, note="as the sheet says"),),
+        flags=(flag,) if flag else (),
+        judges=(judge,),
+        rationale="fits",
+    )
+
+
+def stored(
+    number: int, *said: tuple[str | tuple[Message, ...], Score], tools: tuple[ToolSpec, ...] = ()
+) -> StoredGroup:
+    completions = [Completion(text=one) if isinstance(one, str) else Completion(messages=one) for one, _ in said]
+    return StoredGroup(
+        sequence=number,
+        group=Group(
+            group_id=f"g{number}",
+            task_id="t",
+            environment="npc_arena",
+            run=None,
+            lease_id=None,
+            policy=Policy(model="m", step=3),
+            purpose="train",
+            outcome="scored",
+            rollouts=tuple(
+                Rollout(rollout_id=f"g{number}-{place}", completion=completion, score=score)
+                for place, (completion, (_, score)) in enumerate(zip(completions, said, strict=True))
+            ),
+            created_at=START,
+            hand_out_step=1,
+        ),
+        task=TaskRecord(
+            task_id="t",
+            key=TaskKey(
+                environment="npc_arena",
+                version="2",
+                data_digest="d",
+                split="train",
+                index=0,
+                params={},
+                context=WITHHELD,
+            ),
+            prompt=TaskPrompt(messages=(Message(role="user", content="Who are you?"),), tools=tools),
+            label="maelis",
+        ),
+    )
+
+
+class Kept:
+    """The port `Exports` over what is given."""
+
+    def __init__(self, groups: Sequence[StoredGroup]) -> None:
+        self._groups = groups
+
+    async def get_newest_group_sequence(self) -> int:
+        return len(self._groups)
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        return [one for one in self._groups if after < one.sequence <= last][:limit]
+
+
+def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
+    async def pieces() -> bytes:
+        request = ExportRequest.model_validate(wanted)
+        return b"".join([piece async for piece in stream_export(Kept(groups), request, NEWEST, {"offline"})])
+
+    return asyncio.run(pieces())
+
+
+def rows(groups: Sequence[StoredGroup], **wanted: object) -> list[dict[str, JsonValue]]:
+    return [json.loads(line) for line in file(groups, **wanted).splitlines()]
+
+
+UNSCORED = Score.unscored("judge_failed")
+MIXED = stored(
+    1,
+    ("best", judged(0.9, 0.8, 1.0)),
+    ("good", judged(0.6, 0.7, 0.5)),
+    ("weak", judged(0.3, 0.4, 0.0)),
+    ("lost", UNSCORED),
+    ("tried", judged(0.9, 0.9, 1.0, judge="offline")),
+)
+
+
+def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
+    (row, *_) = rows([MIXED])
+    assert row == {
+        "group_id": "g1",
+        "task_id": "t",
+        "environment": "npc_arena",
+        "version": "2",
+        "split": "train",
+        "task_label": "maelis",
+        "run": "",
+        "policy": "m",
+        "step": 3,
+        "lag": 2,
+        "created_at": "2026-01-02T03:04:05.678901+00:00",
+        "rollout_id": "g1-0",
+        "index": 0,
+        "purpose": "train",
+        "prompt": [{"role": "user", "content": "Who are you?"}],
+        "tools": "[]",
+        "completion": [{"role": "assistant", "content": "best"}],
+        "finish_reason": "",
+        "token_ids": [],
+        "logprobs": [],
+        "extra": "{}",
+        "outcome": "scored",
+        "reason": "",
+        "reward": 0.9,
+        "value": 0.8,
+        "gate": 1.0,
+        "absolute": 0.8,
+        "relative": 1.0,
+        "calibrated": None,
+        "calibrated_error": None,
+        "criteria": [{"name": "lore", "value": 0.8, "weight": 1.0}],
+        "flags": [],
+        "judges": ["sage"],
+        "scoring_digest": "",
+        "not_kept": [],
+    }
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_row_holds_the_tokens_and_what_the_trainer_added(form: str) -> None:
+    sampled = Completion(text="yes", token_ids=(5, 7), logprobs=(-0.5, 0.0), extra={"lora": 3})
+    group = stored(1, ("no", judged(0.1, 0.1)), ("yes", judged(0.9, 0.9)))
+    last = group.group.rollouts[1].model_copy(update={"completion": sampled})
+    group = group.model_copy(
+        update={"group": group.group.model_copy(update={"rollouts": (group.group.rollouts[0], last)})}
+    )
+    written = file([group], format=form)
+    read = (
+        parquet.read_table(BytesIO(written)).to_pylist()
+        if form == "parquet"
+        else [json.loads(line) for line in written.splitlines()]
+    )
+    assert [(row["index"], row["token_ids"], row["logprobs"], row["extra"]) for row in read] == [
+        (0, [], [], "{}"),
+        (1, [5, 7], [-0.5, 0.0], '{"lora":3}'),
+    ]
+
+
+def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
+    request = ExportRequest.model_validate(wanted)
+    found = asyncio.run(summarise_export(Kept(groups), request, NEWEST, {"offline"}))
+    return found.rows, {str(reason): count for reason, count in found.left_out.items()}
+
+
+GATED = Score.gated("copies_prompt")
+OFFLINE_GROUP = stored(4, ("fine", judged(0.9, 0.9, judge="offline")), ("copied", GATED))
+SAGE_GROUP = stored(3, ("fine", judged(0.9, 0.9)), ("copied", GATED))
+ALL_GATED = stored(3, ("copied", GATED), ("copied", GATED))
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted", "expected"),
+    [
+        ([OFFLINE_GROUP], {}, (0, {"offline_judge": 2})),
+        ([OFFLINE_GROUP], {"offline_judge": True}, (2, {})),
+        ([SAGE_GROUP], {"judge": "sage"}, (2, {})),
+        ([SAGE_GROUP, OFFLINE_GROUP], {"judge": "offline"}, (2, {"other_judge": 2})),
+        ([ALL_GATED], {}, (2, {})),
+        ([ALL_GATED], {"judge": "sage"}, (0, {"other_judge": 2})),
+        ([ALL_GATED], {"shape": "kto"}, (1, {"duplicate": 1})),
+        ([MIXED], {}, (4, {"offline_judge": 1})),
+        ([MIXED], {"shape": "sft"}, (2, {"offline_judge": 1, "unscored": 1, "below_threshold": 1})),
+        ([MIXED], {"shape": "sft", "top_k": 1}, (1, {"offline_judge": 1, "unscored": 1, "not_best": 2})),
+        ([MIXED], {"shape": "dpo"}, (1, {"offline_judge": 1, "unscored": 1, "no_pair": 1})),
+    ],
+)
+def test_a_summary_says_what_is_left_out_and_no_filter_keeps_the_failures_alone(
+    groups: list[StoredGroup], wanted: dict[str, object], expected: tuple[int, dict[str, int]]
+) -> None:
+    assert (summary(groups, **wanted), len(rows(groups, **wanted))) == (expected, expected[0])
+
+
+def test_what_the_policy_never_saw_is_there_when_it_is_asked_for() -> None:
+    plain, private = rows([MIXED])[0], rows([MIXED], private=True)[0]
+    assert {name: value for name, value in private.items() if name not in plain} == {
+        "rationale": "fits",
+        "notes": '{"lore":"as the sheet says"}',
+        "context": json.dumps(WITHHELD.model_dump(mode="json"), sort_keys=True, separators=(",", ":")),
+    }
+    assert "bridge" not in file([MIXED]).decode()
+
+
+def test_no_score_is_null_and_in_no_other_shape() -> None:
+    (lost,) = [row for row in rows([MIXED]) if row["rollout_id"] == "g1-3"]
+    assert (lost["outcome"], lost["reason"], lost["reward"], lost["value"]) == ("unscored", "judge_failed", None, None)
+    others = [rows([MIXED], shape=shape, threshold=0.0) for shape in ("sft", "kto", "dpo")]
+    assert "lost" not in json.dumps(others)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, ["g1-0", "g1-1", "g1-2", "g1-3"]),
+        ({"offline_judge": True}, ["g1-0", "g1-1", "g1-2", "g1-3", "g1-4"]),
+        ({"judge": "sage"}, ["g1-0", "g1-1", "g1-2"]),
+        ({"judge": "offline"}, ["g1-4"]),
+        ({"shape": "sft"}, ["g1-0", "g1-1"]),
+        ({"shape": "sft", "threshold": 0.75}, ["g1-0"]),
+        ({"shape": "sft", "top_k": 3}, ["g1-0", "g1-1", "g1-2"]),
+        ({"shape": "sft", "top_k": 3, "threshold": 0.7}, ["g1-0", "g1-1"]),
+    ],
+)
+def test_which_completions_are_taken(wanted: dict[str, object], expected: list[str]) -> None:
+    assert [row["rollout_id"] for row in rows([MIXED], **wanted)] == expected
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(None, ["g1-1"]), (0.0, ["g1-1", "g1-0", "g1-2"])])
+def test_the_best_of_a_group_is_not_taken_when_it_is_worth_nothing(
+    threshold: float | None, expected: list[str]
+) -> None:
+    group = stored(1, ("wrong", Score.exact(False)), ("right", Score.exact(True)), ("gated", Score.gated("empty")))
+    taken = rows([group], shape="sft", top_k=3, threshold=threshold)
+    assert [row["rollout_id"] for row in taken] == expected
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(None, [True, True, False]), (0.75, [True, False, False])])
+def test_kto_has_a_verdict_on_everything_scored(threshold: float | None, expected: list[bool]) -> None:
+    assert [row["label"] for row in rows([MIXED], shape="kto", threshold=threshold)] == expected
+
+
+def pairs(*scores: Score, **wanted: object) -> list[tuple[JsonValue, JsonValue]]:
+    group = stored(1, *((f"reply {place}", score) for place, score in enumerate(scores)))
+    return [(row["chosen_id"], row["rejected_id"]) for row in rows([group], shape="dpo", **wanted)]
+
+
+def test_pairs_come_by_their_margin() -> None:
+    scores = judged(0.9, 0.8), judged(0.6, 0.7), judged(0.3, 0.4)
+    assert [pairs(*scores), pairs(*scores, pairs=9), pairs(*scores, pairs=9, margin=0.5)] == [
+        [("g1-0", "g1-2")],
+        [("g1-0", "g1-2"), ("g1-0", "g1-1"), ("g1-1", "g1-2")],
+        [("g1-0", "g1-2")],
+    ]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        (judged(0.6, 0.6), judged(0.55, 0.5)),
+        (judged(0.9, 0.4, 1.0), judged(0.6, 0.7, 0.0)),
+        (judged(0.9, 0.8, 0.0), judged(0.3, 0.2, 1.0)),
+        (judged(0.9, 0.8, flag="low_signal"), judged(0.3, 0.2, flag="low_signal")),
+        (judged(0.9, 0.8, flag="position_dominated"), judged(0.3, 0.2, flag="position_dominated")),
+        (judged(0.9, 0.8), UNSCORED),
+    ],
+)
+def test_no_pair_where_it_is_not_known_which_is_better(scores: tuple[Score, ...]) -> None:
+    assert pairs(*scores) == []
+
+
+def test_a_margin_is_met_where_only_rounding_stands_between() -> None:
+    assert pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1) == [("g1-0", "g1-1")]
+
+
+def test_the_same_words_are_no_pair() -> None:
+    group = stored(1, ("same", judged(0.9, 0.9)), ("same", judged(0.1, 0.1)))
+    assert rows([group], shape="dpo") == []
+
+
+def test_the_same_completion_is_taken_once() -> None:
+    groups = [stored(number, ("best", judged(0.9, 0.9)), ("worst", judged(0.1, 0.1))) for number in (1, 2)]
+    taken = [[row["rollout_id"] for row in rows(groups, shape=shape)] for shape in ("sft", "kto", "rollouts")]
+    assert taken == [["g1-0"], ["g1-0", "g1-1"], ["g1-0", "g1-1", "g2-0", "g2-1"]]
+
+
+CALLED = stored(
+    1,
+    (
+        (
+            Message(role="assistant", tool_calls=(CALL,), reasoning_content="Count first."),
+            Message(role="tool", content="3", tool_call_id="1"),
+            Message(role="assistant", content="Three.\ud83d"),
+        ),
+        judged(1.0, 1.0),
+    ),
+    tools=(TOOL,),
+)
+
+
+def test_calls_and_what_they_gave_are_messages() -> None:
+    (row,) = rows([CALLED], shape="sft")
+    function = {"name": "count", "arguments": '{"of":"\\u00e9"}'}
+    assert (row["completion"], json.loads(str(row["tools"]))) == (
+        [
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "1", "type": "function", "function": function}],
+                "reasoning_content": "Count first.",
+            },
+            {"role": "tool", "content": "3", "tool_call_id": "1"},
+            {"role": "assistant", "content": "Three.\ufffd"},
+        ],
+        [TOOL.model_dump(mode="json")],
+    )
+
+
+@pytest.mark.parametrize("shape", ["rollouts", "sft", "dpo", "kto"])
+def test_parquet_says_the_same(shape: str) -> None:
+    odd = "a\x00b\u2028c\ud83d \U0001f9d9 " + "long " * 500_000
+    groups = [MIXED, CALLED.model_copy(update={"sequence": 2}), stored(3, (odd, judged(0.9, 0.9)), ("", judged(0, 0)))]
+    groups += [stored(4 + number, ("x", UNSCORED)) for number in range(200)]
+    table = parquet.read_table(BytesIO(file(groups, shape=shape, format="parquet")))
+    lines = rows(groups, shape=shape)
+    assert [_without_nulls(row) for row in table.to_pylist()] == [_without_nulls(row) for row in lines]
+
+
+def _without_nulls(value: JsonValue) -> JsonValue:
+    """Parquet has every column of every message; a line has those that are there."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None and one != []}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def test_nothing_to_export_is_a_file_all_the_same() -> None:
+    table = parquet.read_table(BytesIO(file([], shape="kto", format="parquet")))
+    assert (table.num_rows, table.schema.field("label").type, file([])) == (0, pa.bool_(), b"")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    wrong = [{"since": START, "until": START}, {"margin": 0}, {"top_k": 0}, {"shape": "csv"}, {"since": "2026-01-01"}]
+    for request in wrong:
+        with pytest.raises(ValidationError):
+            ExportRequest.model_validate(request)

@@ -1,0 +1,144 @@
+"""Stored groups with their tasks, page by page, for training data."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from app.domain.exports import ExportFilter, StoredGroup
+from app.domain.groups import Group
+from app.domain.runs import Policy
+from app.domain.scores import Score
+from app.features.exports import store as export_store
+from app.main.store import Store
+from app.ports.store import GroupToStore
+from tests.store.test_plans import statements_made
+from tests.support.store_cases import START, group, record, using
+
+LATER = START + timedelta(hours=1)
+
+
+def later(item: GroupToStore) -> GroupToStore:
+    return replace(item, group=item.group.model_copy(update={"created_at": LATER}))
+
+
+async def stored(store: Store) -> None:
+    await store.tasks.put([record(0), record(1).model_copy(update={"label": "Maelis \x00 é"})])
+    await store.groups.add([group("plain"), group("labelled", task_id="task_1"), group("eval", purpose="eval")])
+    await store.groups.add([group("other", run="other"), later(group("later")), group("npc", environment="npc_arena")])
+
+
+async def ids(store: Store, where: ExportFilter) -> list[str]:
+    last, after = await store.exports.get_newest_group_sequence(), 0
+    found: list[str] = []
+    while page := await store.exports.read_page(where, after, last, 100):
+        found += [one.group.group_id for one in page]
+        after = page[-1].sequence
+    return found
+
+
+@pytest.fixture(params=["few groups", "many groups"])
+def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are looked for as in a small store, and as in one where all that is here would be many."""
+    if request.param == "many groups":
+        for name in ("NEAR", "FEW_TASKS", "FEW_GROUPS"):
+            monkeypatch.setattr(export_store, name, 0)
+        monkeypatch.setattr(export_store, "AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("_as_among")
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (ExportFilter(), ["plain", "labelled", "other", "later", "npc"]),
+        (ExportFilter(env="npc_arena"), ["npc"]),
+        (ExportFilter(run="other"), ["other"]),
+        (ExportFilter(label="Maelis \x00 é"), ["labelled"]),
+        (ExportFilter(purpose="eval"), ["eval"]),
+        (ExportFilter(label="Maelis \x00 é", env="gsm8k", run="run"), ["labelled"]),
+        (ExportFilter(label="Maelis \x00 é", env="npc_arena"), []),
+        (ExportFilter(label="nobody"), []),
+        (ExportFilter(purpose="eval", env="gsm8k", run="run"), ["eval"]),
+        (ExportFilter(since=LATER), ["later"]),
+        (ExportFilter(since=LATER, env="npc_arena"), []),
+        (ExportFilter(until=LATER, env="gsm8k"), ["plain", "labelled", "other"]),
+        (ExportFilter(until=START), []),
+        (ExportFilter(env="\x00"), []),
+        (ExportFilter(run="nobody's"), []),
+    ],
+)
+def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: list[str]) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await stored(store)
+        return await ids(store, where)
+
+    assert using(store_url, scenario) == expected
+
+
+@pytest.mark.usefixtures("_as_among")
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"task_id": "task_1"}, ["labelled"]),
+        ({"task_id": "\x00"}, []),
+        ({"outcome": "unscored"}, ["lost"]),
+        ({"reason": "budget"}, ["lost"]),
+        ({"model": "m \x00 é"}, ["flagged"]),
+        ({"flag": "late"}, ["flagged"]),
+        ({"flag": "lat"}, []),
+        ({"min_step": 4, "max_step": 4}, ["flagged"]),
+        ({"min_mean": 0.6}, ["flagged"]),
+        ({"max_mean": 0.5, "min_std": 0.1, "max_std": 0.8, "run": "run"}, ["plain", "labelled", "later", "npc"]),
+    ],
+)
+def test_it_takes_the_filters_of_the_listing(
+    store_url: str, where: dict[str, str | int | float], expected: list[str]
+) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await stored(store)
+        policy = Policy(model="m \x00 é", step=4)
+        flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
+        await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
+        return await ids(store, ExportFilter.model_validate(where))
+
+    assert using(store_url, scenario) == expected
+
+
+def test_pages_end_where_they_were_told_to(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        empty = await store.exports.get_newest_group_sequence()
+        await stored(store)
+        last = await store.exports.get_newest_group_sequence()
+        await store.groups.add([group("meanwhile")])
+        pages, after = [], empty
+        while page := await store.exports.read_page(ExportFilter(), after, last, 2):
+            pages.append([one.group.group_id for one in page])
+            after = page[-1].sequence
+        return pages
+
+    assert using(store_url, scenario) == [["plain", "labelled"], ["other", "later"], ["npc"]]
+
+
+def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_store, "NEAR", 1)
+    monkeypatch.setattr(export_store, "AT_ONCE", 1)
+
+    async def scenario(store: Store) -> list[int]:
+        await stored(store)
+        wanted = (ExportFilter(since=since, flag="late") for since in (START, LATER))
+        made = await statements_made(
+            {str(last): store.exports.read_page(where, 0, last, 9) for last, where in zip((6, 1), wanted, strict=True)}
+        )
+        return [sum("min(groups.sequence" in statement for statement, _ in one) for one in made.values()]
+
+    assert using(store_url, scenario) == [1, 0]
+
+
+def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
+        await store.tasks.put([record(0)])
+        (kept,) = await store.groups.add([group()])
+        return await store.exports.read_page(ExportFilter(), 0, 1, 1), kept
+
+    found, kept = using(store_url, scenario)
+    assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

@@ -1,0 +1,169 @@
+"""The health of runs over HTTP and on the command line: the audit, holds, options, versions of judges."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import respx
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from app.domain.health_records import RunHealth
+from app.domain.judging import Judgement, JudgeRequest
+from app.domain.run_health import Hold
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
+from app.main.store import Store
+from tests.support.databases import MIGRATIONS
+from tests.support.playground import World, by_number, gateway
+from tests.support.store_cases import START, alarm
+
+Play = Callable[[httpx.AsyncClient, Store], Awaitable[None]]
+ALARM = alarm()
+
+
+class NamedJudge(ScriptedJudge):
+    def __init__(self, name: str, model: str) -> None:
+        super().__init__(by_number, name)
+        self.model = model
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        made = await super().judge(request)
+        return made.model_copy(update={"served_model": "m-1", "system_fingerprint": "fp_1"})
+
+
+def play(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    judges = {"one": NamedJudge("one", "m"), "twin": NamedJudge("twin", "m"), "other": NamedJudge("other", "n")}
+
+    async def act() -> None:
+        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("one",))) as client:
+            store = Store.open(f"sqlite:///{path}", MIGRATIONS)
+            try:
+                await scene(client, store)
+            finally:
+                await store.close()
+
+    asyncio.run(act())
+
+
+async def score_one(client: httpx.AsyncClient) -> httpx.Response:
+    handed = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"]
+    completions: JsonValue = [{"text": "0.8"}, {"text": "0.2"}]
+    group = {"task_id": handed[0]["task_id"], "completions": completions}
+    return await client.post("/envs/arena/score", json={"groups": [group], "run": "a"})
+
+
+def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
+        task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
+        await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
+        await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
+        refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
+        mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
+        tested = await client.post("/envs/arena/next-batch", json={"run": "a", "purpose": "eval", "cursor": 0})
+        body: JsonValue = {"groups": [{"task_id": task, "completions": [{"text": "0.8"}, {"text": "0.1"}]}], "run": "a"}
+        scored = await client.post("/envs/arena/score", json=body)
+        report = (await client.get("/runs/a")).json()
+        released = await client.post("/runs/a/release", json={})
+        after = await client.post("/envs/arena/next-batch", json={"run": "a"})
+        gone = (await client.get("/runs/a")).json()
+        assert [reply.status_code for reply in (refused, mixed, tested, scored, released, after)] == [
+            *(409, 409),
+            *(200, 200, 200, 200),
+        ]
+        assert (refused.json()["code"], "length" in refused.json()["detail"]) == ("run_held", True)
+        assert [alarm["alarm_id"] for alarm in report["alarms"]] == ["alarm_1"]
+        assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_the_audit_of_a_run_says_what_it_can_and_cannot_see(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        await score_one(client)
+        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
+        missing = await client.get("/runs/nobody/health")
+        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
+        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
+
+    play(tmp_path, migrated_file, scene)
+
+
+@pytest.mark.parametrize(
+    ("health", "field"),
+    [
+        ({"shadow_judge": "nobody"}, "health.shadow_judge"),
+        ({"shadow_judge": "twin"}, "health.shadow_judge"),
+        ({"share": 0.6}, "body.health.share"),
+        ({"on_alarm": "stop"}, "body.health.on_alarm"),
+    ],
+)
+def test_wrong_options_name_their_field(
+    tmp_path: Path, migrated_file: Path, health: dict[str, JsonValue], field: str
+) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        refused = await client.put("/runs/a", json={"options": {"judges": ["one"]}, "health": health})
+        kept = await client.get("/runs/a")
+        assert (refused.status_code, refused.json()["errors"][0]["field"], kept.status_code) == (422, field, 404)
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_options_change_at_any_time_and_stay_when_left_out(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        asked: list[dict[str, JsonValue]] = [{}, {"health": {"share": 0.01, "shadow_judge": "other"}}, {}]
+        puts = [(await client.put("/runs/a", json=body)).json()["health"] for body in asked]
+        assert [(put["share"], put["shadow_judge"]) for put in puts] == [(0.03, None), (0.01, "other"), (0.01, "other")]
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_a_run_is_looked_after_by_one_process_at_a_time(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        await client.put("/runs/a", json={})
+        await score_one(client)
+        health = store.run_health
+        async with asyncio.timeout(20):
+            while (first := await health.claim(60, -1)) is None:  # noqa: ASYNC110  # the service may be at it
+                await asyncio.sleep(0.01)
+        second = await health.claim(60, -1)
+        taken = await health.renew(first, 60)
+        await health.finish(first, await health.get_state("a"))
+        assert (first.run, second, taken) == ("a", None, True)
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
+        for fingerprint in ("fp_1", "fp_1", "fp\x002"):
+            await store.judge_cache.put(made.model_copy(update={"system_fingerprint": fingerprint}))
+        listed = (await client.get("/judges")).json()["judges"]
+        versions = next(judge["versions"] for judge in listed if judge["name"] == "one")
+        assert sorted((each["model"], each["system_fingerprint"]) for each in versions) == [
+            ("m-1", "fp\x002"),
+            ("m-1", "fp_1"),
+        ]
+
+    play(tmp_path, migrated_file, scene)
+
+
+@respx.mock
+def test_the_command_prints_alarms_and_ends_with_one(tmp_path: Path, migrated_file: Path) -> None:
+    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        await client.put("/runs/a", json={})
+        await store.run_health.add_alarm("a", ALARM, None)
+        body.append((await client.get("/runs/a/health")).text)
+
+    body: list[str] = []
+    play(tmp_path, migrated_file, scene)
+    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=body[0])
+    ran = CliRunner().invoke(cli, ["runs", "health", "a"])
+    assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)

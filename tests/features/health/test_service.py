@@ -1,0 +1,307 @@
+"""The health of a run over a real store: a judge that grows milder is noticed at a bounded cost."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, update
+
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import InvalidRequest, RunHeld
+from app.domain.groups import Group
+from app.domain.judging import Judgement, JudgeRequest
+from app.domain.run_health import Alarm, HealthOptions
+from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS
+from app.features.health.store import run_health
+from app.judges.chat_judge import ScriptedJudge
+from app.judges.panel import ConfiguredPanels
+from app.main.gateway import build_gateway
+from app.main.store import Store
+from app.ports.environment import NoWorkers
+from app.service.gateway import Gateway
+from app.service.requests import GroupToScore, NextBatch, ScoreRequest
+from app.service.runs import RunSettings
+from app.telemetry.metrics import NullObserver
+from tests.support.databases import MIGRATIONS
+from tests.support.playground import WAIT, World, environments
+from tests.support.store_cases import alarm
+
+
+@dataclass
+class Bench:
+    gateway: Gateway
+    store: Store
+    judge: "ChangingJudge"
+    told: "Told"
+    world: World
+
+    def __post_init__(self) -> None:
+        self.health = self.gateway.run_health
+
+
+class ChangingJudge(ScriptedJudge):
+    """Reads the number that a text says, and adds its leniency. A reading takes a thousand tokens."""
+
+    def __init__(self, name: str, model: str) -> None:
+        super().__init__(self.read, name)
+        self.model = model
+        self.leniency = 0.0
+        self.fresh = 0
+        self.raises = False
+        """Instead of a reading past the cache."""
+
+    def read(self, request: JudgeRequest, count: int) -> Mapping[str, float]:
+        return {one.id: min(1.0, float(one.text) + self.leniency) for one in request.candidates}
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        if request.fresh and self.raises:
+            raise RuntimeError("a defect of ours")
+        self.fresh += request.fresh
+        made = await super().judge(request)
+        return made.model_copy(update={"calls": 1, "input_tokens": 900, "output_tokens": 100, "cost_usd": 0.01})
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return 0.02
+
+
+@dataclass
+class Told:
+    """A receiver of alarms that takes those that it is let take, and never answers when it `hangs`."""
+
+    alarms: list[tuple[str, Alarm]] = field(default_factory=list)
+    takes: bool = True
+    hangs: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, run: str, alarm: Alarm) -> bool:
+        self.alarms.append((run, alarm))
+        self.asked.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        return self.takes
+
+
+Play = Callable[[Bench], Awaitable[None]]
+
+
+@pytest.fixture
+def on_bench(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return lambda play: asyncio.run(_play(f"sqlite:///{path}", play))
+
+
+async def _play(url: str, play: Play) -> None:
+    world, told = World(), Told()
+    store = Store.open(url, MIGRATIONS, clock=world.now)
+    judge = ChangingJudge("strict", "one")
+    judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
+    panels = ConfiguredPanels(judges, {}, fallback=("strict",))
+    gateway = build_gateway(
+        environments(world), store, panels, NoWorkers(), world, NullObserver(), world.now, alarm_sink=told
+    )
+    gateway.catalogue.open(ConfiguredDatasets({}))
+    try:
+        await play(Bench(gateway, store, judge, told, world))
+    finally:
+        await gateway.group_scoring.close()
+        await store.close()
+
+
+async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> None:
+    """So many groups of one run, each looked at as the service does."""
+    done = 0
+    while done < count:
+        handed = await bench.gateway.dispatcher.next_batch("arena", NextBatch(batch_size=4, run=run))
+        done += len(handed.tasks)
+        texts = [f"0.{digit}0" for digit in (1, 3, 5, 7)]
+        groups = [
+            GroupToScore.model_validate(
+                {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": text} for text in texts]}
+            )
+            for task in handed.tasks
+        ]
+        await bench.gateway.scoring.score(ScoreRequest(groups=tuple(groups), run=run), "arena", None)
+        while look and await bench.gateway.run_health.look_once():
+            pass
+
+
+def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(
+    on_bench: Callable[[Play], None],
+) -> None:
+    async def play(bench: Bench) -> None:
+        await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(on_alarm="hold")))
+        await train(bench, 600)
+        before = await bench.gateway.run_health.get_health("a")
+        bench.judge.leniency = 0.1
+        with pytest.raises(RunHeld, match="leniency"):
+            await train(bench, 100)
+        after = await bench.gateway.run_health.get_health("a")
+        released = await bench.gateway.run_health.release("a")
+        await bench.gateway.dispatcher.next_batch("arena", NextBatch(batch_size=1, run="a"))
+        (alarm,) = after.alarms
+        assert (before.alarms, before.anchors, before.held) == ((), 8, None)
+        assert (alarm.series, alarm.subject, alarm.noticed_group <= 660) == ("leniency", "strict", True)
+        assert (after.held is not None, released.held) == (True, None)
+        assert {each.series: each.alarmed for each in after.figures}["leniency"]
+
+    on_bench(play)
+
+
+def test_readings_stay_within_their_share_and_are_counted(on_bench: Callable[[Play], None]) -> None:
+    async def play(bench: Bench) -> None:
+        await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(shadow_judge="other")))
+        await train(bench, 400)
+        spent = (await bench.gateway.run_health.get_health("a")).spent
+        cost = (await bench.gateway.runs.get_report("a")).judging.spent
+        scored = len(bench.judge.requests) - bench.judge.fresh
+        assert (bench.judge.fresh, spent.anchor_readings) == (spent.anchor_readings, spent.anchor_readings)
+        assert (spent.anchor_readings > 5, spent.shadow_readings > 2) == (True, True)
+        assert spent.run_tokens == 1000 * scored
+        assert spent.tokens <= 0.03 * spent.run_tokens
+        assert cost.input_tokens + cost.output_tokens == spent.run_tokens + spent.tokens
+        assert cost.groups == 400
+
+    on_bench(play)
+
+
+def test_a_run_may_have_no_readings(on_bench: Callable[[Play], None]) -> None:
+    async def play(bench: Bench) -> None:
+        await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(share=0.0)))
+        await train(bench, 50)
+        found = await bench.gateway.run_health.get_health("a")
+        assert (bench.judge.fresh, found.spent.tokens, found.anchors, found.groups) == (0, 0, 0, 49)
+
+    on_bench(play)
+
+
+def test_a_run_budget_that_is_spent_ends_readings_and_no_score(on_bench: Callable[[Play], None]) -> None:
+    """A group costs a cent or two and so does a reading: what is left after 150 groups is for scores."""
+
+    async def play(bench: Bench) -> None:
+        await bench.gateway.runs.put("a", RunSettings())
+        await train(bench, 150)
+        cost = (await bench.gateway.runs.get_report("a")).judging.spent
+        made = bench.judge.fresh
+        await bench.gateway.runs.put("a", RunSettings(budget_usd=cost.cost_usd + 0.001))
+        await bench.health._reader.read_anchor(
+            run := await bench.gateway.runs.require("a"), (await anchors(bench))[0], 150
+        )
+        after = (await bench.gateway.runs.get_report("a")).judging.spent
+        assert (made > 0, bench.judge.fresh, after.cost_usd, run.budget_usd) == (
+            True,
+            made,
+            cost.cost_usd,
+            cost.cost_usd + 0.001,
+        )
+
+    on_bench(play)
+
+
+async def anchors(bench: Bench) -> tuple[Group, ...]:
+    return await bench.store.run_health.freeze_anchors("a", 8)
+
+
+def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_reads_nothing(
+    on_bench: Callable[[Play], None],
+) -> None:
+    async def play(bench: Bench) -> None:
+        twin = RunSettings(health=HealthOptions(shadow_judge="twin"))
+        await bench.gateway.runs.put("a", twin)  # nobody knows yet which judges will train it
+        await train(bench, 200)
+        with pytest.raises(InvalidRequest, match="same model as 'strict'"):
+            await bench.gateway.runs.put("a", twin)
+        spent = (await bench.health.get_health("a")).spent
+        assert (spent.anchor_readings > 0, spent.shadow_readings) == (True, 0)
+
+    on_bench(play)
+
+
+def test_a_run_that_cannot_be_looked_after_stops_no_other(on_bench: Callable[[Play], None]) -> None:
+    async def play(bench: Bench) -> None:
+        for run in ("a", "b"):
+            await train(bench, 20, run, look=False)
+        broken = update(run_health).where(run_health.c.run == "a").values(state="no state", claimed_until=0)
+        assert await bench.health.look_once()
+        await bench.store._database.write(lambda c: c.execute(broken).rowcount)
+        bench.world.moment += timedelta(seconds=CLAIM_SECONDS + IDLE_SECONDS)
+        for run in ("a", "b"):
+            await train(bench, 20, run, look=False)
+        looks = [await bench.health.look_once() for _ in range(3)]
+        states = await bench.store._database.read(
+            lambda c: {*c.execute(select(run_health.c.run, run_health.c.claimed_until > 0))}
+        )
+        assert (looks, states) == ([True, True, False], {("a", True), ("b", False)})
+        assert (await bench.store.run_health.get_state("b")).groups > 20
+
+    on_bench(play)
+
+
+def test_a_step_that_fails_keeps_the_others(on_bench: Callable[[Play], None]) -> None:
+    """The judge of one anchor's reading raises: trends are followed, and the next look goes on."""
+
+    async def play(bench: Bench) -> None:
+        await train(bench, 60)
+        made = bench.judge.fresh
+        bench.judge.raises = True
+        await train(bench, 40)
+        failing = await bench.store.run_health.get_state("a")
+        bench.judge.raises = False
+        await train(bench, 200)
+        after = await bench.store.run_health.get_state("a")
+        assert (failing.failures > 0, failing.newest > 5, after.failures, bench.judge.fresh > made) == (
+            True,
+            True,
+            0,
+            True,
+        )
+
+    on_bench(play)
+
+
+def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
+    on_bench: Callable[[Play], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.features.health.service.POLL_SECONDS", 0.01)
+
+    async def play(bench: Bench) -> None:
+        bench.told.hangs = True
+        await train(bench, 4, look=False)
+        await bench.store.run_health.add_alarm("a", alarm(), None)
+        running = asyncio.create_task(bench.health.run())
+        async with asyncio.timeout(WAIT):
+            await bench.told.asked.wait()
+            await train(bench, 20, look=False)
+            while not (await bench.store.run_health.get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
+                await asyncio.sleep(0.01)
+        running.cancel()
+        began = time.monotonic()
+        await asyncio.gather(running, return_exceptions=True)
+        assert (time.monotonic() - began < 2, len(bench.told.alarms)) == (True, 1)
+
+    on_bench(play)
+
+
+def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
+    on_bench: Callable[[Play], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(bench: Bench) -> None:
+        bench.told.takes = False
+        await train(bench, 4, look=False)
+        await bench.store.run_health.add_alarm("a", alarm(), None)
+        sent = []
+        for pause in (0, *RETRY_SECONDS, 10 * RETRY_SECONDS[-1]):
+            bench.world.moment += timedelta(seconds=pause - 1)
+            await bench.health._send_notices()
+            early = len(bench.told.alarms)
+            bench.world.moment += timedelta(seconds=1)
+            await bench.health._send_notices()
+            sent.append((early, len(bench.told.alarms)))
+        assert sent == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 6)]
+        assert "given up" in caplog.text
+
+    on_bench(play)

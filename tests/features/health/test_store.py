@@ -1,0 +1,258 @@
+"""What run health keeps: one look at a run at a time, nothing lost with a process, and bounded reading of long runs."""
+
+import asyncio
+
+from sqlalchemy import Connection, insert, select, text, update
+
+from app.domain.health_records import HealthReading, HealthState, Mark
+from app.domain.judging import Judgement
+from app.domain.rollups import RollupKey
+from app.domain.run_health import Hold
+from app.domain.runs import Run
+from app.domain.scores import Score
+from app.features.health.model import HealthClaim
+from app.features.health.store import READINGS_KEPT, health_readings, run_anchors
+from app.main.store import Store
+from app.store.database import is_postgres, open_writer
+from app.store.group_rows import build_group_row
+from app.store.judge_cache import MOST_VERSIONS
+from app.store.statements import encode
+from app.store.tables import groups, rollups
+from tests.store.test_plans import Statement, filler, indexes_of, statements_made
+from tests.support.store_cases import START, MovableClock, alarm, group, opened, record, using
+
+READINGS = 4000
+RUNS = 80
+
+
+async def fill_run(store: Store, count: int = 2, run: str = "run") -> None:
+    await store.runs.create(Run(name=run, seed=1, created_at=START))
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"{run} {number}", run=run) for number in range(count)])
+
+
+def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
+    async def race() -> tuple[list[str], list[HealthClaim | None]]:
+        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
+            for name in ("a", "b", "c"):
+                await fill_run(one, run=name)
+            racing = [store.run_health.claim(60, 60) for _ in range(6) for store in (one, other)]
+            claims = [claim for claim in await asyncio.gather(*racing) if claim is not None]
+            claims += [claim for _ in range(3) if (claim := await other.run_health.claim(60, 60)) is not None]
+            left = [await store.run_health.claim(60, 60) for store in (one, other)]
+            return sorted(claim.run for claim in claims), left
+
+    clock = MovableClock()
+    assert asyncio.run(race()) == (["a", "b", "c"], [None, None])
+
+
+def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(one: Store, other: Store) -> object:
+        await fill_run(one)
+        dead = await one.run_health.claim(60, 600)
+        assert dead is not None
+        meanwhile = await other.run_health.claim(60, 600)
+        clock.forward(61)
+        taken = await other.run_health.claim(60, 600)
+        assert taken is not None
+        renewed = [await one.run_health.renew(dead, 60), await other.run_health.renew(taken, 60)]
+        await one.run_health.finish(dead, HealthState(groups=99))
+        await other.run_health.finish(taken, HealthState(groups=2))
+        clock.forward(61)
+        return meanwhile, taken.run, renewed, await one.run_health.claim(60, 600), await one.run_health.get_state("run")
+
+    async def act() -> object:
+        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
+            return await scenario(one, other)
+
+    assert asyncio.run(act()) == (None, "run", [False, True], None, HealthState(groups=2))
+
+
+def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[bool]:
+        async def look() -> bool:
+            claim = await store.run_health.claim(60, 60)
+            if claim is not None:
+                await store.run_health.finish(claim, HealthState())
+            return claim is not None
+
+        await fill_run(store)
+        found = [await look(), await look()]
+        await store.groups.add([group("one more")])
+        found.append(await look())
+        clock.forward(61)
+        found += [await look(), await look()]
+        await store.groups.add([group(f"new {number}") for number in range(10)])
+        return [*found, await look()]
+
+    assert using(store_url, scenario, clock) == [True, False, False, True, False, True]
+
+
+def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def act() -> object:
+        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
+            await fill_run(one)
+            hold = Hold(alarm_id="alarm_1", reason="length", since=START)
+            raised = [await one.run_health.add_alarm("run", alarm(), hold) for _ in range(2)]
+            racing = [store.run_health.claim_notices(5, 60) for store in (one, other)]
+            sent = [attempts for found in await asyncio.gather(*racing) for _, _, attempts in found]
+            clock.forward(61)  # whoever took it has died
+            sent += [attempts for _, _, attempts in await other.run_health.claim_notices(5, 60)]
+            await other.run_health.settle_notice("alarm_1", 10)
+            clock.forward(11)
+            sent += [attempts for _, _, attempts in await one.run_health.claim_notices(5, 60)]
+            await one.run_health.settle_notice("alarm_1", None)
+            clock.forward(1000)
+            left = await one.run_health.claim_notices(5, 60)
+            held = await one.runs.get("run")
+            counted = await one.run_health.count_alarms()
+            released = await other.run_health.release("run")
+            assert held is not None
+            return raised, sent, left, held.held, counted, released.held, await one.run_health.count_alarms()
+
+    hold = Hold(alarm_id="alarm_1", reason="length", since=START)
+    assert asyncio.run(act()) == ([True, False], [0, 1, 2], [], hold, {"length": 1}, None, {})
+
+
+def reading(number: int, *, run: str = "run", kind: str = "anchor", failed: str = "") -> HealthReading:
+    return HealthReading.model_validate(
+        {
+            "reading_id": f"{run} {number}",
+            "run": run,
+            "environment": "gsm8k",
+            "label": None,
+            "group_id": f"{run} {number % 2}",
+            "kind": kind,
+            "judges": ("j",),
+            "at_group": number,
+            "values": (0.5, None),
+            "distance": 0.25 if kind == "shadow" else None,
+            "tokens": 10,
+            "failed": failed,
+        }
+    )
+
+
+def judged(tokens: int) -> Judgement:
+    return Judgement(judge="j", model="m", order=(), calls=1, input_tokens=tokens, cost_usd=0.5)
+
+
+def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.runs.create(Run(name="run", seed=1, created_at=START))
+        await store.tasks.put([record(0)])
+        score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
+        await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
+        anchors = await store.run_health.freeze_anchors("run", 2)
+        kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
+        for number, (kind, failed) in enumerate(kinds):
+            await store.run_health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
+        found = await store.run_health.list_readings("run", 0)
+        unread = await store.run_health.find_shadow_group("run")
+        tokens, cost = await store.run_health.get_tokens("run"), (await store.runs.get_ledger("run")).total
+        return (
+            [one.group_id for one in anchors],
+            [one.at_group for one in found],
+            [one.at_group for one in await store.run_health.list_readings("run", found[0].sequence)],
+            unread and unread.group_id,
+            (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
+            (cost.input_tokens, cost.groups, cost.cost_usd),
+        )
+
+    assert using(store_url, scenario) == (
+        ["run 0", "run 1"],
+        [0, 3],
+        [3],
+        "run 2",
+        (300, 3, 30, 2, 10, 1),
+        (340, 3, 3.5),
+    )
+
+
+def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store_url: str) -> None:
+    async def scenario(store: Store) -> int:
+        for number in range(MOST_VERSIONS + 5):
+            made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
+            await store.judge_cache.put(made)
+        return len(await store.run_health.list_versions(["j"]))
+
+    assert using(store_url, scenario) == MOST_VERSIONS
+
+
+def fill(connection: Connection) -> None:
+    """A run among others, each with many readings, rollups and groups."""
+    rows = [build_group_row(filler(n)) | {"task_id": "task_0", "absolute_sum": 1.0} for n in range(READINGS)]
+    connection.execute(insert(groups), rows)
+    connection.execute(update(groups).values(purpose="train", outcome="scored"))
+    last = select(groups.c.sequence).where(groups.c.run == "r1").order_by(groups.c.sequence.desc()).limit(8)
+    mine = connection.execute(last).scalars().all()
+    connection.execute(insert(run_anchors), [{"run": "r1", "group_sequence": n, "created_at": 0} for n in mine])
+    keys = [RollupKey("bucket", "gsm8k", f"r{n % RUNS}", "train", None, f'"l{n % 7}"', n) for n in range(READINGS)]
+    counted = {"measures": '{"groups": [1, 0]}'}
+    connection.execute(insert(rollups), [key._asdict() | {"digest": key.digest} | counted for key in keys])
+    made = [reading(n, run=f"r{n % 10}", kind="shadow" if n % 30 < 10 else "anchor") for n in range(2 * READINGS)]
+    read = [
+        {
+            "reading_id": f"reading {n}",
+            "run": one.run,
+            "group_id": f"g{READINGS - 79 - 80 * (n // 10 % 8)}",
+            "kind": one.kind,
+        }
+        | {"at_group": n, "failed": False, "tokens": 10, "cost_usd": None}
+        | {"body": encode(one), "judgements": "[]", "created_at": 0}
+        for n, one in enumerate(made)
+    ]
+    connection.execute(insert(health_readings), read)
+
+
+LATE = HealthState(marks=(Mark(first=READINGS - 620, groups=READINGS - 620), Mark(first=READINGS, groups=READINGS)))
+
+OF_READINGS = {"ix_health_readings_run", "ix_health_readings_group", "pk_health_readings"}
+ALLOWED = {
+    "readings": OF_READINGS | {"pk_run_anchors", "pk_groups"},
+    "cells": {"ix_rollups_run", "pk_pins", *OF_READINGS},
+    "anchors": {"pk_run_anchors", "pk_groups", "pk_rollouts"},
+    "shadow group": {
+        "ix_groups_run",
+        "ix_groups_run_environment",
+        "ix_health_readings_group",
+        "pk_groups",
+        "pk_rollouts",
+    },
+    "tokens": {"pk_run_costs", "pk_health_spending"},
+    "due notices": {"ix_run_alarms_due"},
+}
+
+
+async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
+    await fill_run(store, run="r1")
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        fill(connection)
+        if is_postgres(engine):
+            connection.execute(text("ANALYZE"))
+    engine.dispose()
+    kept, health = await store.run_health.list_readings("r1", 0), store.run_health
+    assert READINGS_KEPT < len(kept) <= READINGS_KEPT + 8
+    return await statements_made(
+        {
+            "readings": health.list_readings("r1", 0),
+            "cells": health.load_cells("r1", LATE),
+            "anchors": health.freeze_anchors("r1", 8),
+            "shadow group": health.find_shadow_group("r1"),
+            "tokens": health.get_tokens("r1"),
+            "due notices": health.claim_notices(5, 60),
+        }
+    )
+
+
+def test_the_health_of_a_long_run_is_read_through_indexes(store_url: str) -> None:
+    made = using(store_url, lambda store: statements_of(store, store_url))
+    found = indexes_of(store_url, made)
+    assert {name: used - ALLOWED[name] for name, used in found.items()} == {name: set() for name in ALLOWED}

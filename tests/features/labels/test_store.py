@@ -1,0 +1,346 @@
+"""The queue of items and the labels on them, on each database."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from app.domain.errors import Conflict, NotFound
+from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
+from app.domain.scores import Criterion, Score
+from app.features.labels import store as label_rows
+from app.main.store import Store
+from tests.support.store_cases import START, MovableClock, group, opened, record, using
+
+ENVIRONMENTS = ("gsm8k",)
+
+
+def lease(name: str, labeller: str, group_id: str, *, wanted: int = 1, second: bool = False) -> LabelLease:
+    draw = QueueDraw(lease_id=name, arm="random", probability=0.5, other_probability=0.5, population=4, second=second)
+    return LabelLease(
+        lease_id=name,
+        labeller=labeller,
+        group_id=group_id,
+        environment="gsm8k",
+        run="run",
+        draw=draw,
+        wanted=wanted,
+        state="live",
+        expires_at=START,
+    )
+
+
+def label(
+    name: str, labeller: str, group_id: str = "g0", kind: Literal["own_pick", "pair"] = "own_pick", **said: object
+) -> Label:
+    given = {"environment": "gsm8k", "run": "run", "order": ((f"{group_id}-0",), (f"{group_id}-1",)), **said}
+    return Label.model_validate(
+        {"label_id": name, "kind": kind, "labeller": labeller, "group_id": group_id, "created_at": START, **given}
+    )
+
+
+async def fill(store: Store, count: int = 3) -> None:
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"g{number}") for number in range(count)])
+
+
+async def left(store: Store, labeller: str) -> set[str]:
+    (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, labeller)
+    found = {one.group_id for one in await store.label_queue.draw_candidates(stratum, labeller, 99)}
+    assert len(found) == stratum.left
+    return found
+
+
+def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue = store.label_queue
+        claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
+        (holder,) = [one for one in claims if one is not None]
+        told: list[object] = [await left(store, "eve"), (await queue.list_strata(ENVIRONMENTS, "run", "eve"))[0].drawn]
+        clock.forward(61)
+        told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
+        taken = await queue.claim(lease("again", "eve", "g0"), 60)
+        assert taken is not None
+        told += [taken.expires_at - START]
+        with pytest.raises(Conflict, match="went to somebody else"):
+            await store.labels.put(label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False)
+        return [*told, await left(store, "bob")]
+
+    assert using(store_url, scenario, clock) == [
+        {"g1", "g2"},
+        {"random": 1},
+        {"g0", "g1", "g2"},
+        None,
+        timedelta(seconds=121),
+        {"g1", "g2"},
+    ]
+
+
+def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> Label:
+        await fill(store)
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        clock.forward(600)
+        return await store.labels.put(label("x", "ada"), "l", merge=False, show_judge=True)
+
+    made = using(store_url, scenario, clock)
+    assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
+
+
+def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_url: str) -> None:
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue, put = store.label_queue, store.labels.put
+        await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
+        first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
+        own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
+        waiting = await queue.find_awaiting_second("bob", ENVIRONMENTS, None)
+        assert waiting is not None
+        claims = [await queue.claim(lease(f"s{n}", n, "g0", wanted=2, second=True), 60) for n in ("bob", "cy")]
+        none = await queue.find_awaiting_second("dan", ENVIRONMENTS, None)
+        second = await put(label("two", "bob"), "sbob", merge=False, show_judge=True)
+        return [first.saw_judge, own, waiting.lease_id, [one is not None for one in claims], none, second.saw_judge]
+
+    assert using(store_url, scenario) == [False, None, "l1", [True, False], None, True]
+
+
+def test_the_mark_changes_with_every_label_that_is_stored_replaced_or_withdrawn(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[int, int]]:
+        await fill(store)
+        marks = [await store.labels.find_mark("gsm8k")]
+        for name, seconds in (("one", 2.0), ("two", 3.0)):
+            await store.labels.put(label(name, "ada", seconds=seconds), None, merge=False, show_judge=False)
+            marks.append(await store.labels.find_mark("gsm8k"))
+        await store.labels.withdraw("two", "ada", 60)
+        return [*marks, await store.labels.find_mark("gsm8k")]
+
+    marks = using(store_url, scenario)
+    assert len({*marks}) == 4
+
+
+def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None:
+    said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
+    more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        put = store.labels.put
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
+        merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
+        with pytest.raises(NotFound):
+            await store.labels.withdraw("two", "eve", 60)
+        kept = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        await store.labels.withdraw("two", "ada", 60)
+        held = await store.label_queue.find_held("ada", ENVIRONMENTS, "run")
+        assert held is not None
+        skipped = await store.label_queue.skip("l", "ada")
+        arms = await store.label_queue.count_arms(ENVIRONMENTS, None)
+        mine, others = await left(store, "ada"), await left(store, "bob")
+        return [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
+
+    replies = {"g0-0": ReplyLabel(levels={"a": 1, "b": 2}, defect=True), "g0-1": ReplyLabel(defect=False)}
+    assert using(store_url, scenario) == [
+        replies,
+        5.0,
+        "queue",
+        ["two"],
+        "skipped",
+        1,
+        {"g1", "g2"},
+        {"g0", "g1", "g2"},
+    ]
+
+
+def test_a_held_item_is_renewed_only_while_its_time_runs(store_url: str) -> None:
+    """Else two people would hold it."""
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        queue = store.label_queue
+        mine = await queue.claim(lease("l", "ada", "g0"), 60)
+        assert mine is not None
+        renewed = await queue.renew(mine, 90)
+        clock.forward(91)
+        late = await queue.renew(mine, 90)
+        others = await queue.claim(lease("m", "bob", "g0"), 60)
+        return [renewed and renewed.expires_at - START, late, others is not None, await queue.renew(mine, 90)]
+
+    assert using(store_url, scenario, clock) == [timedelta(seconds=90), None, True, None]
+
+
+@pytest.mark.parametrize("sorted_up_to", [0, label_rows.SORTED_UP_TO])
+def test_candidates_are_any_of_those_that_are_left(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, sorted_up_to: int
+) -> None:
+    monkeypatch.setattr(label_rows, "SORTED_UP_TO", sorted_up_to)
+    monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
+        await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
+        await store.label_queue.claim(lease("l", "bob", "g3"), 60)
+        told: list[object] = []
+        for stratum in await store.label_queue.list_strata(ENVIRONMENTS, None, "ada"):
+            drawn = [await store.label_queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
+            assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
+            found = {int(one.group_id[1:]) for some in drawn for one in some}
+            told.append((stratum.run, stratum.population, found))
+        return told
+
+    assert using(store_url, scenario) == [
+        (None, 12, {*range(2, 36, 3)}),
+        ("a", 13, {*range(0, 37, 3)} - {3}),
+        ("b", 12, {*range(1, 36, 3)}),
+    ]
+
+
+def test_candidates_of_a_large_run_lie_beside_one_another(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two stretches of three groups of the run, others between them. Of a stretch before the first group there is
+    only the end, and of one after the last only the begin."""
+    monkeypatch.setattr(label_rows, "SORTED_UP_TO", 0)
+    monkeypatch.setattr(label_rows, "NEAR", 3)
+
+    async def scenario(store: Store) -> set[tuple[int, ...]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(f"g{n}", run=("a", "b")[n % 2]) for n in range(80)])
+        stratum, _ = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
+        drawn = [await store.label_queue.draw_candidates(stratum, "ada", 6) for _ in range(40)]
+        return {tuple(sorted(int(one.group_id[1:]) // 2 for one in some)) for some in drawn}
+
+    for places in using(store_url, scenario):
+        begun = [place for place in places if place - 1 not in places]
+        assert (len(begun) <= 2, len(places) <= 6) == (True, True), places
+
+
+def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
+    """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
+    said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
+
+    async def scenario(store: Store) -> list[object]:
+        await fill(store)
+        put = store.labels.put
+        for number in range(2):
+            await store.label_queue.claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+        first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
+        again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
+        shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
+        after = await put(label("four", "ada", **said), "l0", merge=False, show_judge=True)
+        more: dict[str, Any] = {"order": (), "replies": {"g1-0": ReplyLabel(levels={"a": 1})}, "seconds": 2.0}
+        parts = [
+            await put(label(name, "ada", "g1", **more), "l1", merge=True, show_judge=False) for name in ("x", "y", "z")
+        ]
+        with pytest.raises(Conflict, match="stays as it is"):
+            await put(label("five", "ada"), "l0", merge=False, show_judge=True)
+        stored = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        return [
+            again == first,
+            (shown.label_id, shown.saw_judge),
+            after == shown,
+            {one.seconds for one in parts},
+            stored,
+        ]
+
+    assert using(store_url, scenario) == [True, ("three", True), True, {2.0}, ["three", "x"]]
+
+
+def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store_url: str) -> None:
+    def score(reward: float, **more: object) -> Score:
+        return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, **more})
+
+    plain = [score(0.2), score(0.6)]
+    cases = {
+        "capped": [score(0.2, cap=0.25), score(0.6)],
+        "gated": [Score.gated("refuses"), score(0.6)],
+        "disputed": [score(0.2, flags=("judges_disagree",)), score(0.6)],
+        "same": [score(0.2, flags=("low_signal",)), score(0.6, flags=("low_signal",))],
+        "best": [score(0.2), score(0.9)],
+    } | {f"plain{number}": plain for number in range(5)}
+
+    async def scenario(store: Store) -> dict[str, tuple[str, ...]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(name, scores) for name, scores in cases.items()])
+        (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
+        return {one.group_id: one.reasons for one in await store.label_queue.draw_candidates(stratum, "ada", 99)}
+
+    found = using(store_url, scenario)
+    assert {name: reasons for name, reasons in found.items() if reasons} == {
+        "capped": ("capped",),
+        "gated": ("gated",),
+        "disputed": ("judges_disagree",),
+        "same": ("low_signal",),
+        "best": ("top_reward",),
+    }
+    assert len(found) == len(cases)
+
+
+def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None:
+    scores = [
+        Score(
+            outcome="scored",
+            reward=reward,
+            gate=gate,
+            cap=cap,
+            absolute=reward,
+            judges=("j",),
+            criteria=(Criterion(name="voice", value=reward, weight=1.0),),
+        )
+        for reward, gate, cap in ((0.5, 1.0, None), (0.25, 1.0, 0.25), (0.0, 0.0, None))
+    ]
+
+    async def scenario(store: Store) -> list[object]:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group("g0", scores), group("g1", scores)])
+        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        await store.labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
+        await store.labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
+        (found,) = await store.labels.list_labelled("j", ENVIRONMENTS, "run")
+        others = await store.labels.list_labelled("other", ENVIRONMENTS, None)
+        return [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
+
+    rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
+    assert using(store_url, scenario) == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
+
+
+def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") -> Label:
+    choice = {"prompt": [{"role": "user", "content": "Hob?"}], "chosen": chosen, "rejected": ["x"], "chat": chat}
+    return Label.model_validate(
+        {"label_id": name, "kind": "pair", "labeller": labeller, "created_at": START, "choice": choice}
+    )
+
+
+def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        labels, told = store.labels, list[list[str]]()
+        await labels.add_imported([choose("imported", "a", "other")])
+        await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
+        for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
+            await labels.replace_choice("ann", "turn", chosen)
+            told.append([one.label_id for _, one in await labels.list_labels(None, None, 0, 99)])
+        return told
+
+    kept = ["imported", "bob's"]
+    assert using(store_url, scenario) == [[*kept, "1"], [*kept, "2"], [*kept, "3"], [*kept, "3"], kept]
+
+
+def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
+    async def scenario(store: Store) -> list[str]:
+        async with opened(store_url) as replica:
+            stores = [store, replica] * 3
+            choices = [choose(str(number), f"reply {number}") for number in range(6)]
+            await asyncio.gather(
+                *map(lambda one, made: one.labels.replace_choice("ann", "turn", made), stores, choices)
+            )
+            return [
+                one.chosen for _, label in await store.labels.list_labels(None, None, 0, 99) if (one := label.choice)
+            ]
+
+    assert len(using(store_url, scenario)) == 1

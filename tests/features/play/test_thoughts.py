@@ -1,0 +1,66 @@
+"""Thoughts before a reply are told from it, wherever a stream is cut."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from app.features.play.service import ThoughtSplitter, split_thoughts
+from app.toolkit.answers import LONGEST_TAG, THINKING_TAG, THINKING_TAGS, TURN_END, TURN_ENDS
+
+TEXTS = {
+    "Aye.": ("", "Aye."),
+    " <b>Aye</b>": ("", " <b>Aye</b>"),
+    "<think>He lies.</think>\n\nAye.": ("He lies.", "Aye."),
+    "[THINK]He lies.[/THINK]Aye.": ("He lies.", "Aye."),
+    "\u25c1think\u25b7He lies.\u25c1/think\u25b7 Aye.": ("He lies.", "Aye."),
+    "<|channel|>analysis<|message|>He lies.<|channel|>final<|message|>Aye.": ("He lies.", "Aye."),
+    "<Thinking >He lies.</THINKING  >Aye.": ("He lies.", "Aye."),
+    "\n<think></think>Aye.": ("", "Aye."),
+    "<think>a < b </thin": ("a < b </thin", ""),
+    "[Ottoline] Aye. <": ("", "[Ottoline] Aye. <"),
+    "<thi": ("", "<thi"),
+    "Aye.<think>He lies.</think> No.": ("He lies.", "Aye.\n No."),
+    "Aye.<|im_end|>\n<|im_start|>user\nNo?": ("", "Aye."),
+    "<think>He lies.</s></think>Aye.[EOS] No.": ("He lies.</s>", "Aye."),
+    "Aye.<think>He lies.</think>No.<eot><|eot_id|>": ("He lies.", "Aye.\nNo."),
+    "</s>Aye.": ("", ""),
+    "Aye. <|IM_END|> <|end</S>": ("", "Aye. <|IM_END|> <|end</S>"),
+    "  ": ("", "  "),
+    "": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
+def test_thoughts_are_told_from_what_is_said(text: str, expected: tuple[str, str]) -> None:
+    assert split_thoughts(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
+def test_a_stream_may_be_cut_anywhere(text: str, expected: tuple[str, str]) -> None:
+    assert (split_letters(text), split_pieces([text])) == (expected, expected)
+
+
+def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:
+    splitter = ThoughtSplitter()
+    told = [splitter.feed(part) for part in ("Aye.<|im_", "end|>No.<think>", "He lies.", "</think>")]
+    assert (told, splitter.text, splitter.end()) == ([("", "Aye."), *[("", "")] * 3], "Aye.<|im_end|>", ("", ""))
+
+
+def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:
+    text = "He lies.</think>\n\nAye."
+    assert (split_thoughts(text), split_letters(text)) == (("He lies.", "Aye."), ("", "He lies.\n\nAye."))
+
+
+def test_all_tags_are_of_one_table() -> None:
+    assert all(THINKING_TAG.fullmatch(tag) and len(tag) + 4 <= LONGEST_TAG for tag in THINKING_TAGS)
+    assert all(TURN_END.fullmatch(end) and len(end) <= LONGEST_TAG for end in TURN_ENDS)
+
+
+def split_letters(text: str) -> tuple[str, str]:
+    return split_pieces(text)
+
+
+def split_pieces(pieces: Iterable[str]) -> tuple[str, str]:
+    splitter = ThoughtSplitter()
+    parts = [*map(splitter.feed, pieces), splitter.end()]
+    return "".join(thought for thought, _ in parts), "".join(said for _, said in parts)

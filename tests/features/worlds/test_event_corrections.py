@@ -1,0 +1,129 @@
+"""Corrections of told events in the store: which worlds have which revision."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from app.domain.errors import Conflict, NotFound
+from app.domain.worlds import Event
+from app.main.store import Store
+from tests.features.worlds.test_store import about, event, ids, refusal, searched
+from tests.support.store_cases import using
+
+
+async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
+    """What each world lists. Raises unless its search by words finds the same."""
+    found = {}
+    for world in worlds:
+        listed = await store.events.list_newest(world, 9)
+        by_words = [one.event for one in (await searched(store, about(world, "bridge mill"))).visible]
+        assert sorted(one.text for one in listed) == sorted(one.text for one in by_words)
+        found[world] = [one.text for one in listed]
+    return found
+
+
+OLD, NEW = "The bridge fell.", "The bridge held."
+
+
+def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
+        hidden = ids(await searched(store, about("town")))
+        revisions = [await store.events.correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
+        back = await store.events.correct("town", event("b", 1, "The mill burned.", importance=9))
+        world = await store.events.get_world("town")
+        before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
+        again = await refusal(store.events.add_events("town", [event("b", 2, "The mill stands.")]))
+        return hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")
+
+    assert using(store_url, scenario) == (
+        ["b"],
+        [2, 2],
+        3,
+        2,
+        ["a"],
+        ["b", "a"],
+        (Conflict, "events[0].id"),
+        {"town": ["The mill burned.", OLD]},
+    )
+
+
+def test_a_withdrawn_event_comes_back_by_a_correction(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a")])
+        await store.events.branch("save", "town", event("a").time)
+        await store.events.withdraw("town", "a")
+        revision = await store.events.correct("town", event("a"))
+        await store.events.branch("later", "town", event("a").time)
+        of_branch = await store.events.correct("save", event("a", text=NEW))
+        return revision, of_branch, await texts(store, "town", "save", "later")
+
+    assert using(store_url, scenario) == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
+
+
+@pytest.mark.parametrize("hour", [-1, 0, 3])
+def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> None:
+    """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
+
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a"), event("late", 2)])
+        await store.events.branch("save", "town", event("a", 1).time)
+        await store.events.branch("inner", "save", event("a", 1).time)
+        await store.events.branch("earlier", "save", event("a", -0.5).time)
+        await store.events.branch("without", "save", event("a", 1).time)
+        await store.events.withdraw("without", "a")
+        kept = ("save", "inner", "earlier", "without")
+        before = await texts(store, *kept)
+        await store.events.correct("town", event("a", hour, NEW))
+        await store.events.correct("town", event("late", -0.75, NEW))
+        await store.events.correct("town", event("a", hour, NEW, importance=9))
+        await store.events.branch("after", "town", event("a", 1).time)
+        return before, await texts(store, *kept), await texts(store, "town", "after")
+
+    one = {"save": [OLD], "inner": [OLD], "earlier": [], "without": []}
+    after = [NEW] if hour > 1 else [NEW, NEW]
+    assert using(store_url, scenario) == (one, one, {"town": [NEW, NEW], "after": after})
+
+
+def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a")])
+        await store.events.branch("save", "town", event("a", 5).time)
+        await store.events.branch("inner", "save", event("a", 5).time)
+        await store.events.branch("bare", "save", event("a", 5).time)
+        await store.events.withdraw("bare", "a")
+        revisions = [await store.events.correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")]
+        await store.events.branch("noon", "save", event("a", 1).time)
+        return revisions, await texts(store, "town", "save", "inner", "bare", "noon")
+
+    assert using(store_url, scenario) == (
+        [2, 3],
+        {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []},
+    )
+
+
+def test_only_what_was_told_is_corrected(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a")])
+        return (
+            await store.events.correct("town", event("b")),
+            await refusal(store.events.correct("nowhere", event("a"))),
+            await store.events.get_world("nowhere"),
+        )
+
+    assert using(store_url, scenario) == (None, (NotFound, None), None)
+
+
+def test_corrections_at_the_same_time_are_counted_one_by_one(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a")])
+        for number in range(4):
+            await store.events.branch(f"save{number}", "town", event("a").time)
+        corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
+        calls = [store.events.correct("town", one) for one in corrections]
+        told = [store.events.add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)]
+        revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
+        return sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
+
+    assert using(store_url, scenario) == (list(range(2, 12)), {f"save{n}": [OLD, OLD] for n in range(4)})

@@ -1,0 +1,115 @@
+"""Every question about worlds finds its rows through an index, however many events there are."""
+
+from collections.abc import Awaitable, Mapping
+from datetime import timedelta
+
+from sqlalchemy import insert, text
+
+from app.domain.worlds import EventSearch, Lorebook, extract_terms
+from app.features.worlds.store_worlds import worlds
+from app.main.store import Store
+from app.store.database import is_postgres, open_writer
+from tests.features.worlds.test_store import NOON
+from tests.features.worlds.test_store import event as told
+from tests.store.test_plans import Statement, indexes_of, statements_made
+from tests.support.store_cases import using
+
+WORLDS = {"uq_worlds_name", "pk_worlds"}
+WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}
+"""Either finds few rows."""
+
+SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pages"}
+"""SQLite's."""
+
+EXPECTED: Mapping[str, set[str]] = {
+    "tell": {*WORLDS, *SEGMENTS, "uq_events_world_event_id"},
+    "search": {
+        *WORLDS,
+        "pk_events",
+        "pk_event_postings",
+        *SEGMENTS,
+        "pk_event_successions",
+        *WITHDRAWALS,
+        "uq_events_world_event_id",
+    },
+    "search, newest moment": {
+        *WORLDS,
+        "ix_events_standing",
+        "pk_events",
+        "pk_event_postings",
+        *SEGMENTS,
+        "pk_event_successions",
+        *WITHDRAWALS,
+        "uq_events_world_event_id",
+    },
+    "newest": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
+    "worlds": {
+        *WORLDS,
+        "SCAN uq_worlds_name",
+        "ix_events_standing",
+        *WITHDRAWALS,
+        "uq_events_world_event_id",
+    },
+    "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS},
+    "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
+    "correct": {
+        *WORLDS,
+        "ix_worlds_parent",
+        "uq_events_world_event_id",
+        "pk_events",
+        "pk_event_postings",
+        *SEGMENTS,
+        "pk_event_successions",
+        *WITHDRAWALS,
+    },
+    "lorebooks": {*WORLDS, "pk_lorebooks"},
+}
+
+READ_ALREADY = {"SCAN pk_k", "SCAN pk_line", "SCAN pk_json_each"}
+"""Lists that a statement was given, and what it has found so far."""
+
+ALIASES = {"pk_p": "pk_event_postings", "pk_q": "pk_event_postings", "pk_parents": "pk_worlds"}
+"""As SQLite calls them."""
+
+
+async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
+    for number in range(20):
+        names = (f"person-{number}",)
+        crowd = [
+            told(f"e{n}", n, f"Word{n % 50} of the bridge.", visibility="public" if n % 2 else names)
+            for n in range(100)
+        ]
+        await store.events.add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
+        await store.events.branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
+        await store.events.add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
+        await store.events.withdraw(f"v{number}", "e2")
+        await store.lorebooks.put(f"w{number}", "book", Lorebook())
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        filler = {"depth": 0, "events": 0, "created_at": 0}
+        connection.execute(insert(worlds), [{"name": f"filler-{number}", **filler} for number in range(4000)])
+        if is_postgres(engine):
+            connection.execute(text("ANALYZE"))
+    engine.dispose()
+    asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), extract_terms("word3 of word4"))
+    calls: dict[str, Awaitable[object]] = {
+        "tell": store.events.add_events("v3", [told("fresh")]),
+        "search": store.events.search(asked),
+        "search, newest moment": store.events.search(EventSearch("v3", None, asked.names, asked.terms)),
+        "newest": store.events.list_newest("v3", 10, (NOON, "e5")),
+        "worlds": store.events.list_worlds(10, "v5"),
+        "withdraw": store.events.withdraw("v3", "own1"),
+        "correct": store.events.correct("w3", told("news", 4, supersedes="e1")),
+        "close": store.events.close("v7"),
+        "lorebooks": store.lorebooks.list_lorebooks("v3"),
+    }
+    return await statements_made(calls)
+
+
+def test_hot_queries_use_their_indexes(store_url: str) -> None:
+    made = using(store_url, lambda store: statements_of(store, store_url))
+    found = {
+        name: {ALIASES.get(index, index) for index in indexes - READ_ALREADY}
+        for name, indexes in indexes_of(store_url, made).items()
+    }
+    assert {name: indexes - EXPECTED[name] for name, indexes in found.items()} == {name: set() for name in EXPECTED}
