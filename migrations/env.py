@@ -7,7 +7,7 @@ from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import Connection
 from sqlmodel.sql.sqltypes import AutoString
 
-from app.store.tables import metadata
+from app.main.store import metadata
 
 
 def _render(kind: str, item: object, _context: AutogenContext) -> str | Literal[False]:

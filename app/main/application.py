@@ -79,7 +79,7 @@ from app.main.components import (
     list_named_environments,
     require_known_names,
 )
-from app.main.gateway import build_gateway
+from app.main.gateway import ServedGateway, build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.store import Store
 from app.ports.environment import Clock, Environment
@@ -90,7 +90,7 @@ from app.rag.world_retriever import WorldRetriever
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers, choose_size
 from app.service.access import KeyAdmin
-from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
+from app.service.gateway import list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -104,7 +104,7 @@ from app.toolkit.templates import find_packaged_folder
 class ViewerParts:
     """`free_bytes` is None where the data lies on a server."""
 
-    gateway: Gateway
+    gateway: ServedGateway
     served: ServedCharacters
     list_queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]]
     sign_in: Callable[[Renderer], APIRouter]
@@ -297,7 +297,7 @@ def _add_routes(service: FastAPI, router: APIRouter) -> None:
 
 
 def _add_trainer_routes(
-    service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver, store: Store
+    service: FastAPI, settings: Settings, gateway: ServedGateway, observer: PrometheusObserver, store: Store
 ) -> None:
     rewards = RewardService(
         gateway.samples,
@@ -320,23 +320,23 @@ def _add_trainer_routes(
     _add_routes(service, create_openenv_router(talks, describe_environment))
 
 
-def _add_environment_routes(service: FastAPI, gateway: Gateway) -> None:
+def _add_environment_routes(service: FastAPI, gateway: ServedGateway) -> None:
     for environment in gateway.catalogue.classes.values():
         _add_routes(service, create_environment_router(environment, gateway))
         _add_routes(service, create_preview_router(environment, gateway))
     _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
 
 
-def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
-    _add_routes(service, create_worlds_router(gateway))
+def _add_record_routes(service: FastAPI, gateway: ServedGateway) -> None:
+    _add_routes(service, create_worlds_router(gateway.worlds))
     _add_routes(service, create_mixture_router(gateway))
     _add_routes(service, create_records_router(gateway))
     _add_routes(service, create_export_router(gateway, not_for_training={OFFLINE}))
     _add_routes(service, create_rescoring_router(gateway))
     _add_routes(service, create_runs_router(gateway))
-    _add_routes(service, create_label_router(gateway))
-    _add_routes(service, create_agreement_router(gateway))
-    _add_routes(service, create_import_router(gateway))
+    _add_routes(service, create_label_router(gateway, gateway.labelling))
+    _add_routes(service, create_agreement_router(gateway, gateway.labelling))
+    _add_routes(service, create_import_router(gateway.labelling))
 
 
 def _protect(

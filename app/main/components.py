@@ -46,6 +46,7 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels, JudgePanel, build_chat_judges, build_reward_judges
 from app.judges.prompts import load_rubric
 from app.judges.reward_models import RewardModelConfig
+from app.main.gateway import ServedGateway
 from app.main.store import Store
 from app.ports.environment import Clock, Environment
 from app.ports.judges import JudgeCache, Panels, ReadingPace
@@ -53,7 +54,6 @@ from app.ports.play import PlayStore
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
 from app.rag.remote import AnswerBounds, RemoteRetriever, RemoteRetrieverConfig
-from app.service.gateway import Gateway
 from app.settings import (
     PREFIX,
     EnvironmentSettings,
@@ -174,7 +174,7 @@ _Stamps = tuple[Mapping[Path, int], Mapping[str, str]]
 class ServedCharacters:
     """Of NPC Arena, when it is served."""
 
-    gateway: Gateway
+    gateway: ServedGateway
     settings: Settings
     list_written: Callable[[], Mapping[str, str]] = dict
     """What authors wrote in place of the folder's files."""
@@ -302,7 +302,7 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
 
 def build_play(
     settings: Settings,
-    gateway: Gateway,
+    gateway: ServedGateway,
     store: PlayStore,
     served: ServedCharacters,
     authoring: AuthoringService,

@@ -1,6 +1,7 @@
 """The gateway, put together from what stands behind the ports."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
@@ -28,6 +29,15 @@ from app.service.task_cache import TaskCache
 from app.service.task_order import DifficultyEstimator
 
 
+@dataclass(frozen=True)
+class ServedGateway(Gateway):
+    """With the features that routes and pages are given one by one."""
+
+    run_health: RunHealthService
+    labelling: LabelService
+    worlds: WorldService
+
+
 def build_gateway(
     classes: Mapping[str, type[Environment]],
     store: Store,
@@ -42,7 +52,7 @@ def build_gateway(
     shadow_judges: Mapping[str, str] | None = None,
     alarm_sink: AlarmSink | None = None,
     named: Collection[str] = (),
-) -> Gateway:
+) -> ServedGateway:
     """`named`: the environments that the settings name."""
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes, named)
@@ -75,7 +85,7 @@ def build_gateway(
         observer=observer,
         rules=rules or PartRules(),
     )
-    return Gateway(
+    return ServedGateway(
         rubrics=RubricFinder(sheet_versions, panels, task_cache, store.runs, workers, programs),
         catalogue=catalogue,
         dispatcher=Dispatcher(

@@ -15,6 +15,7 @@ from app.features.authoring.service import AuthoringService
 from app.features.play.pages import TalkPages
 from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
+from app.main.gateway import ServedGateway
 from app.main.store import Store
 from app.ports.environment import ManagedResource
 from app.ports.retrieval import Retriever
@@ -22,7 +23,7 @@ from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers
-from app.service.gateway import Gateway, list_judges
+from app.service.gateway import list_judges
 from app.service.retention import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever
 from app.settings import Settings
 
@@ -43,7 +44,7 @@ METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
 
-def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
+def list_judged_offline(gateway: ServedGateway) -> tuple[str, ...]:
     """The environments that the offline judge scores by default."""
     entries = list_judges(gateway.catalogue, gateway.panels)
     return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
@@ -52,7 +53,7 @@ def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class ServiceLifespan:
     settings: Settings
-    gateway: Gateway
+    gateway: ServedGateway
     store: Store
     authoring: AuthoringService
     workers: ProcessWorkers

@@ -1,28 +1,21 @@
 """The store as one object that `main` opens and closes."""
 
-import asyncio
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, select, text
-from sqlalchemy.exc import SQLAlchemyError
-
-from app.domain.errors import StoreUnavailable
 from app.features.atropos.model import TrajectoryQueue
 from app.features.atropos.store import SqlTrajectoryQueue
 from app.features.authoring.service import AuthoredStore
 from app.features.authoring.store import SqlAuthoredStore
 from app.features.exports.store import SqlExportStore
 from app.features.health.model import RunHealthStore
-from app.features.health.store import SqlRunHealthStore
-from app.features.labels.store import SqlLabelQueue, SqlLabelStore
+from app.features.health.store import IS_ANCHOR, SqlRunHealthStore
+from app.features.labels.store import IS_LABELLED, SqlLabelQueue, SqlLabelStore
 from app.features.play.store import SqlPlayStore
 from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_search import convert_postings
+from app.features.worlds.store_search import convert_postings, index_events
 from app.features.worlds.store_worlds import SqlLorebookStore
 from app.ports.environment import Clock
 from app.ports.judges import ReferenceStore
@@ -49,53 +42,23 @@ from app.ports.store import (
 )
 from app.store.api_keys import SqlApiKeyStore
 from app.store.budgets import SqlQuotaStore
-from app.store.database import DISK_FULL, Database, is_disk_full
+from app.store.copy import rebuild_after_copy
+from app.store.database import Database
 from app.store.groups import SqlGroupStore, SqlScoringStore
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
-from app.store.migration import migrate
+from app.store.migration import SqlHealthCheck, migrate
 from app.store.pending_groups import SqlPendingGroupStore
-from app.store.retention import SqlRetentionStore
+from app.store.retention import SqlRetentionStore, keep_groups
 from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.runs import SqlRunStore
-from app.store.tables import runs
+from app.store.table_records import metadata as metadata  # with the tables of all features
 from app.store.tasks import SqlEpisodeStore, SqlOutcomeStore, SqlSheetStore, SqlTaskStore
 from app.store.text_index import SqlTextIndexStore
 from app.store.views import SqlGroupViews
 
-HEALTH_SECONDS = 5.0
-PROBE_BYTES = 256 * 1024
-
-
-class SqlHealthCheck(HealthCheck):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def check(self) -> None:
-        try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                await self._database.write(_check_writable)
-        except SQLAlchemyError as error:
-            raise StoreUnavailable("the database schema is not the one that the service expects") from error
-        except TimeoutError as error:
-            raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
-        except OSError as error:
-            reason = (
-                DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"
-            )
-            raise StoreUnavailable(reason) from error
-
-
-def _check_writable(connection: Connection) -> None:
-    """A write that changes nothing, and a read, both in the writer's lane: readers may all be busy with long queries.
-    SQLite reuses the space of its journal, so only a new file shows that the disk is full."""
-    connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
-    connection.execute(select(runs.c.name).limit(1)).all()
-    file = connection.engine.url.database
-    if connection.dialect.name == "sqlite" and file:
-        with tempfile.TemporaryFile(dir=Path(file).absolute().parent) as probe:
-            probe.write(bytes(PROBE_BYTES))
-            probe.flush()
-            os.fsync(probe.fileno())
+keep_groups("labelled", IS_LABELLED)
+keep_groups("anchor", IS_ANCHOR)
+rebuild_after_copy(index_events)
 
 
 class Store:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from math import ceil
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -31,8 +30,6 @@ from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease
 from app.domain.tasks import BUILT_IN
 from app.domain.values import Frozen, suggest, utc_now
-from app.domain.worlds import World
-from app.features.worlds.service import WorldService
 from app.ports.environment import Clock
 from app.ports.judges import Panels
 from app.ports.store import (
@@ -182,13 +179,6 @@ async def list_within(
             break
         after = name(page[-1])
     return found[:limit]
-
-
-async def list_worlds_within(
-    worlds: WorldService, bounds: KeyBounds, limit: int, after: str | None = None, *, closed: bool = False
-) -> list[World]:
-    read = partial(worlds.list_worlds, closed=closed)
-    return await list_within(read, lambda world: world.name, bounds.allows_world, limit, after)
 
 
 # What admins do with keys. Every change is recorded with who made it.

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from app.domain.access import KeyBounds
+from app.domain.health_records import JudgeVersion, RunHealth
 from app.domain.judging import JudgeReport
-from app.domain.runs import ScoringOptions
+from app.domain.run_health import Alarm
+from app.domain.runs import Run, ScoringOptions
 from app.domain.tasks import Isolation
-from app.features.health.service import RunHealthService
-from app.features.labels.service import LabelService
-from app.features.worlds.service import WorldService
 from app.ports.judges import Panels, ReportingJudge
 from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck, LabelStore
 from app.service.access import BoundsCheck, QuotaService
@@ -26,6 +25,18 @@ from app.service.task_cache import TaskCache
 from app.toolkit.texts import format_bytes
 
 
+class RunWatch(Protocol):
+    """What the APIs ask of the feature that watches runs."""
+
+    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]: ...
+
+    async def release(self, name: str) -> Run: ...
+
+    async def list_open_alarms(self, name: str) -> tuple[Alarm, ...]: ...
+
+    async def get_health(self, name: str) -> RunHealth: ...
+
+
 @dataclass(frozen=True)
 class Gateway:
     catalogue: Catalogue
@@ -36,12 +47,10 @@ class Gateway:
     assembler: GroupAssembler
     samples: SampleService
     rescorer: Rescorer
-    labelling: LabelService
     previews: PreviewService
     runs: RunRegistry
     quotas: QuotaService
     task_cache: TaskCache
-    worlds: WorldService
     groups: GroupStore
     labels: LabelStore
     panels: Panels
@@ -49,7 +58,7 @@ class Gateway:
     exports: ExportStore
     health: HealthCheck
     bounds: BoundsCheck
-    run_health: RunHealthService
+    run_health: RunWatch
     rubrics: RubricFinder
 
 

@@ -383,9 +383,9 @@ class RunRegistry:
             await self._check_shadow(name, settings.health, settings.options)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
-        for field in ("seed", "strict", "options"):
-            if getattr(run, field) != getattr(wanted, field):
-                raise Conflict(f"run {name!r} already exists with another {field}", field=field)
+        for word in ("seed", "strict", "options"):
+            if getattr(run, word) != getattr(wanted, word):
+                raise Conflict(f"run {name!r} already exists with another {word}", field=word)
         run = await self._set_lag_limit(run, settings)
         if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
             run = await self._runs.set_budget(name, settings.budget_usd)

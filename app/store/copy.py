@@ -14,18 +14,26 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import LargeBinary, Text
 
 from app.domain.errors import StoreUnavailable
-from app.features.worlds.store_search import index_events
 from app.ports.store import DatabaseSize, RunGrowth, TableSize
 from app.store.database import describe, find_file, is_postgres, open_for_inspection, open_writer
 from app.store.migration import find_newest_revision, migrate, read_revision
 from app.store.retention import ROW_BYTES, load_run_sizes
 from app.store.statements import from_micros
-from app.store.tables import groups, metadata
+from app.store.table_records import metadata
+from app.store.tables import groups
 
 _ROWS_AT_ONCE: Final = 200
 _KEPT_BY_MIGRATIONS: Final = {"schema_support"}
 _INDEXES: Final = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
 """Each database has its own. They are written anew, that of events with the copy, that of texts by the service."""
+
+_REBUILT: Final[list[Callable[[Connection], None]]] = []
+
+
+def rebuild_after_copy(rebuild: Callable[[Connection], None]) -> None:
+    """An index of a feature. Called by `app.main.store`."""
+    _REBUILT.append(rebuild)
+
 
 Progress = Callable[[str, int], None]
 """Called with a table's name and how many more of its rows were copied or compared."""
@@ -135,7 +143,8 @@ def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[st
             if ours != theirs:
                 raise StoreUnavailable(f"the copy of {table.name} differs from it: {ours.rows} and {theirs.rows} rows")
             copied[table.name] = ours.rows
-        index_events(target)
+        for rebuild in _REBUILT:
+            rebuild(target)
         if source.has_changed():
             raise StoreUnavailable("the source was written to meanwhile: stop the service that uses it")
     return copied

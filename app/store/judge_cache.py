@@ -13,7 +13,6 @@ from app.domain.health_records import JudgeVersion
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
 from app.domain.judging import Judgement
 from app.domain.scores import References
-from app.features.health.store import judge_versions
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import budgets
 from app.store.budgets import charge_key
@@ -29,7 +28,7 @@ from app.store.statements import (
     insert_new_rows,
     is_among,
 )
-from app.store.tables import calibration_references, judge_cache, judgements
+from app.store.tables import calibration_references, judge_cache, judge_versions, judgements
 
 # Versions of judges: what their servers said answered.
 

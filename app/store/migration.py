@@ -1,17 +1,31 @@
 """Migrates a database to the newest schema. Fast if it is up to date."""
 
+import asyncio
 import logging
 import os
 import random
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
-from sqlalchemy import Connection, Engine, inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, inspect, select, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
-from app.store.database import find_file, is_postgres, is_transient, open_for_inspection, open_for_migration
+from app.ports.store import HealthCheck
+from app.store.database import (
+    DISK_FULL,
+    Database,
+    find_file,
+    is_disk_full,
+    is_postgres,
+    is_transient,
+    open_for_inspection,
+    open_for_migration,
+)
+from app.store.tables import runs
 
 log = logging.getLogger(__name__)
 
@@ -160,3 +174,41 @@ def _write_oldest_revision(connection: Connection, oldest: str) -> None:
         oldest = max(oldest, former)
     connection.execute(text("DELETE FROM schema_support"))
     connection.execute(text("INSERT INTO schema_support (oldest) VALUES (:oldest)"), {"oldest": oldest})
+
+
+# Whether the store can be written to.
+
+HEALTH_SECONDS: Final = 5.0
+PROBE_BYTES: Final = 256 * 1024
+
+
+class SqlHealthCheck(HealthCheck):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await self._database.write(_check_writable)
+        except SQLAlchemyError as error:
+            raise StoreUnavailable("the database schema is not the one that the service expects") from error
+        except TimeoutError as error:
+            raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
+        except OSError as error:
+            reason = (
+                DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"
+            )
+            raise StoreUnavailable(reason) from error
+
+
+def _check_writable(connection: Connection) -> None:
+    """A write that changes nothing, and a read, both in the writer's lane: readers may all be busy with long queries.
+    SQLite reuses the space of its journal, so only a new file shows that the disk is full."""
+    connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+    connection.execute(select(runs.c.name).limit(1)).all()
+    file = connection.engine.url.database
+    if connection.dialect.name == "sqlite" and file:
+        with tempfile.TemporaryFile(dir=Path(file).absolute().parent) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())

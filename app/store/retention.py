@@ -51,8 +51,6 @@ from app.domain.rollups import CountedGroup
 from app.domain.runs import Purpose
 from app.domain.tasks import Completion
 from app.domain.values import canonical_json
-from app.features.health.store import run_anchors
-from app.features.labels.store import label_leases, labels
 from app.ports.store import PrunedBatch, ReducedBatch, RetentionStore, SweptBatch
 from app.store.database import Database
 from app.store.group_rows import build_mask, list_parts
@@ -217,21 +215,21 @@ def choose_groups(rule: PruneRule | ReduceRule) -> list[ColumnElement[bool]]:
     return chosen
 
 
+_KEPT: Final[dict[str, ColumnElement[bool]]] = {}
+
+
+def keep_groups(reason: str, condition: ColumnElement[bool]) -> None:
+    """What a feature needs stays. Called by `app.main.store`, in the order in which reasons are given."""
+    _KEPT[reason] = condition
+
+
 def build_reason(purposes: Sequence[Purpose]) -> ColumnElement[str | None]:
     """Why a group stays; null if it may go."""
-    is_labelled = or_(
-        exists().where(labels.c.group_id == groups.c.group_id),
-        exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
-    )
     return case(
         (groups.c.purpose.not_in(purposes), "purpose"),
         (groups.c.outcome == "pending", "pending"),
         (groups.c.counted != 1, "uncounted"),
-        (is_labelled, "labelled"),
-        (
-            exists().where(run_anchors.c.group_sequence == groups.c.sequence, run_anchors.c.run == groups.c.run),
-            "anchor",
-        ),
+        *((condition, reason) for reason, condition in _KEPT.items()),
         (exists().where(parts.c.group_id == groups.c.group_id), "in_pieces"),
         else_=None,
     )

@@ -8,14 +8,7 @@ and lone surrogates escaped, which both databases accept; everything else is an 
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
 from sqlmodel import Field
 
-import app.features.atropos.store
-import app.features.authoring.store
-import app.features.health.store
-import app.features.labels.store
-import app.features.play.store
-import app.features.worlds.store_worlds  # noqa: F401
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
-from app.store.table_records import metadata as metadata
 
 # Tables of pending groups, whose completions arrive in pieces, and of episodes whose messages do.
 
@@ -306,6 +299,17 @@ class RunHoldTable(TableRecord, table=True):
     """The process that judges the group; null where the system does not tell it from others."""
 
 
+class JudgeVersionTable(TableRecord, table=True):
+    """What a judge's server said answered, as JSON texts."""
+
+    __tablename__ = "judge_versions"
+    judge: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    system_fingerprint: str = Field(primary_key=True)
+    first_at: int = Field(sa_type=BigInteger)
+
+
+judge_versions = get_table(JudgeVersionTable)
 judgements = get_table(JudgementTable)
 judge_cache = get_table(JudgeCacheTable)
 judge_spending = get_table(JudgeSpendingTable)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Column, Table
 
-from app.store.table_records import TableRecord, metadata
+from app.main.store import metadata
+from app.store.table_records import TableRecord
 from docs.markdown import code, table
 
 

@@ -3,10 +3,8 @@
 import asyncio
 import inspect
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from types import ModuleType
 
 from pydantic import JsonValue
 
@@ -53,7 +51,7 @@ VALUES: tuple[tuple[JsonValue, JsonValue, dict[str, JsonValue], str], ...] = (
 def call_formats() -> str:
     parts = []
     for name, form in FORMATS.items():
-        parts += [f"{code(name)}: {_first_paragraph(sys.modules[form.read.__module__])}", fenced(form.write(SHOWN))]
+        parts += [f"{code(name)}: {_first_paragraph(form.read)}", fenced(form.write(SHOWN))]
     return "\n\n".join(parts)
 
 
@@ -147,5 +145,5 @@ def _json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _first_paragraph(module: ModuleType) -> str:
+def _first_paragraph(module: object) -> str:
     return (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ")

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from app.domain.scores import Reason
 from app.envs.letter_counting.environment import LetterCounting
 from app.main.components import discover
+from app.main.store import metadata
 from app.ports.environment import FreeReward
 from app.settings import PREFIX, Settings, read_settings
-from app.store.tables import metadata
 from docs.generate import FILES, PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Connection
 
 from app.domain.errors import StoreUnavailable
-from app.main.store import PROBE_BYTES, Store
+from app.main.store import Store
+from app.store.migration import PROBE_BYTES
 from app.toolkit.templates import find_packaged_folder
 from tests.support.databases import Postgres
 

@@ -18,10 +18,10 @@ from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table
 from sqlalchemy import table as named
 
 from app.domain.errors import StoreUnavailable
+from app.main.store import metadata
 from app.store import migration
 from app.store.database import open_for_migration
 from app.store.migration import find_newest_revision, migrate, require_servable
-from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
 

@@ -18,12 +18,12 @@ from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Criterion, Score
 from app.features.health.store import run_anchors
 from app.features.labels.store import label_leases, labels
-from app.main.store import Store
+from app.main.store import Store, metadata
 from app.ports.store import GroupToStore, IdempotencyKey
 from app.service.retention import Pruner
 from app.store.database import is_transient, open_writer
 from app.store.retention import prepare_batch, remove_batch
-from app.store.tables import groups, metadata, tasks
+from app.store.tables import groups, tasks
 from tests.support.databases import Postgres
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 

@@ -9,11 +9,11 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, inse
 
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import GroupFilter
-from app.main.store import Store
+from app.main.store import Store, metadata
 from app.store import copy
 from app.store.copy import copy_store, count_rows
 from app.store.database import open_reader, open_writer
-from app.store.tables import metadata, prompts, runs
+from app.store.tables import prompts, runs
 from tests.features.worlds.test_store import about, event, ids, searched
 from tests.support.commands import ended
 from tests.support.databases import MIGRATIONS, Postgres

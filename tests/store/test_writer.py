@@ -12,10 +12,10 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
-from app.main.store import SqlHealthCheck, Store
+from app.main.store import Store
 from app.store import database as writing
 from app.store.database import Database
-from app.store.migration import migrate
+from app.store.migration import SqlHealthCheck, migrate
 from app.store.statements import insert_rows
 from app.store.tables import prompts
 from tests.store.test_groups import refused

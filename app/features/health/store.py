@@ -18,6 +18,7 @@ from sqlalchemy import (
     Row,
     Text,
     and_,
+    exists,
     func,
     insert,
     or_,
@@ -123,22 +124,14 @@ class RunAlarmTable(TableRecord, table=True):
     attempts: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
 
 
-class JudgeVersionTable(TableRecord, table=True):
-    """What a judge's server said answered, as JSON texts."""
-
-    __tablename__ = "judge_versions"
-    judge: str = Field(primary_key=True)
-    model: str = Field(primary_key=True)
-    system_fingerprint: str = Field(primary_key=True)
-    first_at: int = Field(sa_type=BigInteger)
-
-
 run_health = get_table(RunHealthTable)
 run_anchors = get_table(RunAnchorTable)
 health_readings = get_table(HealthReadingTable)
 health_spending = get_table(HealthSpendingTable)
 run_alarms = get_table(RunAlarmTable)
-judge_versions = get_table(JudgeVersionTable)
+
+IS_ANCHOR: Final = exists().where(run_anchors.c.group_sequence == groups.c.sequence, run_anchors.c.run == groups.c.run)
+"""Of a group, which so is not pruned."""
 
 
 # The series of run health, read from rollups.

@@ -30,6 +30,7 @@ from app.features.labels.model import (
     SkipRequest,
     WithdrawnLabel,
 )
+from app.features.labels.service import LabelService
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
@@ -84,7 +85,7 @@ IMPORT_EXAMPLES = {
 SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
 
 
-def create_label_router(gateway: Gateway) -> APIRouter:
+def create_label_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 503)
 
@@ -94,14 +95,14 @@ def create_label_router(gateway: Gateway) -> APIRouter:
     ) -> NextItem:
         bounds.require_run(request.run, "run")
         bounds.require_environment(request.environment, "environment")
-        return await gateway.labelling.next_item(request)
+        return await labelling.next_item(request)
 
     @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
     async def skip(
         request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
         await gateway.bounds.require_item(bounds, request.lease_id)
-        return await gateway.labelling.skip(request)
+        return await labelling.skip(request)
 
     @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
     async def withdraw(
@@ -111,7 +112,7 @@ def create_label_router(gateway: Gateway) -> APIRouter:
         lease_seconds: Annotated[LeaseSeconds, Query()] = 1800.0,
     ) -> WithdrawnLabel:
         await gateway.bounds.require_label(bounds, label_id)
-        return await gateway.labelling.withdraw(label_id, labeller, lease_seconds)
+        return await labelling.withdraw(label_id, labeller, lease_seconds)
 
     @router.post(
         "/groups/{group_id}/labels", summary="Label a group: an order or a pair, levels, defects", responses=refusals
@@ -119,13 +120,13 @@ def create_label_router(gateway: Gateway) -> APIRouter:
     async def label_group(
         group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=GROUP_EXAMPLES)]
     ) -> LabelReceipt:
-        return await gateway.labelling.label_group(group_id, request)
+        return await labelling.label_group(group_id, request)
 
     @router.post("/rollouts/{rollout_id}/labels", summary="Label one reply: levels, a defect", responses=refusals)
     async def label_reply(
         rollout_id: RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=REPLY_EXAMPLES)]
     ) -> LabelReceipt:
-        return await gateway.labelling.label_reply(rollout_id, request)
+        return await labelling.label_reply(rollout_id, request)
 
     return router
 
@@ -148,7 +149,7 @@ class JudgeAgreement(Frozen):
     rubrics: tuple[AgreementSlice, ...]
 
 
-def create_import_router(gateway: Gateway) -> APIRouter:
+def create_import_router(labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=JsonRoute)
 
     @router.post(
@@ -159,12 +160,12 @@ def create_import_router(gateway: Gateway) -> APIRouter:
     async def import_choices(
         request: Annotated[ImportRequest, Body(openapi_examples=IMPORT_EXAMPLES)],
     ) -> ImportReceipt:
-        return await gateway.labelling.import_choices(request)
+        return await labelling.import_choices(request)
 
     return router
 
 
-def create_agreement_router(gateway: Gateway) -> APIRouter:
+def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=ApiRoute)
 
     @router.get(
@@ -185,7 +186,7 @@ def create_agreement_router(gateway: Gateway) -> APIRouter:
             )
         if run is not None:
             await gateway.runs.require(run, field="query.run")
-        evidence = await gateway.labelling.collect_evidence(judge, env, run)
+        evidence = await labelling.collect_evidence(judge, env, run)
         return await asyncio.to_thread(_build_agreement, judge, env, run, evidence)
 
     return router

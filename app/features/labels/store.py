@@ -17,6 +17,7 @@ from sqlalchemy import (
     Subquery,
     Text,
     and_,
+    exists,
     func,
     literal_column,
     or_,
@@ -103,6 +104,12 @@ class LabelLeaseTable(TableRecord, table=True):
 
 labels = get_table(LabelTable)
 label_leases = get_table(LabelLeaseTable)
+
+IS_LABELLED: Final = or_(
+    exists().where(labels.c.group_id == groups.c.group_id),
+    exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
+)
+"""Of a group, which so is not pruned: somebody said something of it, or is about to."""
 
 
 # Converts labels, leases and labelled groups to rows and back.

@@ -34,13 +34,12 @@ from app.features.play.service import (
     read_choice,
     split_thoughts,
 )
-from app.features.worlds.service import ConversationTurn, Moment, WorldService
+from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute
 from app.ports.play import ChatBody, Chunk, PlayReply, PlayTurn, ReplyStream
-from app.service.access import list_worlds_within
 
 DONE: Final = b"data: [DONE]\n\n"
 _KEPT: Final = ("usage", "system_fingerprint")

@@ -41,6 +41,7 @@ from app.features.worlds.service import (
     RetrievalQuestion,
     WorldService,
     build_cursor,
+    list_worlds_within,
     parse_cursor,
 )
 from app.http.viewer.group_pages import MessageLine, build_lines, describe_reason
@@ -58,7 +59,6 @@ from app.http.viewer.text_editor import (
 )
 from app.http.web.api_keys import CallerBounds, CallerName
 from app.http.web.bodies import LazyRoute
-from app.service.access import list_worlds_within
 from app.toolkit.texts import (
     SHOWN_AT_ALL,
     Excerpt,

@@ -34,13 +34,12 @@ from app.features.worlds.service import (
     RetrievalQuestion,
     WorldService,
     build_cursor,
+    list_worlds_within,
     parse_cursor,
 )
 from app.http.web.api_keys import CallerBounds, CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
-from app.service.access import list_worlds_within
-from app.service.gateway import Gateway
 
 WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
 BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
@@ -109,11 +108,10 @@ def build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPag
     return WritingPage(revisions=tuple(found), next_before=following)
 
 
-def create_lorebooks_router(gateway: Gateway) -> APIRouter:
+def create_lorebooks_router(world_service: WorldService) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
-    world_service = gateway.worlds
 
     @router.get("", summary="A world's lorebooks", responses=looks)
     async def lorebooks(world: WorldName) -> LorebookList:
@@ -281,19 +279,22 @@ class EventsQuery(Frozen):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-def create_worlds_router(gateway: Gateway) -> APIRouter:
+def create_worlds_router(world_service: WorldService) -> APIRouter:
     """All routes for worlds, events and lorebooks."""
     router = APIRouter()
-    for part in (_create_world_router(gateway), _create_events_router(gateway), create_lorebooks_router(gateway)):
+    for part in (
+        _create_world_router(world_service),
+        _create_events_router(world_service),
+        create_lorebooks_router(world_service),
+    ):
         router.routes.extend(part.routes)
     return router
 
 
-def _create_world_router(gateway: Gateway) -> APIRouter:
+def _create_world_router(world_service: WorldService) -> APIRouter:
     router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
-    world_service = gateway.worlds
 
     @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
     async def worlds(
@@ -338,11 +339,10 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
     return router
 
 
-def _create_events_router(gateway: Gateway) -> APIRouter:
+def _create_events_router(world_service: WorldService) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 409, 422, 503)
-    world_service = gateway.worlds
 
     @router.post("", summary="Add events", responses=refusals)
     async def tell(
@@ -357,7 +357,7 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
     )
     async def events(world: WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
         if looking.q is None and looking.character is None:
-            return await _list_events(gateway, world, looking)
+            return await _list_events(world_service, world, looking)
         if looking.before is not None:
             raise InvalidRequest("cannot be combined with q or character", field="query.before")
         try:
@@ -407,11 +407,11 @@ def build_question(looking: EventsQuery) -> RetrievalQuestion:
     return RetrievalQuestion(text=looking.q or "", character=looking.character, as_of=looking.as_of)
 
 
-async def _list_events(gateway: Gateway, world: str, looking: EventsQuery) -> EventPage:
+async def _list_events(world_service: WorldService, world: str, looking: EventsQuery) -> EventPage:
     if looking.as_of is not None:
         raise InvalidRequest("needs q or character", field="query.as_of")
     before = None if looking.before is None else parse_cursor(looking.before)
     if before is None and looking.before is not None:
         raise InvalidRequest("must be `next_before` of the previous page", field="query.before")
-    page = await gateway.worlds.list_events(world, looking.limit, before)
+    page = await world_service.list_events(world, looking.limit, before)
     return EventPage(events=tuple(page), next_before=build_cursor(page, looking.limit))

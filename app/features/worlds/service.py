@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -11,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from app.characters.casting import Staging
 from app.characters.lorebooks import refuse_unusable
 from app.characters.schema import Text
+from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
@@ -29,6 +31,7 @@ from app.domain.worlds import (
 )
 from app.ports.environment import Drafted
 from app.ports.retrieval import EventStore, LorebookStore, suggest_world
+from app.service.access import list_within
 from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PlacedDraft, RetrievalService
 
@@ -354,3 +357,10 @@ def parse_cursor(text: str) -> EventCursor | None:
         return _PLACE.validate_python((time, event))
     except ValidationError:
         return None
+
+
+async def list_worlds_within(
+    worlds: WorldService, bounds: KeyBounds, limit: int, after: str | None = None, *, closed: bool = False
+) -> list[World]:
+    read = partial(worlds.list_worlds, closed=closed)
+    return await list_within(read, lambda world: world.name, bounds.allows_world, limit, after)

@@ -130,8 +130,8 @@ class PostingTable(TableRecord, table=True):
 
 
 class SegmentTable(TableRecord, table=True):
-    """The search index of events on SQLite; see `app.features.worlds.store_segments`. `postings` has all postings where `pages`
-    is 0, and else the first one of each page."""
+    """The search index of events on SQLite; see `app.features.worlds.store_segments`. `postings` has all postings where
+    `pages` is 0, and else the first one of each page."""
 
     __tablename__ = "event_segments"
     __table_args__ = (Index("ix_event_segments_world", "world", "number"), {"sqlite_autoincrement": True})

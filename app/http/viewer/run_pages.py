@@ -23,12 +23,12 @@ from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Seri
 from app.domain.run_health import Alarm, SeriesName
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
-from app.features.health.service import RunHealthService
 from app.http.viewer.rendering import FilterRoute, Renderer, Word, clean_word
 from app.http.web.api_keys import CallerBounds
 from app.ports.environment import Clock
 from app.ports.store import GroupViews
 from app.service.access import list_within
+from app.service.gateway import RunWatch
 from app.service.runs import RunRegistry, RunReport
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import escape_invisible, format_number
@@ -456,7 +456,7 @@ class RunPages:
     """Data for the pages."""
 
     runs: RunRegistry
-    health: RunHealthService
+    health: RunWatch
     views: GroupViews
     clock: Clock = utc_now
     list_judge_models: Callable[[], Mapping[str, str]] = dict

@@ -63,6 +63,7 @@ def _attempts_hermes(text: str) -> bool:
 
 
 def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call."""
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -113,6 +114,7 @@ def _attempts_llama(text: str) -> bool:
 
 
 def _read_llama(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`."""
     said, tag, written = text.partition(LLAMA_TAG)
     if not tag:
         said, written = "", text
@@ -155,6 +157,7 @@ def _attempts_mcp(text: str) -> bool:
 
 
 def _read_mcp(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, one after the other or in one array."""
     requests: list[JsonValue] = []
     written = text.rstrip(BLANK)
     position = 0
@@ -220,6 +223,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _read_mistral(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`."""
     said, tag, written = text.partition(MISTRAL_TAG)
     if not tag:
         if not _is_bare(text):
@@ -299,6 +303,7 @@ def _attempts_pythonic(text: str) -> bool:
 
 
 def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`."""
     said, tag, written = text.partition(_STARTS)
     if tag:
         written = written.rstrip().removesuffix(_ENDS)
@@ -573,6 +578,7 @@ def _is_blocks(text: str) -> bool:
 
 
 def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types."""
     return _read_blocks(text) if _is_blocks(text) else _read_tags(text, tools)
 
 
@@ -650,6 +656,7 @@ def _attempts_qwen(text: str) -> bool:
 
 
 def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+    """Qwen3-Coder: tags around each call and each of its arguments, whose values have no types."""
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0

@@ -19,10 +19,9 @@ from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECON
 from app.features.health.store import run_health
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from app.main.gateway import build_gateway
+from app.main.gateway import ServedGateway, build_gateway
 from app.main.store import Store
 from app.ports.environment import NoWorkers
-from app.service.gateway import Gateway
 from app.service.requests import GroupToScore, NextBatch, ScoreRequest
 from app.service.runs import RunSettings
 from app.telemetry.metrics import NullObserver
@@ -33,7 +32,7 @@ from tests.support.store_cases import alarm
 
 @dataclass
 class Bench:
-    gateway: Gateway
+    gateway: ServedGateway
     store: Store
     judge: "ChangingJudge"
     told: "Told"

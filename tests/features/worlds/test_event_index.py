@@ -90,8 +90,7 @@ def expect_counts(standing: Standing, seek: PostingSeek) -> list[int]:
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Segments as they are, or as very large ones would be, with next to no cache."""
     if request.param == "paged":
-        for module in ("segment_rows", "segment_search", "segment_cache"):
-            monkeypatch.setattr(f"app.store.{module}.PAGE", 4)
+        monkeypatch.setattr("app.features.worlds.store_segments.PAGE", 4)
         monkeypatch.setattr("app.features.worlds.store_segments.MAX_UNPAGED", 8)
         monkeypatch.setattr("app.features.worlds.store_segments.MAX_EVENTS", 60)
         monkeypatch.setattr("app.features.worlds.store_segments.MAX_CACHED_BYTES", 400)
