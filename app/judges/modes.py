@@ -1,4 +1,20 @@
-"""Asks one judge everything that it is asked about a group, and once more what failed."""
+"""How judges read a group of texts: the modes, and the further readings that some groups get.
+
+`listwise`: a judge reads the whole group at once, in a shuffled order and in the reverse. `pairwise`: it reads two
+texts at a time, in both orders. `pointwise`: it reads each text by itself. Orders are mirrored because judges prefer
+some places: a text that comes early in one reading comes late in the other, so that the preference cancels in the mean,
+and its strength can be measured. An order is a keyed hash of the texts. The order of a request therefore does not
+matter, and a repeated group asks the same questions, which the cache answers.
+
+In `listwise` the judges of a panel share the orders: these are spread over the judges before they repeat within one,
+since two judges know more than one judge asked twice. A group is read again, up to MOST_READINGS, only while that is
+expected to change its rewards. A group too large for one question is split into parts, and every two parts are read
+together, so that nothing needs to be estimated between them.
+
+A question that fails is asked once more. A comparison that fails again is left out where the others connect all texts.
+One more reading decides about a defect that exactly half of the readings report; another one, beside replies of known
+level, gives calibrated values, on which no reward depends.
+"""
 
 import asyncio
 import json
@@ -74,8 +90,10 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
+# Asking a judge, and once more what failed.
+
 _MOST_READ_ON_LOOP: Final = 50_000
-"""Largest group, in characters, whose judgements are read on the event loop."""
+"""Largest group, in characters, whose judgements are read on the event loop: checking quotes takes time by its size."""
 _FINAL_FAILURES: Final = frozenset(("refused", "budget", "language"))
 """Failures that asking again does not change."""
 
@@ -108,6 +126,7 @@ async def ask_questions(
     answers = [*first, *await await_all([_ask_question(judge, question) for question in questions[ahead:]])]
     works = has_answered or any(answer.reading is not None for answer in answers)
     failed = any(answer.reading is None for answer in answers)
+    # Asking a judge again that answers nothing would only wait for its retries a second time.
     if not failed or not works or (isinstance(judge, DeadlineJudge) and judge.expired):
         return tuple(answers)
     return tuple(
@@ -140,8 +159,10 @@ async def ask_judge(judge: Judge, request: JudgeRequest) -> Judgement:
 async def _ask_question(judge: Judge, question: Question) -> Answer:
     judgement = await ask_judge(judge, question.request)
     large = sum(map(len, question.part.texts)) > _MOST_READ_ON_LOOP
-    read = run_in_turn("judges", to_usable, question.part, judgement) if large else None
-    return Answer(question.part, (judgement,), to_usable(question.part, judgement) if read is None else await read)
+    off_loop = run_in_turn("judges", to_usable, question.part, judgement) if large else None
+    return Answer(
+        question.part, (judgement,), to_usable(question.part, judgement) if off_loop is None else await off_loop
+    )
 
 
 async def _ask_again(judge: Judge, question: Question, first: Answer) -> Answer:
@@ -156,7 +177,7 @@ def list_judgements(answers: Sequence[Answer]) -> tuple[JudgedGroup, ...]:
     return tuple((answer.part, judgement) for answer in answers for judgement in answer.judgements)
 
 
-async def read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes: int = 1) -> GroupResult:
+async def _read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes: int = 1) -> GroupResult:
     """For a single text, without comparison."""
     questions = [Question(group, group.build_request(group.texts, mode, vote)) for vote in range(votes)]
     answers = await ask_questions(judge, questions)
@@ -167,11 +188,11 @@ async def read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes:
     return build_result(judge, [made for _, made in asked], build_view(group, [(group, readings)], None))
 
 
-# Listwise mode: judges read the whole group at once, in mirrored orders; very large groups in overlapping chunks.
+# Listwise.
 
 MOST_READINGS: Final = 4
 """Most readings of a group, or of a chunk of it, by all judges together. Every judge reads it once in any case."""
-WORTH_READING: Final = 0.06
+_WORTH_READING: Final = 0.06
 """A group is read again while two more readings are expected to raise the correlation of its rewards with the truth by
 this, divided by the number of replies: a reading of many replies improves as many rewards."""
 
@@ -180,10 +201,10 @@ async def read_listwise(
     judges: Sequence[Judge], group: CandidateGroup, relative_weight: float, most: int = MOST_READINGS
 ) -> tuple[GroupResult, ...]:
     """One result for each judge whose own orders mirror each other, otherwise one for all that answered; then one for
-    each that failed. A reading without its mirror does not
-    count, unless `most` is 1. Chunks that fail are left out where the others are enough for an order."""
+    each that failed. A reading without its mirror does not count, unless `most` is 1. Chunks that fail are left out
+    where the others are enough for an order."""
     if len(group.texts) == 1:
-        return tuple(await await_all([read_lone_text(judge, group, "listwise") for judge in judges]))
+        return tuple(await await_all([_read_lone_text(judge, group, "listwise") for judge in judges]))
     largest = min(get_pace(judge).largest_group for judge in judges)
     reading = _GroupReading(judges, group, split_into_chunks(group, largest), most)
     await reading.read(reading.chunks, reading.least)
@@ -199,7 +220,7 @@ def split_into_chunks(group: CandidateGroup, largest: int) -> tuple[CandidateGro
         return (group,)
     texts = arrange_circle(group.case.key, group.texts)
     count = count_parts(len(texts), largest)
-    parts = [texts[place::count] for place in range(count)]
+    parts = [texts[offset::count] for offset in range(count)]
     return tuple(group.select_texts(parts[one] + parts[other]) for one, other in list_pairings(count))
 
 
@@ -224,8 +245,8 @@ class _ChunkReading:
     readings: list[UsableJudgement | None] = field(default_factory=list)
     shown: set[tuple[int, Mode, tuple[str, ...]]] = field(default_factory=set)
     """What was asked: judge, mode and order. The same again would be answered the same."""
-    given: dict[int, list[UsableJudgement]] = field(default_factory=dict)
-    """By judge, in the order in which they came."""
+    by_judge: dict[int, list[UsableJudgement]] = field(default_factory=dict)
+    """Of each judge, or of the fallback that answered for it, in the order in which they came."""
     orders: MirroredOrders = ()
 
     def list_orders(self, pairs: int) -> MirroredOrders:
@@ -249,11 +270,14 @@ class _Slot:
 
     chunk: _ChunkReading
     number: int
+    """Of the chunk's readings. An even number and the next one are an order and its reverse."""
     judge: int
     question: Question
 
 
 class _GroupReading:
+    """All readings of one group in `listwise`, by all judges of the panel."""
+
     def __init__(
         self, judges: Sequence[Judge], group: CandidateGroup, chunks: Sequence[CandidateGroup], most: int
     ) -> None:
@@ -274,6 +298,7 @@ class _GroupReading:
             for number in range(len(chunk.readings), len(chunk.readings) + count)
             if (slot := self._plan(chunk, number)) is not None
         ]
+        # After the plan, which counts from the readings before; a slot whose reading fails stays null.
         for chunk in chunks:
             chunk.readings += [None] * count
         failed = await self._ask(slots)
@@ -285,39 +310,42 @@ class _GroupReading:
         if not usable or len(chunk.readings) >= self._most:
             return False
         samples = build_samples(chunk.chunk, [(chunk.chunk, usable)])
-        if estimate_gain(samples, relative_weight) * len(chunk.chunk.texts) < WORTH_READING:
+        if estimate_gain(samples, relative_weight) * len(chunk.chunk.texts) < _WORTH_READING:
             return False
         return self._plan(chunk, len(chunk.readings)) is not None
 
     def build_results(self) -> tuple[GroupResult, ...]:
-        read = {each.chunk.texts: each.list_usable(in_pairs=self._in_pairs) for each in self.chunks}
-        chunks = [each.chunk for each in self.chunks if read[each.chunk.texts]]
+        usable = {each.chunk.texts: each.list_usable(in_pairs=self._in_pairs) for each in self.chunks}
+        chunks = [each.chunk for each in self.chunks if usable[each.chunk.texts]]
         if len(chunks) < len(self.chunks) and not suffice_for_order(
             _list_pairs(self._group, [each.chunk for each in self.chunks]), _list_pairs(self._group, chunks)
         ):
-            return tuple(build_failed_result(judge, self._asked[place]) for place, judge in enumerate(self._judges))
-        parts = [(chunk, read[chunk.texts]) for chunk in chunks]
-        answering = [place for place in self._turns if place in self._answered]
+            return tuple(build_failed_result(judge, self._asked[number]) for number, judge in enumerate(self._judges))
+        parts = [(chunk, usable[chunk.texts]) for chunk in chunks]
+        answering = [number for number in self._turns if number in self._answered]
         apart = [
-            (place, [(chunk, self._select_own(place, chunk, readings)) for chunk, readings in parts])
-            for place in sorted(answering)
+            (number, [(chunk, self._select_own(number, chunk, readings)) for chunk, readings in parts])
+            for number in sorted(answering)
         ]
+        # A judge that read each order as often as its reverse has no place to prefer, and counts by its own
+        # reliability. Otherwise only the readings of all judges together are mirrored.
         if all(_are_mirrored(own) for _, own in apart):
-            results = [self._build_result([place], own) for place, own in apart]
+            results = [self._build_result([number], own) for number, own in apart]
         else:
             results = [self._build_result(answering, parts)]
-        missing = [place for place in range(len(self._judges)) if place not in self._answered]
-        return (*results, *(build_failed_result(self._judges[place], self._asked[place]) for place in missing))
+        missing = [number for number in range(len(self._judges)) if number not in self._answered]
+        return (*results, *(build_failed_result(self._judges[number], self._asked[number]) for number in missing))
 
     def _select_own(
-        self, place: int, chunk: CandidateGroup, readings: Sequence[UsableJudgement]
+        self, judge: int, chunk: CandidateGroup, readings: Sequence[UsableJudgement]
     ) -> tuple[UsableJudgement, ...]:
         """Those of one judge, or of the fallback that answered for it."""
-        own = {id(reading) for each in self.chunks for reading in each.given.get(place, ()) if each.chunk == chunk}
+        # By identity: two readings of a judge may be equal, and only one of them count.
+        own = {id(reading) for each in self.chunks for reading in each.by_judge.get(judge, ()) if each.chunk == chunk}
         return tuple(reading for reading in readings if id(reading) in own)
 
     def _build_result(
-        self, places: Sequence[int], parts: Sequence[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]
+        self, judges: Sequence[int], parts: Sequence[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]
     ) -> GroupResult:
         view = build_view(
             self._group,
@@ -328,34 +356,34 @@ class _GroupReading:
             lacks_readings=len(parts) < len(self.chunks),
         )
         return build_result(
-            self._judges[places[0]], [made for place in sorted(places) for _, made in self._asked[place]], view
+            self._judges[judges[0]], [made for number in sorted(judges) for _, made in self._asked[number]], view
         )
 
     @property
     def _turns(self) -> tuple[int, ...]:
-        """The judges in the order in which they read."""
+        """The judges in the order in which they read. A hash says who is first, so that nobody always is."""
         return tuple((self._first + turn) % len(self._judges) for turn in range(len(self._judges)))
 
     def _plan(self, chunk: _ChunkReading, number: int) -> _Slot | None:
         """None when no order is left that its judge has not read. Two texts have two orders, and two forms in which
         they can be put."""
-        turn, place = divmod(number, len(self._judges))
+        turn, seat = divmod(number, len(self._judges))
         pair, side = divmod(number, 2)
         if len(self._judges) % 2 == 0:  # a judge's second reading is the mirror of its first
-            pair, side = turn // 2 * (len(self._judges) // 2) + place // 2, (place + turn) % 2
+            pair, side = turn // 2 * (len(self._judges) // 2) + seat // 2, (seat + turn) % 2
         is_pair = len(chunk.chunk.texts) == 2
-        pair = 0 if is_pair else pair
+        pair = 0 if is_pair else pair  # two texts have no second pair of orders
         orders = chunk.list_orders(pair + 1)
         if pair >= len(orders) or (is_pair and turn > 3):
             return None
         mode: Mode = "pairwise" if is_pair and turn > 1 else "listwise"
         request = chunk.chunk.build_request(orders[pair][side], mode, mirrored=self._in_pairs)
-        return _Slot(chunk, number, self._turns[place], Question(chunk.chunk, request))
+        return _Slot(chunk, number, self._turns[seat], Question(chunk.chunk, request))
 
     def _find_substitute(self, slot: _Slot) -> _Slot | None:
-        for place in self._turns:
-            if place in self._answered and _describe(place, slot.question) not in slot.chunk.shown:
-                return _Slot(slot.chunk, slot.number, place, slot.question)
+        for judge in self._turns:
+            if judge in self._answered and _describe(judge, slot.question) not in slot.chunk.shown:
+                return _Slot(slot.chunk, slot.number, judge, slot.question)
         return None
 
     async def _ask(self, slots: Sequence[_Slot]) -> list[_Slot]:
@@ -364,23 +392,25 @@ class _GroupReading:
         for slot in slots:
             by_judge[slot.judge].append(slot)
             slot.chunk.shown.add(_describe(slot.judge, slot.question))
-        answers = await await_all([self._ask_judge(place, own) for place, own in by_judge.items()])
+        answers = await await_all([self._ask_judge(judge, own) for judge, own in by_judge.items()])
         made = [
-            pair for own, told in zip(by_judge.values(), answers, strict=True) for pair in zip(own, told, strict=True)
+            pair
+            for own, answered in zip(by_judge.values(), answers, strict=True)
+            for pair in zip(own, answered, strict=True)
         ]
         for slot, answer in made:
             slot.chunk.readings[slot.number] = answer.reading
             if answer.reading is not None:
-                slot.chunk.given.setdefault(slot.judge, []).append(answer.reading)
+                slot.chunk.by_judge.setdefault(slot.judge, []).append(answer.reading)
         return [slot for slot, answer in made if answer.reading is None]
 
-    async def _ask_judge(self, place: int, slots: Sequence[_Slot]) -> Sequence[Answer]:
+    async def _ask_judge(self, judge: int, slots: Sequence[_Slot]) -> Sequence[Answer]:
         answers = await ask_questions(
-            self._judges[place], [slot.question for slot in slots], has_answered=place in self._answered
+            self._judges[judge], [slot.question for slot in slots], has_answered=judge in self._answered
         )
-        self._asked[place] += list_judgements(answers)
+        self._asked[judge] += list_judgements(answers)
         if any(answer.reading is not None for answer in answers):
-            self._answered.add(place)
+            self._answered.add(judge)
         return answers
 
 
@@ -406,12 +436,13 @@ def _list_pairs(group: CandidateGroup, chunks: Sequence[CandidateGroup]) -> Pair
 def compute_shares(
     group: CandidateGroup, chunks: Sequence[tuple[CandidateGroup, tuple[UsableJudgement, ...]]]
 ) -> Shares:
-    found: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    """How often one text of each pair was preferred: a mean per chunk, since a pair may be in several chunks."""
+    by_pair: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for chunk, readings in chunks:
         standings = zip(*(reading.standings for reading in readings), strict=True)
         for (one, ones), (other, others) in combinations(zip(group.locate_texts(chunk), standings, strict=True), 2):
-            found[one, other].append(sum(map(compute_preference, ones, others)) / len(ones))  # halves, which are exact
-    return {pair: shares[0] if len(shares) == 1 else mean(shares) for pair, shares in found.items()}
+            by_pair[one, other].append(sum(map(compute_preference, ones, others)) / len(ones))  # exact: all are halves
+    return {pair: shares[0] if len(shares) == 1 else mean(shares) for pair, shares in by_pair.items()}
 
 
 def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:
@@ -427,11 +458,11 @@ def _follows_position(chunks: Sequence[Sequence[UsableJudgement]]) -> bool:
     )
 
 
-# Pairwise mode: one judge compares two texts at a time, each pair in both orders, once per vote.
+# Pairwise.
 
 
 @dataclass(frozen=True)
-class PairComparison:
+class _PairComparison:
     """Two texts, read in both orders in each of `votes`. A vote with only one order does not count."""
 
     pair: CandidateGroup
@@ -466,7 +497,7 @@ async def read_pairwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> 
     """Compares every pair up to ROUND_ROBIN texts, above that each text with its next NEIGHBOURS in a circle. A single
     text is read once."""
     if len(group.texts) == 1:
-        return await read_lone_text(judge, group, "pointwise")
+        return await _read_lone_text(judge, group, "pointwise")
     texts = arrange_circle(group.case.key, group.texts)
     pairs = [group.select_texts((texts[one], texts[other])) for one, other in list_pairings(len(texts))]
     answers = await ask_questions(judge, [question for pair in pairs for question in _build_questions(pair, votes)])
@@ -487,18 +518,18 @@ def _build_questions(pair: CandidateGroup, votes: int) -> Iterator[Question]:
     )
 
 
-def _list_index_pairs(group: CandidateGroup, duels: Sequence[PairComparison]) -> Pairings:
+def _list_index_pairs(group: CandidateGroup, duels: Sequence[_PairComparison]) -> Pairings:
     return tuple((low, high) for low, high in (group.locate_texts(duel.pair) for duel in duels))
 
 
-def _build_comparison(pair: CandidateGroup, answers: Sequence[Answer]) -> PairComparison:
+def _build_comparison(pair: CandidateGroup, answers: Sequence[Answer]) -> _PairComparison:
     readings = [answer.reading for answer in answers]
     votes = zip(readings[::2], readings[1::2], strict=True)
-    return PairComparison(pair, tuple((one, other) for one, other in votes if one is not None and other is not None))
+    return _PairComparison(pair, tuple((one, other) for one, other in votes if one is not None and other is not None))
 
 
 def _aggregate_comparisons(
-    group: CandidateGroup, duels: Sequence[PairComparison], lacks_readings: bool
+    group: CandidateGroup, duels: Sequence[_PairComparison], lacks_readings: bool
 ) -> JudgeView | None:
     shares = {}
     for duel in duels:
@@ -514,13 +545,13 @@ def _aggregate_comparisons(
     )
 
 
-# Pointwise mode: one judge reads each text by itself, once per vote.
+# Pointwise.
 
 
 async def read_pointwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> GroupResult:
     """Ranks follow the texts' mean scores. Each text needs at least one usable judgement."""
     if len(group.texts) == 1:
-        return await read_lone_text(judge, group, "pointwise", votes)
+        return await _read_lone_text(judge, group, "pointwise", votes)
     parts = [group.select_texts((text,)) for text in group.texts]
     questions = [
         Question(part, part.build_request(part.texts, "pointwise", vote)) for part in parts for vote in range(votes)
@@ -538,7 +569,7 @@ async def read_pointwise(judge: Judge, group: CandidateGroup, votes: int = 1) ->
     return build_result(judge, [judgement for _, judgement in asked], view)
 
 
-# One more reading of a group, beside replies of known level; and those replies, where a judge writes them.
+# One more reading, beside replies of known level (the references); and a judge that writes such replies.
 
 _NO_RUBRIC: Final = Rubric(
     name="references",
@@ -569,6 +600,7 @@ async def read_beside_references(
     group = _select_shown(shown, get_pace(judge).largest_group)
     order, _ = build_mirrored_orders(case.key, group.texts, 0)
     question = Question(group, group.build_request(order, "listwise", mirrored=False))
+    # `has_answered`: a judge that fails at its only question is asked once more.
     (answer,) = await ask_questions(DeadlineJudge(judge, seconds), [question], has_answered=True)
     marked = tuple(made.model_copy(update={"purpose": "calibration"}) for made in answer.judgements)
     if answer.reading is None:
@@ -605,10 +637,10 @@ def _place_on_line(
     bounded = drop_uneven_criteria([apply_bounds(group.case.rubric, verdict) for verdict in reading.verdicts])
     scores = dict(zip(group.texts, group.compute_absolutes(bounded), strict=True))
     line = fit_reference_line([(LEVELS[kind], scores[text]) for kind, text in sorted(shown.references.items())])
-    known: dict[str, CalibratedValue | CalibrationGap] = {
+    values: dict[str, CalibratedValue | CalibrationGap] = {
         text: "flat_line" if line is None else line.calibrate(score) for text, score in scores.items()
     }
-    return tuple(None if text is None else known.get(text, "not_read") for text in shown.texts)
+    return tuple(None if text is None else values.get(text, "not_read") for text in shown.texts)
 
 
 async def ask_for_references(
@@ -619,15 +651,15 @@ async def ask_for_references(
     writers = [judge for judge in judges if can_write(judge) and not _may_be_policy(judge, policy)]
     if not writers:
         return None
-    wanted = tuple(kind for kind in sorted(LEVELS) if kind not in plan.given)
+    missing = tuple(kind for kind in sorted(LEVELS) if kind not in plan.given)
     judge = writers[_choose_writer(plan.scene, len(writers))]
     request = JudgeRequest(
-        rubric=_NO_RUBRIC, document={}, probes=Probes(), candidates=(), wanted=wanted, brief=plan.brief
+        rubric=_NO_RUBRIC, document={}, probes=Probes(), candidates=(), wanted=missing, brief=plan.brief
     )
     made = (await ask_judge(DeadlineJudge(judge, CALIBRATION_SECONDS), request)).model_copy(
         update={"purpose": "references"}
     )
-    replies = None if made.error is not None else parse_references(made.raw, wanted)
+    replies = None if made.error is not None else parse_references(made.raw, missing)
     if replies is None or isinstance(replies, str) or not await _are_usable(replies, plan, case):
         return WrittenReferences(None, made)
     return WrittenReferences(replies, made)
@@ -657,14 +689,14 @@ def parse_references(answer: str, wanted: Sequence[ReferenceKind]) -> dict[Refer
     text = strip_thoughts(answer)
     start, end = text.find("{"), text.rfind("}")
     try:
-        found: object = json.loads(text[start : end + 1]) if start >= 0 else None
+        document: object = json.loads(text[start : end + 1]) if start >= 0 else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         return "there is no complete JSON object in the answer"
     written: dict[ReferenceKind, str] = {}
     for kind in wanted:
-        reply: object = found.get(kind)
+        reply: object = document.get(kind)
         written[kind] = strip_thoughts(reply).strip() if isinstance(reply, str) else ""
         if not 0 < len(written[kind]) <= _LONGEST_REPLY:
             return f'"{kind}" must be a text of 1 to {_LONGEST_REPLY} characters'
@@ -673,26 +705,28 @@ def parse_references(answer: str, wanted: Sequence[ReferenceKind]) -> dict[Refer
     return written
 
 
-# Which reported defects count, and one more reading where the readings of a reply are divided about a cap.
+# Defects: which of them count, and one more reading where the readings of a reply are divided about a cap.
 
 _ORDER: Final = 2
 """The number of the order in which divided replies are shown. The readings before have 0 and 1."""
 
 
-def collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defect]:
+def collect_defects(views: Sequence[JudgeView], index: int) -> Mapping[str, Defect]:
     """By code, with the first quote, the defects that more than half of all judgements report."""
-    return count_reported([reported for view in views for reported in view.list_defect_reports(place)])
+    return count_reported([reported for view in views for reported in view.list_defect_reports(index)])
 
 
 def count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
+    """Those that more than half of the readings report: a cap takes from a good reply most of what it earned, so one
+    judge's slip must not be enough (decision 0028)."""
     if not any(readings):
         return {}
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
-    found: dict[str, Defect] = {}
+    counted: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):
         if 2 * counts[defect.code] > len(readings):
-            found.setdefault(defect.code, defect)
-    return found
+            counted.setdefault(defect.code, defect)
+    return counted
 
 
 async def settle_divided_caps(
@@ -704,7 +738,7 @@ async def settle_divided_caps(
     if view is None or view.is_complete:
         return report
     divided = [
-        text for place, text in enumerate(group.texts) if is_divided(group.case.rubric, view.list_defect_reports(place))
+        text for index, text in enumerate(group.texts) if is_divided(group.case.rubric, view.list_defect_reports(index))
     ]
     if not divided:
         return report
@@ -712,10 +746,10 @@ async def settle_divided_caps(
     questions = [Question(part, _build_request(part, group, mode, votes)) for part in parts]
     answers = await ask_questions(judge, questions, has_answered=True)
     decided = {
-        place: verdict
+        index: verdict
         for answer in answers
         if answer.reading is not None
-        for place, verdict in zip(group.locate_texts(answer.part), answer.reading.verdicts, strict=True)
+        for index, verdict in zip(group.locate_texts(answer.part), answer.reading.verdicts, strict=True)
     }
     made = [judgement for _, judgement in list_judgements(answers)]
     return replace(report, judgements=(*report.judgements, *made), view=replace(view, deciding_verdicts=decided))
