@@ -46,15 +46,17 @@ def parse_usage(usage: object) -> TokenUsage:
     """OpenAI and vLLM name cached tokens in `prompt_tokens_details`, DeepSeek `prompt_cache_hit_tokens`, Anthropic's
     proxies `cache_read_input_tokens`; SGLang counts `reasoning_tokens` outside of the details. Where the total exceeds
     the sum of its parts, thoughts are charged beside the answer and count as output."""
-    sent, written = _parse_count(_get(usage, "prompt_tokens")), _parse_count(_get(usage, "completion_tokens"))
+    sent, written = _parse_count(get_field(usage, "prompt_tokens")), _parse_count(get_field(usage, "completion_tokens"))
     cached = (
-        _get(_get(usage, "prompt_tokens_details"), "cached_tokens"),
-        _get(usage, "prompt_cache_hit_tokens"),
-        _get(usage, "cache_read_input_tokens"),
+        get_field(get_field(usage, "prompt_tokens_details"), "cached_tokens"),
+        get_field(usage, "prompt_cache_hit_tokens"),
+        get_field(usage, "cache_read_input_tokens"),
     )
-    details = _get(usage, "completion_tokens_details")
-    thought = _parse_count(_get(details, "reasoning_tokens")) or _parse_count(_get(usage, "reasoning_tokens")) or 0
-    beside = (_parse_count(_get(usage, "total_tokens")) or 0) - (sent or 0) - (written or 0)
+    details = get_field(usage, "completion_tokens_details")
+    thought = (
+        _parse_count(get_field(details, "reasoning_tokens")) or _parse_count(get_field(usage, "reasoning_tokens")) or 0
+    )
+    beside = (_parse_count(get_field(usage, "total_tokens")) or 0) - (sent or 0) - (written or 0)
     if sent is not None and written is not None and beside > 0:
         written, thought = written + beside, max(thought, beside)
     return TokenUsage(
@@ -65,7 +67,8 @@ def parse_usage(usage: object) -> TokenUsage:
     )
 
 
-def _get(value: object, name: str) -> object:
+def get_field(value: object, name: str) -> object:
+    """A field of what a server sent; null where that is no object."""
     return value.get(name) if isinstance(value, dict) else None
 
 

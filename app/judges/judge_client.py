@@ -1,4 +1,21 @@
-"""The client of a judge's server: one retry loop that applies limits, budget and circuit breaker to every call."""
+"""The client of a judge's server: one retry loop that applies limits, budget and circuit breaker to every call.
+
+A reading has one deadline for all its calls and pauses. Before each call it waits for a slot, for the rates, and for a
+reservation in the budget; that wait has a limit of its own.
+
+When a call fails:
+- A 429 lowers the number of calls that all processes may make at once, and nobody calls before the time that the server
+  named. A busy server is not a broken one, so the circuit breaker does not count it.
+- A server that cannot be reached, breaks off its answer or answers 5xx is a failure for the breaker, and so is a call
+  that the deadline ends. Where the model may have run, the call counts in the budget as what it may cost at most.
+- Both are asked again after 0.5 s, 1 s, 2 s and so on up to 8 s, shortened at random so that many readings do not come
+  back together. Where the next pause would outlast the deadline the reading fails at once.
+- What the server refuses of a request (a parameter, a format, the system role) is left out of the next one, at once.
+  ServerTraits remembers it, for all judges that ask the same model.
+- What no retry changes (a wrong key, no money, a filter, a URL that is none) fails the reading.
+
+Equal readings that are asked for at the same time are one: `CachingJudge` sees to that, before this client is asked.
+"""
 
 import asyncio
 import json
@@ -47,6 +64,7 @@ from app.judges.configuration import (
     build_call_failure,
     build_refusal_error,
     estimate_tokens,
+    get_field,
     parse_usage,
     require_retryable,
 )
@@ -63,7 +81,7 @@ from app.judges.verdicts import (
 from app.ports.judges import JudgeCache
 from app.ports.tracing import Attributes, open_span
 
-# Parses chat completion responses without trusting their form.
+# Answers, read without trust in their form: many servers are compatible only more or less.
 
 LONGEST_NAME: Final = 200
 """Characters of what a server calls itself that are kept."""
@@ -91,7 +109,7 @@ class ChatResponse:
     """The format that the server was to see to."""
 
 
-def require_success(reply: ServerReply) -> bytes:
+def _require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body
@@ -113,31 +131,31 @@ def parse_response(body: bytes) -> ChatResponse:
         raise CallFailed("the judge's server broke off its stream")
     if value is None:
         raise CallFailed("the judge's server sent something that is not JSON", status=200)
-    choice = _get_first(_get_field(value, "choices"))
-    if tells_error(value) or _get_field(choice, "error") or _get_field(choice, "finish_reason") == "error":
+    choice = _get_first(get_field(value, "choices"))
+    if tells_error(value) or get_field(choice, "error") or get_field(choice, "finish_reason") == "error":
         raise _build_hidden_failure(value, choice)
-    message = _get_field(choice, "message")
+    message = get_field(choice, "message")
     if not isinstance(message, dict):
         raise CallFailed("the judge's server sent JSON without a message", status=200)
     return _build_response(value, choice, message)
 
 
 def _extract_name(value: object, name: str) -> str:
-    found = _get_field(value, name)
-    return replace_surrogates(found[:LONGEST_NAME]) if isinstance(found, str) else ""
+    text = get_field(value, name)
+    return replace_surrogates(text[:LONGEST_NAME]) if isinstance(text, str) else ""
 
 
 def _build_response(value: object, choice: object, message: Mapping[str, object]) -> ChatResponse:
-    usage = parse_usage(_get_field(value, "usage"))
+    usage = parse_usage(get_field(value, "usage"))
     content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
     thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
-    cut_off = is_truncated(str(_get_field(choice, "finish_reason") or ""))
+    cut_off = is_truncated(str(get_field(choice, "finish_reason") or ""))
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one
     return ChatResponse(
         text=replace_surrogates(text),
-        refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
+        refused=get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
         cut_off=cut_off,
         usage=usage,
         tokens=parse_tokens(choice),
@@ -159,7 +177,7 @@ def _is_all_thought(content: str) -> bool:
 
 def _build_hidden_failure(value: object, choice: object) -> CallFailed:
     """For an error in a reply with status 200."""
-    error = parse_server_error(value if tells_error(value) else {"error": _get_field(choice, "error")})
+    error = parse_server_error(value if tells_error(value) else {"error": get_field(choice, "error")})
     status = error.status or 200
     return CallFailed(
         f"the judge's server answered 200 with an error{f' {status}' if status != 200 else ''}",
@@ -172,8 +190,9 @@ def _build_hidden_failure(value: object, choice: object) -> CallFailed:
 
 def parse_retry_after(headers: Mapping[str, str]) -> float:
     """Seconds from `retry-after`, at most LONGEST_WAIT_SECONDS; 0 when the header is missing or invalid."""
-    milliseconds = headers.get("retry-after-ms", "").strip()
+    milliseconds = headers.get("retry-after-ms", "").strip()  # Azure's, which is more exact
     if milliseconds.isascii() and milliseconds.isdigit():
+        # Cut off, since a server may send thousands of digits, which `int` refuses.
         return min(int(milliseconds[:9]) / 1000, LONGEST_WAIT_SECONDS)
     value = headers.get("retry-after", "").strip()
     try:
@@ -205,10 +224,6 @@ def _parse_json_with_faults(body: bytes) -> object:
     return value
 
 
-def _get_field(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, dict) else None
-
-
 def _get_first(value: object) -> object:
     return value[0] if isinstance(value, list) and value else None
 
@@ -216,23 +231,25 @@ def _get_first(value: object) -> object:
 def _extract_text(value: object) -> str:
     """Text of a content field. Some servers send a list of parts."""
     if isinstance(value, list):
-        texts = (_get_field(part, "text") for part in value)
+        texts = (get_field(part, "text") for part in value)
         return "".join(text for text in texts if isinstance(text, str))
     return value if isinstance(value, str) else ""
 
 
-# What is sent to a judge's server beside the prompt, and what is left out because the server refuses it.
+# Requests: what is sent beside the prompt, and what is left out because a server refuses it.
 
-REFUSED_STATUSES: Final = frozenset((400, 404, 413, 415, 422, 501))
+_REFUSED_STATUSES: Final = frozenset((400, 404, 413, 415, 422, 501))
+"""Statuses with which servers refuse a part of a request."""
 _WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
 _OTHER_TOKEN_PARAMETER: Final[Mapping[TokenParameter, TokenParameter]] = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
 }
-_MOST: Final = (
-    r"(?:at most|less than or equal to|<=|maximum of|max allowed:?|between [0-9]+ and|\[[0-9]+,)\W{0,3}([0-9]+)"
+
+# Servers say only in words what they refuse. Each pattern matches the words of several of them.
+_LIMIT: Final = re.compile(
+    r"(?:at most|less than or equal to|<=|maximum of|max allowed:?|between [0-9]+ and|\[[0-9]+,)\W{0,3}([0-9]+)", re.I
 )
-_LIMIT: Final = re.compile(_MOST, re.I)
 _PROMPT_TOO_LONG: Final = re.compile(r"context (?:length|window|size)|too many tokens|reduce the length", re.I)
 _LIMIT_TOO_LARGE: Final = re.compile(r"max(?:_completion)?_tokens\W{1,3}(?:is|are) too large|^max_tokens", re.I)
 _FORMAT: Final = re.compile(
@@ -262,7 +279,7 @@ class RequestForm:
     most_tokens: int
     temperature: float | None
     seed: int | None
-    """Of the first vote."""
+    """Of the first vote. Each further vote adds one, or all would be the same."""
     alternatives: int
     """`top_logprobs`; 0 also asks for no `logprobs`."""
     has_system_role: bool = True
@@ -288,15 +305,15 @@ def build_body(
     form: RequestForm, messages: Sequence[PromptMessage], request: JudgeRequest | None, config: ChatJudgeConfig
 ) -> dict[str, JsonValue]:
     """The body of a call in this form."""
-    told = messages if form.has_system_role else _merge_system_message(messages)
+    sent = messages if form.has_system_role else _merge_system_message(messages)
     body: dict[str, JsonValue] = {
         "model": config.model,
-        "messages": [{"role": said["role"], "content": said["content"]} for said in told],
+        "messages": [{"role": message["role"], "content": message["content"]} for message in sent],
         **config.extra_body,
-        **build_parameters(form, request),
+        **_build_parameters(form, request),
     }
-    if (wanted := build_response_format(form.json_mode, request, config.verdict_form)) is not None:
-        body["response_format"] = wanted
+    if (response_format := build_response_format(form.json_mode, request, config.verdict_form)) is not None:
+        body["response_format"] = response_format
     return body
 
 
@@ -306,7 +323,7 @@ def _merge_system_message(messages: Sequence[PromptMessage]) -> list[PromptMessa
     return [{"role": "user", "content": f"{first['content']}\n\n{second['content']}"}, *others]
 
 
-def build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[str, JsonValue]:
+def _build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[str, JsonValue]:
     """All of the body but model, messages and the format of the answer."""
     sent: dict[str, JsonValue] = {}
     if form.token_parameter is not None:
@@ -324,16 +341,16 @@ def build_parameters(form: RequestForm, request: JudgeRequest | None) -> dict[st
     return sent
 
 
-def leave_out_refused(form: RequestForm, failed: CallFailed) -> RequestForm | None:
+def _leave_out_refused(form: RequestForm, failed: CallFailed) -> RequestForm | None:
     """The form without what the server refuses; None where its error names nothing of the form."""
     error = failed.error
-    if failed.status == 403:
+    if failed.status == 403:  # from OpenAI's reasoning models
         return _give_up_logprobs(form) if form.alternatives and _LOGPROBS_FORBIDDEN.search(error.message) else None
     if failed.status is None or failed.status < 400:
         return None
     if form.has_system_role and _refuses_system_role(error):
         return replace(form, has_system_role=False)
-    if failed.status not in REFUSED_STATUSES:
+    if failed.status not in _REFUSED_STATUSES:
         return None
     for names, change in _CHANGES:
         changed = change(form, error) if names(error) else form
@@ -342,16 +359,17 @@ def leave_out_refused(form: RequestForm, failed: CallFailed) -> RequestForm | No
     return None
 
 
-def weaken_format(form: RequestForm) -> RequestForm | None:
+def _weaken_format(form: RequestForm) -> RequestForm | None:
     """The form with the next weaker format of answers."""
     refused = form.refused_modes | {form.json_mode}
     weaker = _WEAKER_MODES.get(form.json_mode)
+    # A server that takes schemas alone, as LM Studio does, has refused `object` before.
     while weaker in refused:
         weaker = _WEAKER_MODES.get(weaker)
     return None if weaker is None else replace(form, json_mode=weaker, refused_modes=refused)
 
 
-def switch_token_parameter(form: RequestForm) -> RequestForm | None:
+def _switch_token_parameter(form: RequestForm) -> RequestForm | None:
     """The form with the other name of the limit; None where that was tried."""
     used = form.token_parameter
     if used is None or _OTHER_TOKEN_PARAMETER[used] in form.refused_token_parameters:
@@ -360,7 +378,7 @@ def switch_token_parameter(form: RequestForm) -> RequestForm | None:
     return replace(form, token_parameter=_OTHER_TOKEN_PARAMETER[used], refused_token_parameters=refused)
 
 
-def blames_prompt(failed: CallFailed) -> bool:
+def _blames_prompt(failed: CallFailed) -> bool:
     """Whether the prompt is longer than the model can read."""
     return "context_length_exceeded" in failed.error.codes or (
         _PROMPT_TOO_LONG.search(failed.error.message) is not None and not _LIMIT_TOO_LARGE.search(failed.error.message)
@@ -410,13 +428,13 @@ def _change_token_limit(form: RequestForm, error: ServerError) -> RequestForm:
     most = _LIMIT.search(error.message)
     if most is not None and 0 < int(most[1][:9]) < form.most_tokens:
         return replace(form, most_tokens=int(most[1][:9]), most_tokens_allowed=int(most[1][:9]))
-    return switch_token_parameter(form) or replace(form, token_parameter=None)
+    return _switch_token_parameter(form) or replace(form, token_parameter=None)
 
 
 def _change_format(form: RequestForm, error: ServerError) -> RequestForm:
     if form.json_mode == "object" and "schema" not in form.refused_modes and _ONLY_SCHEMAS.search(error.message):
         return replace(form, json_mode="schema", refused_modes=form.refused_modes | {"object"})
-    return weaken_format(form) or form
+    return _weaken_format(form) or form
 
 
 _CHANGES: Final[tuple[tuple[Callable[[ServerError], bool], _Change], ...]] = (
@@ -431,11 +449,11 @@ _CHANGES: Final[tuple[tuple[Callable[[ServerError], bool], _Change], ...]] = (
 """What the error names, and what then is sent instead. Errors may name several things: the first change counts."""
 
 
-# What is known of a judge's server: the form of request that it answers, and what it ignores without a word.
+# What is known of a server: the form of request that it answers, and what it ignores without a word.
 
-MORE_ROOM: Final = 4
+_MORE_ROOM: Final = 4
 """By this factor the tokens of an answer grow when a thought used them up."""
-MOST_ROOM: Final = 32_768
+_MOST_ROOM: Final = 32_768
 """Most tokens of an answer that a thought can bring about."""
 
 _FORMAT_WORDS: Final[Mapping[JsonMode, str]] = {
@@ -456,7 +474,7 @@ class ServerTraits:
 
     def __init__(self, config: ChatJudgeConfig) -> None:
         self.form = self._configured = build_request_form(config)
-        self._known = False
+        self._answered = False
         self._ignored: set[str] = set()
 
     @property
@@ -471,32 +489,32 @@ class ServerTraits:
 
     def choose_next(self, used: RequestForm, failed: CallFailed) -> RequestForm | None:
         """The form for an immediate retry, when the server refused only something of the form."""
-        if failed.is_refusal or blames_prompt(failed) or failed.is_failed_generation:
+        if failed.is_refusal or _blames_prompt(failed) or failed.is_failed_generation:
             return None
-        changed = leave_out_refused(used, failed)
-        if changed is not None and self._known and used == self._configured != self.form:
+        changed = _leave_out_refused(used, failed)
+        if changed is not None and self._answered and used == self._configured != self.form:
             return self.form  # another call has found out meanwhile
-        if changed is not None or failed.status not in REFUSED_STATUSES or (self._known and self.form == used):
+        if changed is not None or failed.status not in _REFUSED_STATUSES or (self._answered and self.form == used):
             return changed
-        return weaken_format(used)
+        return _weaken_format(used)  # the error names nothing
 
     def give_room(self, used: RequestForm) -> RequestForm | None:
         """The form with more tokens for the answer, when a thought used them up."""
-        most = min(MORE_ROOM * used.most_tokens, MOST_ROOM, used.most_tokens_allowed or MOST_ROOM)
+        most = min(_MORE_ROOM * used.most_tokens, _MOST_ROOM, used.most_tokens_allowed or _MOST_ROOM)
         worth_asking = used.token_parameter is not None and most >= 2 * used.most_tokens
         return replace(used, most_tokens=most) if worth_asking else None
 
     def record_answer(self, used: RequestForm, reply: ChatResponse, *, changed: bool) -> None:
         """`changed`: the form was changed for this very answer."""
-        if changed or not self._known:
-            self.form, self._known = used, True
+        if changed or not self._answered:
+            self.form, self._answered = used, True
         if used.alternatives and reply.text and not reply.tokens:
             self._ignored.add("logprobs")
         wrote = (reply.usage.output_tokens or 0) - reply.usage.reasoning_tokens
         if used.token_parameter is not None and wrote > used.most_tokens + _LEAST_OVERRUN:
             self._ignored.add(used.token_parameter)
             if self.form.token_parameter == used.token_parameter:
-                self.form = switch_token_parameter(self.form) or self.form
+                self.form = _switch_token_parameter(self.form) or self.form
 
     def record_format(self, reply: ChatResponse) -> None:
         """For an answer that is not all of its text."""
@@ -550,16 +568,16 @@ def _describe_changes(configured: RequestForm, form: RequestForm) -> list[str]:
     return words
 
 
-# What the span of a judge's call says, by OpenTelemetry's conventions for generative AI.
+# Spans of calls, by OpenTelemetry's conventions for generative AI. They hold no text that was read or written.
 
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def name_call(config: ChatJudgeConfig, path: str) -> str:
+def _name_call(config: ChatJudgeConfig, path: str) -> str:
     return f"{_name_operation(path)} {config.model}"
 
 
-def describe_call(config: ChatJudgeConfig, path: str, most_tokens: int) -> Attributes:
+def _describe_call(config: ChatJudgeConfig, path: str, most_tokens: int) -> Attributes:
     host, port = _locate_server(config.base_url)
     return {
         "gen_ai.operation.name": _name_operation(path),
@@ -579,7 +597,7 @@ def _locate_server(base_url: str) -> tuple[str | None, int | None]:
     return server.hostname, server.port or _PORTS.get(server.scheme)
 
 
-def describe_reply(config: ChatJudgeConfig, reply: ChatResponse) -> Attributes:
+def _describe_reply(config: ChatJudgeConfig, reply: ChatResponse) -> Attributes:
     usage = reply.usage
     return {
         "gen_ai.response.model": reply.model or None,
@@ -590,7 +608,7 @@ def describe_reply(config: ChatJudgeConfig, reply: ChatResponse) -> Attributes:
     }
 
 
-def name_failure(failed: CallFailed) -> str:
+def _name_failure(failed: CallFailed) -> str:
     return str(failed.status) if failed.status is not None else "no_reply"
 
 
@@ -603,6 +621,8 @@ def _compute_cost(config: ChatJudgeConfig, usage: TokenUsage) -> float | None:
         return None
     return config.prices.compute_cost(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens)
 
+
+# The client.
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0
@@ -624,7 +644,7 @@ class ServerCall:
     """Of its answer."""
 
 
-Revision = Callable[[CallFailed], ServerCall | None]
+_Revision = Callable[[CallFailed], ServerCall | None]
 """What is sent instead of a call that failed; None where nothing is."""
 
 
@@ -633,6 +653,8 @@ def _keep_call(_failed: CallFailed) -> None:
 
 
 class JudgeClient:
+    """Calls one judge's server. What it spends is recorded by its caller, who stores the judgement."""
+
     def __init__(
         self,
         config: ChatJudgeConfig,
@@ -665,7 +687,7 @@ class JudgeClient:
         answer may be any JSON object."""
         form = first = self.traits.form
 
-        def leave_out_refused(failed: CallFailed) -> ServerCall | None:
+        def revise(failed: CallFailed) -> ServerCall | None:
             nonlocal form
             if (changed := self.traits.choose_next(form, failed)) is None:
                 return None
@@ -674,7 +696,7 @@ class JudgeClient:
 
         while True:
             call = self._build_call(messages, request, form)
-            reply = await self.ask_route(call, deadline, spent, leave_out_refused)
+            reply = await self.ask_route(call, deadline, spent, revise)
             self.traits.record_answer(form, reply, changed=form != first)
             if reply.refused:
                 raise build_refusal_error(reply.text)
@@ -683,12 +705,13 @@ class JudgeClient:
             form = changed
 
     async def ask_route(
-        self, call: ServerCall, deadline: Deadline, spent: ReadingCost, revise: Revision = _keep_call
+        self, call: ServerCall, deadline: Deadline, spent: ReadingCost, revise: _Revision = _keep_call
     ) -> ChatResponse:
         """Returns the server's answer, with retries until the deadline. What `revise` makes of a refused call is sent
         at once. ReadingFailed for a permanent error, an open breaker or an exhausted budget."""
         attempt = strange = 0
         while True:
+            # Shortened at random, so that readings that failed together do not come back together.
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
             try:
                 return await self._call_within_limits(call, deadline, spent)
@@ -697,6 +720,7 @@ class JudgeClient:
                     call = revised
                     continue
                 spent.trouble = self.last_error = failed.words
+                # Answers that are none: a few may be an accident, more say that the URL is wrong.
                 strange += failed.status == 200 or failed.is_failed_generation
                 require_retryable(failed, strange)
                 pause = max(pause, failed.retry_after)
@@ -707,7 +731,7 @@ class JudgeClient:
         self, messages: Sequence[PromptMessage], request: JudgeRequest | None, form: RequestForm
     ) -> ServerCall:
         body = build_body(form, messages, request, self._config)
-        texts = [said["content"] for said in messages]
+        texts = [message["content"] for message in messages]
         parse = partial(self._parse_answer, texts, choose_mode(form.json_mode, request))
         return ServerCall(CHAT_PATH, body, texts, parse, form.most_tokens)
 
@@ -719,7 +743,7 @@ class JudgeClient:
         return replace(
             reply,
             text=text,
-            tokens=reply.tokens if text == reply.text else (),  # whose places were others
+            tokens=reply.tokens if text == reply.text else (),  # a redacted text has other offsets
             model=redact(reply.model),
             system_fingerprint=redact(reply.system_fingerprint),
             asked=asked,
@@ -728,9 +752,11 @@ class JudgeClient:
     async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
         """One call, after waiting for all limits."""
         expected = self._config.prices.compute_amount(estimate_tokens(call.texts), call.most_tokens)
+        # What would fail anyway fails before it waits in the queue.
         await self.lease.prepare_probe()
         self.breaker.require_closed()
         self.budget.require_available(expected)
+        # A reading that waits holds no reservation, only what it has used, so that two never wait for each other.
         if spent.calls:
             await self.budget.release_between_calls(spent.hold, spent.compute_used(self._config.prices))
         await self._wait_for_server(deadline)
@@ -739,12 +765,12 @@ class JudgeClient:
         try:
             await self._wait_for_server(deadline)  # the server may have sent a retry-after meanwhile
             taken = await self._take_rates_and_budget(expected, deadline, spent) if self._has_rates_or_budget else 0.0
-            with self.breaker.track_call() as outcome:
+            with self.breaker.track_call() as outcome:  # fails where the breaker opened meanwhile
                 reply = await self._exchange(call, outcome, deadline, spent, expected)
             used = spent.record_answer(reply.text, reply.usage, call.texts)
             spent.served_model, spent.system_fingerprint = reply.model, reply.system_fingerprint
             if self.lease.tokens is not None:
-                self.lease.tokens.settle(taken - used)
+                self.lease.tokens.settle(taken - used)  # the most that the answer might have had was taken
             return reply
         finally:
             self.lease.release()
@@ -774,8 +800,8 @@ class JudgeClient:
             self._record_failure(failed, outcome)
             raise
         except asyncio.CancelledError:
-            spent.add_unanswered(expected)
-            if deadline.expired:
+            spent.add_unanswered(expected)  # the server may finish the answer, and charge for it
+            if deadline.expired:  # a caller who leaves before is no fault of the server
                 outcome.good, outcome.trouble = False, "no answer within the deadline"
                 self.last_error = outcome.trouble
                 self.lease.record(CallFeedback(failed=True))
@@ -786,14 +812,16 @@ class JudgeClient:
 
     async def _call_in_span(self, call: ServerCall) -> ChatResponse:
         config = self._config
-        about = describe_call(config, call.path, call.most_tokens)
-        with open_span(name_call(config, call.path), about, "client") as span:
+        about = _describe_call(config, call.path, call.most_tokens)
+        with open_span(_name_call(config, call.path), about, "client") as span:
             try:
-                reply = await self._parse_body(call, await self._send(call))
+                body = await self._send(call)
+                large = len(body) > _MOST_PARSED_ON_LOOP
+                reply = await asyncio.to_thread(call.parse, body) if large else call.parse(body)
             except CallFailed as failed:
-                span.mark_failed(name_failure(failed))
+                span.mark_failed(_name_failure(failed))
                 raise
-            span.describe(describe_reply(config, reply))
+            span.describe(_describe_reply(config, reply))
             return reply
 
     async def _send(self, call: ServerCall) -> bytes:
@@ -804,13 +832,7 @@ class JudgeClient:
         except NoReply as error:
             raise build_call_failure(error) from None
         await await_turn_at_judging()
-        return require_success(reply)
-
-    @staticmethod
-    async def _parse_body(call: ServerCall, body: bytes) -> ChatResponse:
-        if len(body) > _MOST_PARSED_ON_LOOP:
-            return await asyncio.to_thread(call.parse, body)
-        return call.parse(body)
+        return _require_success(reply)
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""
@@ -826,7 +848,7 @@ class JudgeClient:
             outcome.good, outcome.trouble = False, failed.words
             self.lease.record(CallFeedback(failed=True))
         else:
-            outcome.good = True
+            outcome.good = True  # the server works, and this request is at fault
 
     async def _wait_for_server(self, deadline: Deadline) -> None:
         """Waits until the time that the server named in `retry-after`."""

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import Claim, Defect, GateFacts, JudgeRequest, Rubric, Verdict
 from app.domain.values import digest
-from app.judges.configuration import JsonMode, VerdictForm
+from app.judges.configuration import JsonMode, VerdictForm, get_field
 from app.judges.gate_wordings import THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
 from app.judges.offline import (
     QuotedText,
@@ -754,7 +754,7 @@ def insert_expected_scores(text: str, tokens: Sequence[Token]) -> str:
 
 def parse_tokens(choice: object) -> tuple[Token, ...]:
     """The tokens of one choice of a chat completion; none where the server sent none, or some that are not whole."""
-    listed = _get_field(_get_field(choice, "logprobs"), "content")
+    listed = get_field(get_field(choice, "logprobs"), "content")
     if not isinstance(listed, list):
         return ()
     tokens: list[Token] = []
@@ -762,7 +762,7 @@ def parse_tokens(choice: object) -> tuple[Token, ...]:
         own = _parse_token_probability(item)
         if own is None:
             return ()
-        others = _get_field(item, "top_logprobs")
+        others = get_field(item, "top_logprobs")
         weighed = [_parse_token_probability(other) for other in others] if isinstance(others, list) else []
         # the token itself need not be among the likeliest when it was drawn by lot
         found = dict([own, *(other for other in weighed if other is not None)])
@@ -797,17 +797,13 @@ def _parse_score(piece: bytes) -> int | None:
 
 def _parse_token_probability(item: object) -> tuple[bytes, float] | None:
     """A token and its probability. `bytes` are meant where both are given: some tokens are no whole characters."""
-    text, raw, log = _get_field(item, "token"), _get_field(item, "bytes"), _get_field(item, "logprob")
+    text, raw, log = get_field(item, "token"), get_field(item, "bytes"), get_field(item, "logprob")
     if isinstance(log, bool) or not isinstance(log, int | float) or not log <= 0.0:
         return None
     chance = math.exp(max(log, _LEAST_LOG))
     if isinstance(raw, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in raw):
         return bytes(raw), chance
     return (text.encode("utf-8", "surrogatepass"), chance) if isinstance(text, str) else None
-
-
-def _get_field(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 # Detects refusals in a judge's answer, as opposed to malformed answers.
