@@ -16,7 +16,7 @@ from app.ports.environment import Clock, Environment, NoPrograms, Observer, Prog
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.service.access import BoundsCheck, QuotaService
-from app.service.catalogue import Catalogue, SheetVersions
+from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.gateway import Gateway
 from app.service.group_scoring import GroupScoring, ScoreValidator
 from app.service.handout import Dispatcher
@@ -56,14 +56,14 @@ def build_gateway(
     """`named`: the environments that the settings name."""
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes, named)
-    sheet_versions = SheetVersions(catalogue, store.sheets)
+    environment_versions = EnvironmentVersions(catalogue, store.sheets)
     runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
     task_cache = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
     quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
     validator = ScoreValidator(
-        sheet_versions=sheet_versions,
+        environment_versions=environment_versions,
         tasks=store.tasks,
         task_cache=task_cache,
         groups=store.groups,
@@ -73,7 +73,7 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(sheet_versions, panels, task_cache, workers, programs, runs, store.references)
+    scorer = Scorer(environment_versions, panels, task_cache, workers, programs, runs, store.references)
     group_scoring = GroupScoring(
         validator=validator, scorer=scorer, groups=store.groups, task_cache=task_cache, observer=observer
     )
@@ -86,11 +86,11 @@ def build_gateway(
         rules=rules or PartRules(),
     )
     return ServedGateway(
-        rubrics=RubricFinder(sheet_versions, panels, task_cache, store.runs, workers, programs),
+        rubrics=RubricFinder(environment_versions, panels, task_cache, store.runs, workers, programs),
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,
-            sheet_versions=sheet_versions,
+            environment_versions=environment_versions,
             tasks=store.tasks,
             task_cache=task_cache,
             runs=runs,
@@ -100,7 +100,7 @@ def build_gateway(
             quotas=quotas,
             observer=observer,
         ),
-        stepper=EpisodeStepper(sheet_versions, task_cache),
+        stepper=EpisodeStepper(environment_versions, task_cache),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,
@@ -113,7 +113,7 @@ def build_gateway(
         assembler=assembler,
         samples=SampleService(validator, assembler, group_scoring, runs),
         rescorer=Rescorer(
-            sheet_versions=sheet_versions,
+            environment_versions=environment_versions,
             task_cache=task_cache,
             groups=store.groups,
             scorings=store.scorings,
@@ -166,7 +166,7 @@ def build_gateway(
             runs=runs,
             panels=panels,
             reader=HealthReader(
-                store.run_health, runs, panels, sheet_versions, task_cache, workers, programs, observer
+                store.run_health, runs, panels, environment_versions, task_cache, workers, programs, observer
             ),
             observer=observer,
             clock=clock,

@@ -1,4 +1,10 @@
-"""The served environments with their loaded data."""
+"""The catalogue: the served environments with their loaded data, and the versions of that data.
+
+`Catalogue` says of each installed environment whether it serves, with which data, or why not. The data can be read
+again while the service runs, after a character sheet was edited. `EnvironmentVersions` then finds the version that a
+stored task was made from, and the one that an epoch of a run began with: the current one, one of the last few in
+memory, or one that is built again from the sheets in the store.
+"""
 
 import asyncio
 import logging
@@ -23,10 +29,10 @@ from app.ports.store import SheetStore
 
 log = logging.getLogger(__name__)
 
-STILL_READING: Final = "its data is still being read"
+_STILL_READING: Final = "its data is still being read"
 
-KEPT_VERSIONS = 8
-"""How many earlier versions of an environment's data are kept, for tasks that were made from them."""
+KEPT_VERSIONS: Final = 8
+"""How many earlier versions of an environment's data stay in memory, for tasks that were made from them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +53,10 @@ class ServedEnvironment:
     def name(self) -> str:
         return self.environment.name
 
-    def validate_params(self, given: Mapping[str, FiniteJson]) -> BaseModel:
+    def validate_params(self, values: Mapping[str, FiniteJson]) -> BaseModel:
         """InvalidRequest naming `params.<field>`."""
         try:
-            params = self.environment.Params.model_validate(given)
+            params = self.environment.Params.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field = ".".join(["params", *(str(part) for part in first["loc"])])
@@ -67,6 +73,7 @@ class ServedEnvironment:
 def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}
+    # Calibrated values stand beside rewards and change none of them.
     parts["options"] = digest(options.model_dump(mode="json", exclude_none=True, exclude={"calibration_share"}))
     if panel_digest is not None:
         parts["panel"] = panel_digest
@@ -80,16 +87,16 @@ def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest:
 
 class Catalogue:
     """Environment classes by name. `open` loads each one, or records why it cannot serve. `named`: those that the
-    settings name."""
+    settings name. Loading blocks, and is called from threads."""
 
     def __init__(self, classes: Mapping[str, type[Environment]], named: Collection[str] = ()) -> None:
         self.classes = dict(sorted(classes.items()))
         self._named = frozenset(named)
         self._hosted: dict[str, ServedEnvironment] = {}
         self._former: dict[str, deque[ServedEnvironment]] = defaultdict(lambda: deque(maxlen=KEPT_VERSIONS))
-        self._reasons = dict.fromkeys(self.classes, STILL_READING)
+        self._reasons = dict.fromkeys(self.classes, _STILL_READING)
         self._without_package: set[str] = set()
-        self._reopening = Lock()
+        self._reopening = Lock()  # a threading lock: data is read in threads
         self._datasets: Datasets | None = None
         self._weak_will_do = False
         self.isolation: Isolation | None = None
@@ -157,14 +164,14 @@ class Catalogue:
         with self._reopening:
             present = self._hosted.get(name)
             if present is not None and present.data_digest == hosted.data_digest:
-                return present
+                return present  # the same object, so that what is cached by it stays in use
             if present is not None:
                 self._former[name].append(present)
             self._hosted[name] = hosted
             return hosted
 
     def remember(self, former: ServedEnvironment) -> None:
-        """Keeps an earlier version, so that `hosted` finds it by its digest until newer ones replace it."""
+        """Keeps an earlier version, so that it is found by its digest until newer ones replace it."""
         with self._reopening:
             self._former[former.name].append(former)
 
@@ -183,13 +190,14 @@ class Catalogue:
         present = self._hosted[name]
         if data_digest is None or present.data_digest == data_digest:
             return present
+        # A copy, since another thread may install a version meanwhile.
         former = reversed(tuple(self._former[name])) if name in self._former else ()
         return next((hosted for hosted in former if hosted.data_digest == data_digest), present)
 
     def is_starting(self, name: str) -> bool:
         """Whether it is not known yet if the environment can serve."""
         if name not in self._hosted:
-            return self._reasons.get(name) == STILL_READING
+            return self._reasons.get(name) == _STILL_READING
         return self.classes[name].runs_programs and self.isolation is None
 
     def is_left_out(self, name: str) -> bool:
@@ -214,12 +222,12 @@ class Catalogue:
         )
 
 
-# What this process knows to be in the store, for a short time without asking it again.
+# Memory of what the store has
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
-RECHECK_SECONDS = 5.0
+RECHECK_SECONDS: Final = 5.0
 """After so long a value is read or stored again, since the store may have lost it in a failover or a restore."""
 
 
@@ -247,26 +255,31 @@ class StoreMemory(Generic[KeyT, ValueT]):
         return None if entry is None or time.monotonic() - entry[1] >= RECHECK_SECONDS else entry[0]
 
 
-# Versions of an environment's data: the one a task was made from, and the one an epoch of a run uses.
+# Versions of an environment's data
 
-STARTING_POLL_SECONDS = 0.2
-REMEMBERED_EPOCHS = 20_000
-REMEMBERED_EDITIONS = 1_000
+_STARTING_POLL_SECONDS: Final = 0.2
+_REMEMBERED_EPOCHS: Final = 20_000
+_REMEMBERED_EDITIONS: Final = 1_000
+"""A full memory starts anew, since a service runs for months."""
 
 
-class SheetVersions:
-    """Character sheets can be edited while the service runs. Each version is stored before the first task made from it
-    is handed out, so that every replica finds it, also after a restart."""
+class EnvironmentVersions:
+    """Served environments in the version that a task or an epoch needs.
+
+    Only character sheets have versions: they can be edited while the service runs. Each version, an edition of all of
+    an environment's sheets, is stored before the first task made from it is handed out, so that every replica finds it,
+    also after a restart. Of an environment without sheets the version is always the current one, and nothing is read.
+    """
 
     def __init__(self, catalogue: Catalogue, sheets: SheetStore) -> None:
         self._catalogue = catalogue
         self._sheets = sheets
-        self._begun = StoreMemory[tuple[str, str, int], str](REMEMBERED_EPOCHS)
+        self._begun = StoreMemory[tuple[str, str, int], str](_REMEMBERED_EPOCHS)
         """The data digest that each epoch of a stream began with."""
-        self._kept = StoreMemory[tuple[str, str], bool](REMEMBERED_EDITIONS)
+        self._kept = StoreMemory[tuple[str, str], bool](_REMEMBERED_EDITIONS)
         self._lost: set[tuple[str, str]] = set()
         """Versions that cannot be rebuilt here: their sheets are unknown, or other data changed too."""
-        self._making = asyncio.Lock()
+        self._rebuilding = asyncio.Lock()  # requests that need the same version build it once
 
     def get_current(self, name: str) -> ServedEnvironment:
         """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
@@ -284,23 +297,25 @@ class SheetVersions:
 
     async def wait_until_started(self, name: str) -> None:
         while self._catalogue.is_starting(name):  # noqa: ASYNC110  # it is opened in threads
-            await asyncio.sleep(STARTING_POLL_SECONDS)
+            await asyncio.sleep(_STARTING_POLL_SECONDS)
 
     async def get_version(self, name: str, data_digest: str) -> ServedEnvironment:
-        """The version with this data digest, or the current one if it cannot be rebuilt. Raises as `present` does, and
-        StoreUnavailable."""
+        """The version with this data digest, or the current one if it cannot be rebuilt. Raises as `get_current` does,
+        and StoreUnavailable."""
         found = self._catalogue.get_environment_or_current(name, data_digest)
         edition = (name, data_digest)
         if found.data_digest == data_digest or edition in self._lost or not found.environment.sheet_texts():
             return found
-        async with self._making:
+        async with self._rebuilding:
             found = self._catalogue.get_environment_or_current(name, data_digest)
             if found.data_digest == data_digest:
                 return found
             texts = await self._sheets.get(name, data_digest)
             made = None if texts is None else await asyncio.to_thread(_rebuild_version, found, texts)
             if made is None or made.data_digest != data_digest:
-                _add_bounded(self._lost, edition)
+                if len(self._lost) >= _REMEMBERED_EDITIONS:
+                    self._lost.clear()
+                self._lost.add(edition)
                 return found
             self._catalogue.remember(made)
             return made
@@ -340,10 +355,11 @@ class SheetVersions:
             if recent := self._begun.get_recent(key):
                 begun[epoch] = recent
             else:
+                # Where the store has lost how an epoch began, it is told again what it said before.
                 to_store[self._begun.get(key) or data_digest].append(epoch)
-        for version, some in to_store.items():
-            begun |= await self._sheets.begin_epochs(stream, some, version)
-            for epoch in some:
+        for version, numbers in to_store.items():
+            begun |= await self._sheets.begin_epochs(stream, numbers, version)
+            for epoch in numbers:
                 self._begun.put((stream.run, stream.digest, epoch), begun[epoch])
         return begun
 
@@ -354,9 +370,3 @@ def _rebuild_version(present: ServedEnvironment, texts: tuple[str, ...]) -> Serv
     except ValueError:
         log.warning("earlier character sheets can no longer be read: %s", present.name, exc_info=True)
         return None
-
-
-def _add_bounded(known: set[tuple[str, str]], edition: tuple[str, str]) -> None:
-    if len(known) >= REMEMBERED_EDITIONS:
-        known.clear()
-    known.add(edition)

@@ -29,7 +29,7 @@ from app.ports.judges import Panels
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, TaskStore
 from app.ports.tracing import Attributes, note_work, open_span
 from app.service.access import QuotaService
-from app.service.catalogue import SheetVersions
+from app.service.catalogue import EnvironmentVersions
 from app.service.judging import JudgedCompletions, Scorer, get_panel, require_same_scoring
 from app.service.requests import (
     GroupProblem,
@@ -98,7 +98,7 @@ class ScoreValidator:
     def __init__(
         self,
         *,
-        sheet_versions: SheetVersions,
+        environment_versions: EnvironmentVersions,
         tasks: TaskStore,
         task_cache: TaskCache,
         groups: GroupStore,
@@ -109,7 +109,7 @@ class ScoreValidator:
         clock: Clock,
     ) -> None:
         self._quotas = quotas
-        self._sheet_versions = sheet_versions
+        self._environment_versions = environment_versions
         self._tasks = tasks
         self._task_cache = task_cache
         self._groups = groups
@@ -124,7 +124,7 @@ class ScoreValidator:
         environment of the request is still starting, so that no lease is used up by a restart."""
         records = await self._task_cache.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
-            self._sheet_versions.require_started(name)
+            self._environment_versions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
         await self._quotas.admit_scoring(request, records, leases)
@@ -222,7 +222,7 @@ class ScoreValidator:
     async def _build_pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
         try:
-            hosted = await self._sheet_versions.get_version(record.key.environment, record.key.data_digest)
+            hosted = await self._environment_versions.get_version(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
             return None
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))

@@ -17,7 +17,7 @@ from app.ports.environment import Observer
 from app.ports.judges import Panels
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, TaskStore
 from app.service.access import QuotaService, share_batch
-from app.service.catalogue import Catalogue, ServedEnvironment, SheetVersions
+from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
 from app.service.judging import get_panel, require_same_scoring
 from app.service.requests import (
     TARGET_KEY,
@@ -146,7 +146,7 @@ class Dispatcher:
         self,
         *,
         catalogue: Catalogue,
-        sheet_versions: SheetVersions,
+        environment_versions: EnvironmentVersions,
         tasks: TaskStore,
         task_cache: TaskCache,
         runs: RunRegistry,
@@ -159,7 +159,7 @@ class Dispatcher:
         self._quotas = quotas
         self._catalogue = catalogue
         self._difficulty = difficulty
-        self._sheet_versions = sheet_versions
+        self._environment_versions = environment_versions
         self._tasks = tasks
         self._task_cache = task_cache
         self._runs = runs
@@ -336,7 +336,7 @@ class Dispatcher:
         self, source: TaskSource, dealt: Sequence[DealtSlot], stored: Collection[str] = ()
     ) -> tuple[DealtTask, ...]:
         stream, params = source.stream, source.params
-        by_epoch = await self._sheet_versions.get_epoch_versions(
+        by_epoch = await self._environment_versions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
         )
         dumped = params.model_dump_json()

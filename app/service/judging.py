@@ -34,7 +34,7 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import SameObject, Unit, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
-from app.service.catalogue import ServedEnvironment, SheetVersions
+from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.requests import SingleFlight
 from app.service.runs import GroupBudget, RunRegistry
 from app.service.task_cache import TaskCache
@@ -348,7 +348,7 @@ class Scorer:
 
     def __init__(
         self,
-        sheet_versions: SheetVersions,
+        environment_versions: EnvironmentVersions,
         panels: Panels,
         task_cache: TaskCache,
         workers: Workers,
@@ -358,7 +358,7 @@ class Scorer:
     ) -> None:
         self._references = ReferenceCache(references)
         self._runs = runs
-        self._sheet_versions = sheet_versions
+        self._environment_versions = environment_versions
         self._task_cache = task_cache
         self._panels = panels
         self._workers = workers
@@ -366,7 +366,7 @@ class Scorer:
 
     def scores_at_once(self, record: TaskRecord) -> bool:
         """Whether `score` awaits nothing, unless completions are large."""
-        return self._sheet_versions.scores_at_once(record.key.environment)
+        return self._environment_versions.scores_at_once(record.key.environment)
 
     async def score(
         self,
@@ -383,11 +383,11 @@ class Scorer:
         started."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
-            await self._sheet_versions.wait_until_started(name)
+            await self._environment_versions.wait_until_started(name)
             hosted = (
-                self._sheet_versions.get_current(name)
+                self._environment_versions.get_current(name)
                 if remade
-                else await self._sheet_versions.get_version(name, data_digest)
+                else await self._environment_versions.get_version(name, data_digest)
             )
             return await self._score_in_environment(hosted, record, completions, options, policy, remade, group)
         except Exception as error:

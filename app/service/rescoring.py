@@ -18,7 +18,7 @@ from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer, Programs, Tools, Workers
 from app.ports.judges import Panels
 from app.ports.store import GroupStore, RunStore, ScoringStore
-from app.service.catalogue import ServedEnvironment, SheetVersions
+from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.group_scoring import resolve_scoring_options
 from app.service.judging import (
     JudgedCompletions,
@@ -179,7 +179,7 @@ class Rescorer:
     def __init__(
         self,
         *,
-        sheet_versions: SheetVersions,
+        environment_versions: EnvironmentVersions,
         task_cache: TaskCache,
         groups: GroupStore,
         scorings: ScoringStore,
@@ -191,7 +191,7 @@ class Rescorer:
         observer: Observer,
         clock: Clock,
     ) -> None:
-        self._sheet_versions = sheet_versions
+        self._environment_versions = environment_versions
         self._task_cache = task_cache
         self._groups = groups
         self._scorings = scorings
@@ -263,7 +263,7 @@ class Rescorer:
         await self._flights.close()
 
     async def _plan(self, group: Group, request: RescoreRequest) -> RescorePlan:
-        hosted = self._sheet_versions.get_current(group.environment)
+        hosted = self._environment_versions.get_current(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
         if request.rubric is not None:
@@ -399,14 +399,14 @@ class CaseProbe:
 class RubricFinder:
     def __init__(
         self,
-        sheet_versions: SheetVersions,
+        environment_versions: EnvironmentVersions,
         panels: Panels,
         task_cache: TaskCache,
         runs: RunStore,
         workers: Workers,
         programs: Programs,
     ) -> None:
-        self._sheet_versions = sheet_versions
+        self._environment_versions = environment_versions
         self._panels = panels
         self._task_cache = task_cache
         self._runs = runs
@@ -431,7 +431,7 @@ class RubricFinder:
 
     async def _find(self, detail: GroupDetail, options: ScoringOptions) -> Rubric | None:
         key, group = detail.task.key, detail.group
-        hosted = await self._sheet_versions.get_version(key.environment, key.data_digest)
+        hosted = await self._environment_versions.get_version(key.environment, key.data_digest)
         environment = hosted.environment
         if environment.rubric is None or (environment.version, hosted.data_digest) != (key.version, key.data_digest):
             return None

@@ -31,7 +31,7 @@ from app.ports.environment import Drafted, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
-from app.service.catalogue import Catalogue, ServedEnvironment, SheetVersions
+from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
 from app.service.judging import require_taker, score_completions
 from app.service.requests import StepRequest
 from app.service.task_cache import TaskCache, place_context
@@ -358,26 +358,26 @@ class PreviewService:
 
 
 class EpisodeStepper:
-    def __init__(self, sheet_versions: SheetVersions, task_cache: TaskCache) -> None:
-        self._sheet_versions = sheet_versions
+    def __init__(self, environment_versions: EnvironmentVersions, task_cache: TaskCache) -> None:
+        self._environment_versions = environment_versions
         self._task_cache = task_cache
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
-        if not self._sheet_versions.get_current(environment).environment.multi_turn:
+        if not self._environment_versions.get_current(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._load_record(environment, request.task_id)
-        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
+        hosted = await self._environment_versions.get_version(environment, record.key.data_digest)
         if not _is_current(hosted, record):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         return hosted.environment.step(self._task_cache.get_task(hosted, record), request.messages)
 
     async def is_single_reply(self, environment: str, task_id: str) -> bool:
         """Whether the task takes a single reply. NotFound if it was not handed out."""
-        if not self._sheet_versions.get_current(environment).environment.multi_turn:
+        if not self._environment_versions.get_current(environment).environment.multi_turn:
             return True
         record = await self._load_record(environment, task_id)
-        hosted = await self._sheet_versions.get_version(environment, record.key.data_digest)
+        hosted = await self._environment_versions.get_version(environment, record.key.data_digest)
         return not _is_current(hosted, record) or self._task_cache.get_task(hosted, record).max_turns == 1
 
     async def _load_record(self, environment: str, task_id: str) -> TaskRecord:

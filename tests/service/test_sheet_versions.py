@@ -17,7 +17,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, Tools
 from app.ports.store import SheetStore
 from app.service import catalogue as store_memory
-from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment, SheetVersions
+from app.service.catalogue import KEPT_VERSIONS, Catalogue, EnvironmentVersions, ServedEnvironment
 from app.toolkit.templates import find_packaged_folder
 
 
@@ -79,12 +79,12 @@ class RememberedSheets(SheetStore):
         return {epoch: self.begun.setdefault(epoch, data_digest) for epoch in epochs}
 
 
-def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, SheetVersions]:
+def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, EnvironmentVersions]:
     """As a process has it that was started over these sheets."""
     kind = type("Toy", (Toy,), {"folder": folder})
     catalogue = Catalogue({"toy": kind})
     catalogue.open(ConfiguredDatasets({}))
-    return catalogue, SheetVersions(catalogue, store)
+    return catalogue, EnvironmentVersions(catalogue, store)
 
 
 def stream(run: str) -> Stream:
@@ -95,7 +95,9 @@ def edition_of(*texts: str) -> str:
     return digest({"sheets": digest(texts)})
 
 
-async def dealt(catalogue: Catalogue, editions: SheetVersions, run: str, *epochs: int) -> dict[int, tuple[str, ...]]:
+async def dealt(
+    catalogue: Catalogue, editions: EnvironmentVersions, run: str, *epochs: int
+) -> dict[int, tuple[str, ...]]:
     by_epoch = await editions.get_epoch_versions(
         catalogue.get_environment_or_current("toy"), stream(run), NoParams(), set(epochs)
     )

@@ -43,7 +43,7 @@ from app.domain.values import digest, find_same_model
 from app.features.health.model import AlarmSink, HealthClaim, RunHealthStore
 from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
-from app.service.catalogue import SheetVersions
+from app.service.catalogue import EnvironmentVersions
 from app.service.judging import JudgedCompletions, score_completions, select_options
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
@@ -54,7 +54,7 @@ class HealthReader:
     health: RunHealthStore
     runs: RunRegistry
     panels: Panels
-    sheet_versions: SheetVersions
+    environment_versions: EnvironmentVersions
     task_cache: TaskCache
     workers: Workers
     programs: Programs
@@ -96,7 +96,7 @@ class HealthReader:
     async def _score(
         self, group: Group, record: TaskRecord, options: ScoringOptions, reading_id: str
     ) -> tuple[JudgedCompletions, tuple[str, ...]]:
-        hosted = await self.sheet_versions.get_version(group.environment, record.key.data_digest)
+        hosted = await self.environment_versions.get_version(group.environment, record.key.data_digest)
         if (hosted.environment.version, hosted.data_digest) != (record.key.version, record.key.data_digest):
             gone = Score.unscored("version_changed", "the anchor's task was made by another version")
             return JudgedCompletions((gone,) * len(group.rollouts)), ()
