@@ -1,4 +1,14 @@
-"""Queues of judge calls before the slots and rates that this process holds."""
+"""Limits of one judge's calls: slots, rates and the circuit breaker, which all processes of a database share.
+
+`LimitsLease` is this process's part. While there are calls it sends the store a message about once a second: what it
+holds, what it wants, and what the server answered. `app.domain.judge_limits` decides there who gets what; together the
+processes never hold more than the limit. Calls wait for `CallSlots` and `RateCredit`, which hold what the lease got. A
+lease that is not renewed expires: a process without the store keeps within what it holds, and then starts no more
+calls. When there are no calls, everything is given back.
+
+A breaker counts failures in each process. One that opens is open for all, and all together make one probe when its time
+is over. A 429 reaches the others at once, and so does a breaker that opens or closes.
+"""
 
 import asyncio
 import contextlib
@@ -31,47 +41,14 @@ from app.judges.configuration import ReadingFailed
 from app.ports.environment import Clock
 from app.ports.judges import JudgeCache
 
-_MOST_IN_PASS: Final = 8
-_SECONDS_OF_PASS: Final = 0.002
-"""Turns at judging that take less together share a pass of the event loop: a pass takes as long as a short turn."""
+log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class _Turns:
-    """Gates and judges take them separately, so started groups finish before many others begin."""
-
-    gates: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
-    judges: FairSemaphore = field(default_factory=lambda: FairSemaphore(_MOST_IN_PASS))
-
-
-_turns_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
-
-
-@asynccontextmanager
-async def take_turn_at_gates() -> AsyncIterator[None]:
-    """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
-    later pass of the loop, after everything else that is ready. Keys take turns, so one with thousands of groups holds
-    up no other."""
-    async with _find_turns().gates.hold_place():
-        yield
-        await asyncio.sleep(0)
-
-
-async def await_turn_at_judging() -> None:
-    """For what is done about one question or answer, which ends when the caller waits again: hundreds of them may be
-    due at once, and nothing else runs until a pass of the loop ends. Keys take turns here too."""
-    await _find_turns().judges.take_turn(_SECONDS_OF_PASS)
-
-
-def _find_turns() -> _Turns:
-    loop = asyncio.get_running_loop()
-    return _turns_by_loop.get(loop) or _turns_by_loop.setdefault(loop, _Turns())
-
+# Slots.
 
 LONGEST_RUN: Final = 8
 """So many waiting calls with one beginning go before the one that has waited longest."""
 _BEGINNING_STEP: Final = 2048
-"""Characters."""
+"""Characters by which two beginnings differ."""
 
 Beginning = tuple[int, ...]
 """Hashes of ever longer beginnings of a prompt, each of all before it: two prompts share as much as these tuples do."""
@@ -88,7 +65,7 @@ def hash_beginnings(texts: Sequence[str]) -> Beginning:
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    place: "asyncio.Future[None]"
+    admitted: "asyncio.Future[None]"
     beginning: Beginning
 
 
@@ -105,7 +82,7 @@ class _Line:
 
     @property
     def queued(self) -> int:
-        return sum(not waiting.place.done() for waiting in self.waiting)
+        return sum(not waiting.admitted.done() for waiting in self.waiting)
 
     def add(self, waiting: _Waiting) -> None:
         self.waiting[waiting] = None
@@ -115,8 +92,8 @@ class _Line:
     def take_next(self) -> _Waiting:
         """The call whose prompt begins most like the last one's, or the oldest after a long run of others."""
         oldest = next(iter(self.waiting))
-        chosen = oldest
-        if not oldest.place.done() and self.run < LONGEST_RUN:
+        chosen = oldest  # also where its caller left: it is dropped here
+        if not oldest.admitted.done() and self.run < LONGEST_RUN:
             longest = next((self.alike[shared] for shared in reversed(self.last) if shared in self.alike), self.waiting)
             chosen = next(iter(longest))
         self.run = 0 if chosen is oldest else self.run + 1
@@ -156,7 +133,8 @@ class CallSlots:
 
     @property
     def _has_queue(self) -> bool:
-        return any(not waiting.place.done() for line in self._lines.values() for waiting in line.waiting)
+        # It stops at the first; `queued` counts them all.
+        return any(not waiting.admitted.done() for line in self._lines.values() for waiting in line.waiting)
 
     def grant(self, limit: int, until: float) -> None:
         self._limit, self._until = limit, until
@@ -168,18 +146,18 @@ class CallSlots:
     async def acquire(self, beginning: Beginning = ()) -> None:
         caller = name_current_caller()
         line = self._lines.setdefault(caller, _Line())
-        if not self._has_queue and self.in_flight < self.limit:
+        if not self._has_queue and self.in_flight < self.limit:  # nobody overtakes those who wait
             self.in_flight += 1
             self._turns.add(caller)
             line.last, line.run = beginning, 0
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.add(_Waiting(place, beginning))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.add(_Waiting(admitted, beginning))
         self._wake()
         try:
-            await place
+            await admitted
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if admitted.done() and not admitted.cancelled():
                 self.release()  # the slot was granted just as its call was cancelled
             raise
 
@@ -192,17 +170,23 @@ class CallSlots:
         while self.in_flight < limit and (name := self._find_turn()) is not None:
             line = self._lines[name]
             chosen = line.take_next()
-            if not chosen.place.done():
+            if not chosen.admitted.done():
                 self.in_flight += 1
                 self._turns.add(name)
                 line.last = chosen.beginning
-                chosen.place.set_result(None)
-                self._lines[name] = self._lines.pop(name)
+                chosen.admitted.set_result(None)
+                self._lines[name] = self._lines.pop(name)  # to the end of the order
 
     def _find_turn(self) -> str | None:
         """The key whose turn it is."""
         waiting = [name for name, line in self._lines.items() if line.waiting]
         return self._turns.choose(waiting) if waiting else None
+
+
+# Rates.
+
+_ROUNDING: Final = 1e-9
+"""Sums of parts of units may miss a whole number by this."""
 
 
 class RateCredit:
@@ -220,12 +204,12 @@ class RateCredit:
     @property
     def seconds_missing(self) -> float:
         """How long the whole rate takes for what the first waiting call lacks."""
-        first = next((units for units, place in self._waiting if not place.done()), self._credit)
+        first = next((units for units, admitted in self._waiting if not admitted.done()), self._credit)
         return max(0.0, first - self._credit) / self._per_second
 
     def compute_request(self) -> float:
         """What waiting calls lack, and as much as was used since this was last called."""
-        queued = sum(units for units, place in self._waiting if not place.done())
+        queued = sum(units for units, admitted in self._waiting if not admitted.done())
         used, self._used = self._used, 0.0
         return max(0.0, queued + used - self._credit)
 
@@ -243,40 +227,37 @@ class RateCredit:
     async def take(self, units: float) -> float:
         """Waits until the units may be used and returns the units taken."""
         taken = min(units, self._burst)
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((taken, place))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((taken, admitted))
         self._admit_waiting()
-        if not place.done():
+        if not admitted.done():
             self._wake()
         try:
-            await place
+            await admitted
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self.settle(taken)
+            if admitted.done() and not admitted.cancelled():
+                self.settle(taken)  # the units were granted just as their call was cancelled
             raise
         return taken
 
     def _admit_waiting(self) -> None:
         while self._waiting:
-            units, place = self._waiting[0]
-            if not place.done():
+            units, admitted = self._waiting[0]
+            if not admitted.done():
                 if units > self._credit + _ROUNDING:
                     return
                 self._credit -= units
                 self._used += units
-                place.set_result(None)
+                admitted.set_result(None)
             self._waiting.popleft()
 
 
-_ROUNDING = 1e-9
-
-
-# A circuit breaker: after repeated failures a judge gets no calls for a while, then one probe.
+# The circuit breaker: after repeated failures a judge gets no calls for a while, then one probe.
 
 BURST_SECONDS: Final = 5.0
 """Failures within this time are a burst, which retries survive. The breaker opens only for longer outages."""
 
-State = Literal["closed", "open", "half_open"]
+_State = Literal["closed", "open", "half_open"]
 
 
 @dataclass
@@ -306,7 +287,7 @@ class CircuitBreaker:
         self.news: BreakerNews | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> _State:
         if self._opened_until is None:
             return "closed"
         return "half_open" if self._probing or self._others_probe or self._clock() >= self._opened_until else "open"
@@ -331,7 +312,7 @@ class CircuitBreaker:
     def update(self, shared: OpenBreaker | None) -> None:
         """Takes over the state that all processes share, unless this process has news."""
         if self.news is not None or self._probing:
-            return
+            return  # what the others know is older than what happened here
         if shared is None:
             if self._opened_until is not None:
                 self._failures = 0
@@ -382,17 +363,16 @@ class CircuitBreaker:
         return self._now() + timedelta(seconds=max(0.0, left))
 
 
-# This process's part of a judge's limits, which all processes of a database share.
-
-log = logging.getLogger(__name__)
+# The lease.
 
 EXCHANGE_SECONDS: Final = 1.0
 """Time between exchanges while there are calls."""
-CONTENDED_SECONDS: Final = 0.2
+_CONTENDED_SECONDS: Final = 0.2
 """The same while processes wait for each other's slots or for a probe."""
-RATE_SECONDS: Final = 0.1
+_RATE_SECONDS: Final = 0.1
 """Least time between exchanges while calls wait for a rate."""
-CLOSING_SECONDS: Final = 1.0
+_CLOSING_SECONDS: Final = 1.0
+"""Longest wait for the last exchange at shutdown. What it does not give back expires."""
 
 
 class LimitsLease:
@@ -441,7 +421,7 @@ class LimitsLease:
 
     async def prepare_probe(self) -> None:
         """Call before each call. After an outage it asks whether this process may make the one probe."""
-        if not self._breaker.needs_probe or self._clock() - self._probe_asked_at < CONTENDED_SECONDS:
+        if not self._breaker.needs_probe or self._clock() - self._probe_asked_at < _CONTENDED_SECONDS:
             return
         self._probe_asked_at = self._clock()
         self._wants_probe = True
@@ -456,12 +436,12 @@ class LimitsLease:
         """Gives everything back."""
         if self._renewing is None:
             return
-        running = not self._renewing.done()
+        running = not self._renewing.done()  # a task that ended by itself has given everything back
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
         if running:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSING_SECONDS):
+                async with asyncio.timeout(_CLOSING_SECONDS):
                     await self._exchange()
 
     def _wake_for_slot(self) -> None:
@@ -499,16 +479,17 @@ class LimitsLease:
         waits = [credit.seconds_missing for credit in (self.requests, self.tokens) if credit is not None]
         rate = max(waits, default=0.0)
         if rate > 0:
-            pause = min(EXCHANGE_SECONDS, max(RATE_SECONDS, rate))
+            pause = min(EXCHANGE_SECONDS, max(_RATE_SECONDS, rate))
             return pause, pause
         if self._unserved or self._contended:
-            return CONTENDED_SECONDS if self._unserved else 0.0, CONTENDED_SECONDS
+            return _CONTENDED_SECONDS if self._unserved else 0.0, _CONTENDED_SECONDS
         return 0.0, EXCHANGE_SECONDS
 
     async def _exchange(self) -> None:
         asked, at = self._build_exchange(), self._clock()
         answered, self._awaiting = self._awaiting, []
         try:
+            # The lease counts from before the message, so that it ends here no later than in the store.
             self._apply(await self._memory.exchange_limits(asked), asked, at)
         except StoreUnavailable as error:
             self._keep_for_later(asked, error.detail)
@@ -516,9 +497,9 @@ class LimitsLease:
             log.exception("the limits of judge %s could not be exchanged", self._judge)
             self._keep_for_later(asked, "an unexpected error, which is in this process's log")
         finally:
-            for place in answered:
-                if not place.done():
-                    place.set_result(None)
+            for future in answered:
+                if not future.done():
+                    future.set_result(None)
 
     def _keep_for_later(self, asked: LimitsExchange, trouble: str) -> None:
         self.trouble = trouble
@@ -526,10 +507,10 @@ class LimitsLease:
         self._breaker.news = self._breaker.news or asked.news
 
     def _build_exchange(self) -> LimitsExchange:
-        """Until the answer this process keeps within what it says here, since the rest may go to others."""
-        in_flight, wanted = self.slots.in_flight, self.slots.in_flight + self.slots.queued
-        keeps_all = wanted > 0 and not self._contended and self.slots.limit > 0
+        in_flight, demand = self.slots.in_flight, self.slots.in_flight + self.slots.queued
+        keeps_all = demand > 0 and not self._contended and self.slots.limit > 0
         self._held = max(in_flight, self._held) if keeps_all else in_flight
+        # Lowered before the answer: what is given back may belong to others as soon as the store has the message.
         self.slots.lower(self._held)
         feedback, self._feedback = self._feedback, NO_FEEDBACK
         news, self._breaker.news = self._breaker.news, None
@@ -540,9 +521,9 @@ class LimitsLease:
             limits=self._limits,
             in_flight=in_flight,
             kept=self._held,
-            wanted=wanted,
-            requests=_request_units(self.requests, wanted),
-            tokens=_request_units(self.tokens, wanted),
+            wanted=demand,
+            requests=_request_units(self.requests, demand),
+            tokens=_request_units(self.tokens, demand),
             feedback=feedback,
             news=news,
             wants_probe=probe,
@@ -566,8 +547,48 @@ def _build_credit(per_minute: float | None, wake: Callable[[], None]) -> RateCre
     return None if per_minute is None else RateCredit(per_minute, wake)
 
 
-def _request_units(credit: RateCredit | None, wanted: int) -> float:
+def _request_units(credit: RateCredit | None, demand: int) -> float:
     """What the waiting calls lack. A process without calls gives back what it has."""
     if credit is None:
         return 0.0
-    return credit.compute_request() if wanted else -credit.give_back()
+    return credit.compute_request() if demand else -credit.give_back()
+
+
+# Turns on the event loop: gates and judges give way to other work.
+
+_MOST_IN_PASS: Final = 8
+"""Turns at judging that share a pass of the event loop at most."""
+_SECONDS_OF_PASS: Final = 0.002
+"""Turns at judging that take less together share a pass of the event loop: a pass takes as long as a short turn."""
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Gates and judges take them separately, so started groups finish before many others begin."""
+
+    gates: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
+    judges: FairSemaphore = field(default_factory=lambda: FairSemaphore(_MOST_IN_PASS))
+
+
+_turns_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def take_turn_at_gates() -> AsyncIterator[None]:
+    """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
+    later pass of the loop, after everything else that is ready. Keys take turns, so one with thousands of groups holds
+    up no other."""
+    async with _find_turns().gates.hold_place():
+        yield
+        await asyncio.sleep(0)
+
+
+async def await_turn_at_judging() -> None:
+    """For what is done about one question or answer, which ends when the caller waits again: hundreds of them may be
+    due at once, and nothing else runs until a pass of the loop ends. Keys take turns here too."""
+    await _find_turns().judges.take_turn(_SECONDS_OF_PASS)
+
+
+def _find_turns() -> _Turns:
+    loop = asyncio.get_running_loop()
+    return _turns_by_loop.get(loop) or _turns_by_loop.setdefault(loop, _Turns())
