@@ -1,4 +1,18 @@
-"""Irrevocable confinement of a process before it loads a program. Standard library only."""
+"""The walls of a jail: namespaces, Landlock, seccomp and limits, each given up for good. Standard library only.
+
+Each layer has holes that another one closes. Landlock knows no Unix sockets and no `chmod`; seccomp knows no paths;
+namespaces open kernel interfaces that only seccomp closes again. The layers are entered in this order, because each
+step takes away what the steps before it need:
+
+1. The supervisor enters the namespaces once (`enter_namespaces_as_user` or `..._as_root`): no other processes, no
+   network, and a file tree with only Python's library. A failed step is not undone, so the process must exit.
+2. A forked process restricts its files with Landlock, closes every descriptor but its channel, and lowers its limits.
+3. It becomes nobody, and then gives up all capabilities: becoming somebody else needs one.
+4. It installs the seccomp filter last, which refuses most of these calls. Only then is the program loaded.
+
+Workers install a filter of their own, which lists what is refused instead of what is allowed, since they import
+modules late and use libraries with calls of their own.
+"""
 
 import contextlib
 import ctypes
@@ -15,9 +29,506 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
-# Linux system calls by name. Standard library only.
+CHANNEL: Final = 3
+"""The only open descriptor besides the standard ones, which are /dev/null."""
+OPEN_FILES: Final = 64
+MEBIBYTE: Final = 1024 * 1024
+_CAPABILITIES: Final = 64
+"""More than any kernel has."""
+_CAPABILITY_VERSION: Final = 0x20080522
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 22, 24, 47, 4
+_LIMITED: Final = (
+    resource.RLIMIT_CPU,
+    resource.RLIMIT_AS,
+    resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NOFILE,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_CORE,
+    resource.RLIMIT_MEMLOCK,
+)
 
-ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+@dataclass(frozen=True)
+class ConfinementPlan:
+    """The protections that work on this machine. Each is applied to every program, or the program is not run."""
+
+    namespaces: str = ""
+    """`user`, `root` or none."""
+    landlock: bool = False
+    seccomp: bytes = b""
+    """The seccomp filter, if it works."""
+    nobody: bool = False
+    """Whether the process runs as root and can become `nobody` and still read the library."""
+    library: tuple[str, ...] = ()
+    """Paths that programs may read."""
+    rules: int = -1
+    """A descriptor of the Landlock ruleset, if it is the same for all programs."""
+
+    @property
+    def owner(self) -> int:
+        """The user id of programs inside the namespace."""
+        return _NOBODY if self.nobody else os.geteuid()
+
+    @property
+    def writing(self) -> bool:
+        """Whether programs have a writable directory of limited size."""
+        return bool(self.namespaces)
+
+
+class Confinement:
+    """Confines processes that are forked for programs. Whatever can be is made ready before the fork, since each page
+    of memory that a new process touches is copied."""
+
+    def __init__(self, plan: ConfinementPlan) -> None:
+        self._plan = plan
+        self._rules = plan.rules
+        self._room_bytes = -1
+        self._hard_limits = {what: resource.getrlimit(what)[1] for what in _LIMITED}
+        self._restrict = _prepare_restriction(plan.rules) if plan.rules >= 0 else _do_nothing
+        self._install_filter = _prepare_filter(plan.seccomp) if plan.seccomp else _do_nothing
+        self._drops = _prepare_drops() if sys.platform == "linux" else []
+
+    def make_room(self, file_bytes: int) -> None:
+        """Sees to it that there is an empty directory of this size, which no program has had."""
+        if self._plan.writing and file_bytes != self._room_bytes:
+            self._replace_room(file_bytes)
+
+    def clear_room(self) -> None:
+        """Replaces the directory that a program has had."""
+        if self._plan.writing:
+            self._replace_room(self._room_bytes)
+
+    def _replace_room(self, file_bytes: int) -> None:
+        # A new directory, not an emptied one: times and numbers of files and blocks would tell what was there.
+        if self._room_bytes >= 0:
+            _unmount_room()
+        _mount_room(file_bytes, self._plan.owner)
+        self._room_bytes = file_bytes
+        # A Landlock rule belongs to the directory, not to its path, so a new directory needs a new ruleset.
+        if self._plan.landlock:
+            if self._rules >= 0:
+                os.close(self._rules)
+            self._rules = create_ruleset(self._plan.library, (_WORK_DIRECTORY,))
+            self._restrict = _prepare_restriction(self._rules)
+
+    def apply(self, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+        """Confines this process. Raises OSError or ValueError if a step fails."""
+        writing = self._plan.writing
+        self._restrict()  # while the descriptor of its ruleset is still open
+        _close_other_descriptors(channel)
+        os.chdir(_WORK_DIRECTORY if writing else "/")
+        self._set_limits(cpu_seconds, memory_bytes, file_bytes if writing else 0)
+        if self._plan.nobody:
+            become_nobody()  # while it still has the capability for it
+        for drop in self._drops:
+            drop()
+        self._install_filter()  # last: it refuses what the steps above call
+
+    def _set_limits(self, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+        """Sets soft and hard limits, so that the kernel kills at once instead of sending a signal that can be
+        handled."""
+        for what, bound in zip(_LIMITED, (cpu_seconds, memory_bytes, file_bytes, OPEN_FILES, 0, 0, 0), strict=True):
+            hard = self._hard_limits[what]
+            lower = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+            resource.setrlimit(what, (lower, lower))
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _prepare_drops() -> list[Callable[[], None]]:
+    """No capabilities; nobody of the same user may look into it; it dies with its parent. The last two in this order
+    and after becoming another user, which may undo them."""
+    last = [_prepare_prctl(PR_SET_DUMPABLE, 0), _prepare_prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))]
+    return last if detect_architecture() is None else [prepare_to_drop_capabilities(), *last]
+
+
+def _close_other_descriptors(channel: int) -> None:
+    """Moves the channel to CHANNEL, where the parent has its socket, and closes all other descriptors."""
+    os.dup2(channel, CHANNEL, inheritable=False)
+    os.closerange(CHANNEL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def prepare_to_drop_capabilities() -> Callable[[], None]:
+    """An empty set of capabilities, of each kind."""
+    head = ctypes.create_string_buffer(_CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4))
+    return prepare_call("capset", head, ctypes.create_string_buffer(24))
+
+
+def bar_capabilities() -> None:
+    """Empties the bounding set: no program that this process or its children start can gain capabilities."""
+    for capability in range(_CAPABILITIES):
+        try:
+            prctl(_PR_CAPBSET_DROP, capability)
+        except OSError:  # there are no more, or this process may not, and then has none
+            break
+    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+
+
+# Namespaces
+
+_NEWNS, _NEWCGROUP, _NEWUTS, NEWIPC, _NEWUSER, NEWPID, _NEWNET = (
+    0x00020000,
+    0x02000000,
+    0x04000000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+_OTHER_NAMESPACES: Final = _NEWUTS | NEWIPC | NEWPID | _NEWNET | _NEWCGROUP
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_DETACH: Final = 2
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
+_AT_RECURSIVE: Final = 0x8000
+_AT_FDCWD: Final = -100
+_NOBODY: Final = 65534
+"""The user id of programs inside and, if root starts them, outside."""
+
+_WORK_DIRECTORY: Final = "/work"
+"""The program's own directory in its tree."""
+_MOUNT_POINTS: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  # only a place to mount on, in a view of its own
+"""Candidates for the mount point of the new tree: an existing directory without any part of the library."""
+THIRD_PARTY_FOLDERS: Final = ("site-packages", "dist-packages")
+
+
+def enter_namespaces_as_user(library: tuple[str, ...], processes: int) -> None:
+    """Enters a user namespace and, with it, all others, which needs no privileges. Root becomes nobody first.
+    `processes` is a descriptor of /proc, which the new tree does not have."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        _call_kernel("unshare", _NEWNS)
+        _build_tree(library)
+        become_nobody()
+        prctl(PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
+    user, group = os.geteuid(), os.getegid()
+    _call_kernel("unshare", _NEWUSER | _NEWNS | _OTHER_NAMESPACES)
+    _hide_host_name()
+    for name, text in (  # in this order: the kernel takes a gid_map from an ordinary user only after the refusal
+        ("setgroups", "deny"),
+        ("uid_map", f"{_NOBODY} {user} 1"),
+        ("gid_map", f"{_NOBODY} {group} 1"),
+    ):
+        _write_file(processes, f"self/{name}", text)
+    if not is_root:
+        _build_tree(library)
+
+
+def enter_namespaces_as_root(library: tuple[str, ...]) -> None:
+    """Enters namespaces with root's privileges, where user namespaces are not available."""
+    _call_kernel("unshare", _NEWNS | _OTHER_NAMESPACES)
+    _hide_host_name()
+    _build_tree(library)
+
+
+def become_nobody() -> None:
+    """Groups first and the user last: afterwards neither could be changed."""
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _mount_room(size: int, owner: int) -> None:
+    """Mounts an empty directory of at most `size` bytes over the program's directory."""
+    # The kernel takes a size of 0 for no limit at all.
+    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
+    _call_kernel("mount", b"none", _WORK_DIRECTORY.encode(), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options.encode())
+
+
+def _unmount_room() -> None:
+    _call_kernel("umount2", _WORK_DIRECTORY.encode(), _DETACH)
+
+
+def _build_tree(library: tuple[str, ...]) -> None:
+    """Replaces the file tree by one with the library and an empty directory for the program, all read-only."""
+    root = next(path for path in _MOUNT_POINTS if os.path.isdir(path) and not _contains_library(path, library))  # noqa: PTH112
+    # Private, else the machine's own tree would get every mount that is made here.
+    _call_kernel("mount", None, b"/", None, _REC | _PRIVATE, None)
+    _call_kernel("mount", b"none", root.encode(), b"tmpfs", _NOSUID | _NODEV, b"size=256k,nr_inodes=256,mode=755")
+    for path in library:
+        os.makedirs(root + path, 0o755, exist_ok=True)  # noqa: PTH103
+        _call_kernel("mount", path.encode(), (root + path).encode(), None, _BIND | _REC, None)
+        for folder in THIRD_PARTY_FOLDERS:
+            if os.path.isdir(f"{root}{path}/{folder}"):  # noqa: PTH112
+                _call_kernel(
+                    "mount", b"none", f"{root}{path}/{folder}".encode(), b"tmpfs", _RDONLY | _NOSUID, b"size=4k"
+                )
+        _make_read_only(root + path)
+    os.mkdir(root + _WORK_DIRECTORY, 0o755)  # noqa: PTH102
+    os.chdir(root)
+    # Onto itself: the old tree then lies over the new one and is unmounted, without a directory to put it in.
+    _call_kernel("pivot_root", b".", b".")
+    _call_kernel("umount2", b".", _DETACH)
+    os.chdir("/")
+    _make_read_only("/")
+
+
+def _hide_host_name() -> None:
+    """Hides the host name, which would identify the machine."""
+    with contextlib.suppress(OSError):
+        socket.sethostname("nowhere")
+
+
+def _contains_library(path: str, library: tuple[str, ...]) -> bool:
+    return any(one == path or one.startswith(path + "/") for one in library)
+
+
+def _make_read_only(path: str) -> None:
+    """Makes a mount read-only, with all mounts below it."""
+    attributes = b"".join(
+        value.to_bytes(8, "little") for value in (_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, 0, 0)
+    )
+    try:
+        _call_kernel("mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, len(attributes))
+    except OSError as error:
+        if error.errno != errno.ENOSYS:  # kernels before 5.12 do not have the call
+            raise
+        # In a user namespace a mount keeps the flags that it came with: a remount without them is refused.
+        flags = os.statvfs(path).f_flag & (_RDONLY | _NOSUID | _NODEV | _NOEXEC)
+        _call_kernel("mount", None, path.encode(), None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV | flags, None)
+
+
+def _write_file(directory: int, name: str, text: str) -> None:
+    file = os.open(name, os.O_WRONLY, dir_fd=directory)
+    try:
+        os.write(file, text.encode("ascii"))
+    finally:
+        os.close(file)
+
+
+# Landlock: rules allow access below a directory, and all other rights that the kernel's version knows are refused. It
+# also prevents tracing of other processes and, in newer versions, TCP, abstract sockets and signals to others.
+
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_READ: Final = _READ_FILE | _READ_DIR
+_WRITE_FILE, _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _REFER, _TRUNCATE = (
+    1 << bit for bit in (1, 4, 5, 7, 8, 13, 14)
+)
+_WRITE: Final = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
+
+_VERSION_ONLY: Final = 1
+_BENEATH: Final = 1
+_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""Number of file rights by version; later versions have at least the last."""
+_TCP: Final = 0b11
+"""Bind and connect, since version 4."""
+_SCOPES: Final = 0b11
+"""Abstract sockets and signals outside the domain, since version 6."""
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def _read_landlock_version() -> int:
+    """The kernel's Landlock version. Raises OSError if it has none or it is disabled."""
+    return _call_kernel("landlock_create_ruleset", None, 0, _VERSION_ONLY)
+
+
+def create_ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
+    """Creates a ruleset and returns its descriptor for `restrict_files`. Missing paths are skipped."""
+    version = _read_landlock_version()
+    rights = (1 << _RIGHTS.get(version, max(_RIGHTS.values()))) - 1
+    attributes = _Attributes(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    # An older kernel knows only the first fields, so it is given no more of them.
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    ruleset = _call_kernel("landlock_create_ruleset", attributes, size, 0)
+    for paths, access in ((readable, _READ), (writable, _WRITE)):
+        for path in paths:
+            _allow(ruleset, path, access & rights)
+    return ruleset
+
+
+def restrict_files(ruleset: int) -> None:
+    """Applies the ruleset to this thread and everything that it starts."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prepare_restriction(ruleset)()
+
+
+def _prepare_restriction(ruleset: int) -> Callable[[], None]:
+    """`restrict_files`, for a process that may gain no privileges any more."""
+    return prepare_call("landlock_restrict_self", ruleset, 0)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        # The kernel refuses rights of directories for a file.
+        of_a_file = _READ_FILE | _WRITE_FILE | _TRUNCATE
+        allowed = access if os.path.isdir(path) else access & of_a_file  # noqa: PTH112
+        _call_kernel("landlock_add_rule", ruleset, _BENEATH, _Beneath(allowed, parent), 0)
+    finally:
+        os.close(parent)
+
+
+# Seccomp: a filter is a classic BPF program that reads the architecture, number and arguments of each call and answers
+# allow, fail or kill. It sees no memory, so a call whose flags lie behind a pointer cannot be judged by them.
+
+_SECCOMP_MODE_FILTER: Final = 2
+
+ALLOW: Final = 0x7FFF0000
+KILL: Final = 0x80000000
+FAIL: Final = 0x00050000
+_REFUSE: Final = FAIL | errno.EPERM
+UNKNOWN: Final = FAIL | errno.ENOSYS
+"""The answer of a kernel without the call, so that the C library falls back to an older one."""
+
+LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+X32: Final = 0x40000000
+"""Numbers from here on are the x32 table of the same calls."""
+
+CLONE_THREAD: Final = 0x00010000
+_NEW_CONTENT: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
+"""Without these flags a file is opened only for reading; the last one is O_TMPFILE."""
+_PLAIN_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; no locks or leases, by which programs could
+communicate."""
+_PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
+"""TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+@dataclass(frozen=True)
+class _SyscallRule:
+    """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
+    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments.
+    `otherwise` also applies if the pointer in the argument `null` is not null."""
+
+    answer: int
+    argument: int | None = None
+    values: tuple[int, ...] = ()
+    bits: int = 0
+    null: int | None = None
+    otherwise: int = _REFUSE
+
+    def compile_steps(self) -> list[bytes]:
+        if self.argument is None:
+            return [_pack_step(ANSWER, self.answer)]
+        tests = [_pack_step(EQUAL, value, 0, 1) + _pack_step(ANSWER, self.answer) for value in self.values]
+        if self.bits:
+            tests.append(_pack_step(ANY_BIT, self.bits, 0, 1) + _pack_step(ANSWER, self.answer))
+        choice = [_pack_step(LOAD, _ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
+        return [*self._compile_null_tests(), *choice]
+
+    def _compile_null_tests(self) -> list[bytes]:
+        """Tests both halves of the pointer: a program can choose an address whose lower half is zero."""
+        halves = () if self.null is None else (_ARGUMENTS + 8 * self.null, _ARGUMENTS + 8 * self.null + 4)
+        refusal = _pack_step(ANY_BIT, 0xFFFFFFFF, 0, 1) + _pack_step(ANSWER, self.otherwise)
+        return [_pack_step(LOAD, half) + refusal for half in halves]
+
+
+def build_program_filter(*, writing: bool) -> bytes:
+    """The filter for programs: everything that is not listed fails (and does not kill: a program that asks for a thread
+    should see Python's own error), such as sockets, processes, threads, signals and
+    new resource limits, by which a program could have itself killed. Without `writing`, files can be opened only for
+    reading. Raises OSError on other architectures."""
+    allowed = {
+        number: _SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + (WRITING if writing else "")).values()
+    }
+    special = look_up_numbers(CHECKED)
+    opening = _SyscallRule(ALLOW) if writing else _SyscallRule(_REFUSE, argument=2, bits=_NEW_CONTENT, otherwise=ALLOW)
+    allowed[special["openat"]] = opening
+    if "open" in special:
+        allowed[special["open"]] = (
+            opening if writing else _SyscallRule(_REFUSE, argument=1, bits=_NEW_CONTENT, otherwise=ALLOW)
+        )
+    allowed[special["fcntl"]] = _SyscallRule(ALLOW, argument=1, values=_PLAIN_FCNTL)
+    allowed[special["ioctl"]] = _SyscallRule(ALLOW, argument=1, values=_PLAIN_IOCTL)
+    allowed[special["prlimit64"]] = _SyscallRule(ALLOW, argument=0, values=(0,), null=2)  # reading its own
+    allowed[special["clone3"]] = _SyscallRule(UNKNOWN)  # its flags lie behind a pointer; libraries fall back to clone
+    return _build_filter(allowed, _REFUSE)
+
+
+def build_warden_filter() -> bytes:
+    """The filter for wardens: reading, writing and handing over sockets that have no address. Raises OSError on other
+    architectures."""
+    return _build_filter(
+        {number: _SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + TALKING).values()}, _REFUSE
+    )
+
+
+def build_worker_filter() -> bytes:
+    """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
+    management. Contains the id of the calling process. Raises OSError on other architectures."""
+    rules = {number: _SyscallRule(_REFUSE) for number in look_up_numbers(FOREIGN).values()}
+    special = look_up_numbers(CHECKED)
+    own = (os.getpid(),)
+    rules[special["clone"]] = _SyscallRule(ALLOW, argument=0, bits=CLONE_THREAD)
+    rules[special["clone3"]] = _SyscallRule(UNKNOWN)
+    for signalling in ("kill", "tkill", "tgkill"):
+        rules[special[signalling]] = _SyscallRule(ALLOW, argument=0, values=own)
+    rules[special["prlimit64"]] = _SyscallRule(ALLOW, argument=0, values=(0, *own))
+    return _build_filter(rules, ALLOW)
+
+
+def install_filter(code: bytes) -> None:
+    """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prepare_filter(code)()
+
+
+def _prepare_filter(code: bytes) -> Callable[[], None]:
+    """`install_filter`, for a process that may gain no privileges any more."""
+    return _prepare_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _FilterProgram(len(code) // 8, code))
+
+
+def _build_filter(rules: dict[int, _SyscallRule], default: int) -> bytes:
+    architecture = detect_architecture()
+    assert architecture is not None  # noqa: S101  # else there were no numbers
+    # The same number is another call in another architecture's table, or in the one of x32, so these go first.
+    start = [
+        _pack_step(LOAD, _ARCHITECTURE),
+        _pack_step(EQUAL, architecture, 1, 0),
+        _pack_step(ANSWER, KILL),
+        _pack_step(LOAD, _NUMBER),
+        _pack_step(AT_LEAST, X32, 0, 1),
+        _pack_step(ANSWER, UNKNOWN),
+    ]
+    return b"".join([*start, _compile_choice(_list_ranges(rules, _SyscallRule(default)))])
+
+
+def _list_ranges(rules: Mapping[int, _SyscallRule], default: _SyscallRule) -> list[tuple[int, _SyscallRule]]:
+    """Where each range of numbers with the same rule begins."""
+    edges = sorted({0} | {edge for number in rules for edge in (number, number + 1)})
+    begun: list[tuple[int, _SyscallRule]] = []
+    for edge in edges:
+        rule = rules.get(edge, default)
+        if not begun or begun[-1][1] != rule:
+            begun.append((edge, rule))
+    return begun
+
+
+def _compile_choice(ranges: Sequence[tuple[int, _SyscallRule]]) -> bytes:
+    """A search by halves: the kernel tries a filter with every number when a process installs it."""
+    if len(ranges) == 1:
+        return b"".join(ranges[0][1].compile_steps())
+    middle = len(ranges) // 2
+    lower, upper = _compile_choice(ranges[:middle]), _compile_choice(ranges[middle:])
+    return _pack_step(AT_LEAST, ranges[middle][0], len(lower) // 8, 0) + lower + upper
+
+
+def _pack_step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
+    return struct.pack("=HBBI", what, if_so, if_not, value)
+
+
+# System calls: their numbers are from the kernel's headers (`asm/unistd_64.h`; `asm-generic/unistd.h` for aarch64) and
+# never change. A table names a call with its number on x86_64 and on aarch64; `-` where there is none.
+
+_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """Architectures by seccomp's numbers."""
 
 NEEDED: Final = """
@@ -69,7 +580,7 @@ setsockopt=54/208
 """
 """Also allowed for wardens, which hand over sockets and open no others."""
 
-OURS: Final = """
+_OURS: Final = """
 capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
 """
 """Used by us to confine processes."""
@@ -79,51 +590,51 @@ def detect_architecture() -> int | None:
     """The architecture's number in seccomp; None if it is not supported here."""
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return None
-    return ARCHITECTURES.get(platform.machine())
+    return _ARCHITECTURES.get(platform.machine())
 
 
 def look_up_numbers(table: str) -> dict[str, int]:
     """The numbers of the calls that this architecture has. Raises OSError if it is not supported."""
     if detect_architecture() is None:
         raise OSError(f"no system call numbers for {platform.machine()} on {sys.platform}")
-    return _parse_table(table, list(ARCHITECTURES).index(platform.machine()))
+    return _parse_table(table, list(_ARCHITECTURES).index(platform.machine()))
 
 
 @lru_cache
 def _parse_table(table: str, column: int) -> dict[str, int]:
     calls = dict(entry.split("=") for entry in table.split())
-    found = {name: both.split("/")[column] for name, both in calls.items()}
-    return {name: int(number) for name, number in found.items() if number != "-"}
+    numbers = {name: both.split("/")[column] for name, both in calls.items()}
+    return {name: int(number) for name, number in numbers.items() if number != "-"}
 
 
-def call_kernel(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
-    """Makes a call of `OURS` or `FOREIGN` and returns its result. Raises OSError if it fails."""
-    number = look_up_numbers(OURS + FOREIGN)[name]
-    return check_result(name, _LIBC.syscall(ctypes.c_long(number), *(_to_word(argument) for argument in arguments)))
+def _call_kernel(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
+    """Makes a call of `_OURS` or `FOREIGN` and returns its result. Raises OSError if it fails."""
+    number = look_up_numbers(_OURS + FOREIGN)[name]
+    return _check_result(name, _LIBC.syscall(ctypes.c_long(number), *(_to_word(argument) for argument in arguments)))
 
 
 def prctl(option: int, *arguments: int | ctypes.Structure) -> None:
     """Calls `prctl`. Raises OSError if it fails."""
-    prepare_prctl(option, *arguments)()
+    _prepare_prctl(option, *arguments)()
 
 
 def prepare_call(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | ctypes.Structure) -> Callable[[], None]:
-    """`call_kernel` with everything looked up and converted beforehand, for a process that has just been forked: each
+    """`_call_kernel` with everything looked up and converted beforehand, for a process that has just been forked: each
     page of memory that it touches is copied."""
-    words = (ctypes.c_long(look_up_numbers(OURS + FOREIGN)[name]), *(_to_word(argument) for argument in arguments))
+    words = (ctypes.c_long(look_up_numbers(_OURS + FOREIGN)[name]), *(_to_word(argument) for argument in arguments))
     return partial(_call_prepared, name, partial(_LIBC.syscall, *words))
 
 
-def prepare_prctl(option: int, *arguments: int | ctypes.Structure) -> Callable[[], None]:
+def _prepare_prctl(option: int, *arguments: int | ctypes.Structure) -> Callable[[], None]:
     words = [_to_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
     return partial(_call_prepared, "prctl", partial(_LIBC.prctl, ctypes.c_int(option), *words))
 
 
 def _call_prepared(name: str, call: Callable[[], int]) -> None:
-    check_result(name, call())
+    _check_result(name, call())
 
 
-def check_result(name: str, result: int) -> int:
+def _check_result(name: str, result: int) -> int:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")
@@ -137,478 +648,3 @@ def _to_word(argument: object) -> object:
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-# Landlock: restricts for good the files that a process may read and write, without privileges.
-
-READ_FILE, READ_DIR = 1 << 2, 1 << 3
-READ: Final = READ_FILE | READ_DIR
-WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER, TRUNCATE = (1 << bit for bit in (1, 4, 5, 7, 8, 13, 14))
-WRITE: Final = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE
-
-VERSION_ONLY: Final = 1
-BENEATH: Final = 1
-RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Number of file rights by version; later versions have at least the last."""
-TCP: Final = 0b11
-"""Bind and connect, since version 4."""
-SCOPES: Final = 0b11
-"""Abstract sockets and signals outside the domain, since version 6."""
-PR_SET_NO_NEW_PRIVS: Final = 38
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-def read_version() -> int:
-    """The kernel's Landlock version. Raises OSError if it has none or it is disabled."""
-    return call_kernel("landlock_create_ruleset", None, 0, VERSION_ONLY)
-
-
-def create_ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
-    """Creates a ruleset and returns its descriptor for `restrict`. Missing paths are skipped."""
-    known = read_version()
-    rights = (1 << RIGHTS.get(known, max(RIGHTS.values()))) - 1
-    attributes = _Attributes(rights, TCP if known >= 4 else 0, SCOPES if known >= 6 else 0)
-    size = 8 if known < 4 else 16 if known < 6 else 24
-    made = call_kernel("landlock_create_ruleset", attributes, size, 0)
-    for places, access in ((readable, READ), (writable, WRITE)):
-        for place in places:
-            _allow(made, place, access & rights)
-    return made
-
-
-def restrict(made: int) -> None:
-    """Applies the ruleset to this thread and everything that it starts."""
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    prepare_restriction(made)()
-
-
-def prepare_restriction(made: int) -> Callable[[], None]:
-    """`restrict`, for a process that may gain no privileges any more."""
-    return prepare_call("landlock_restrict_self", made, 0)
-
-
-def _allow(made: int, place: str, access: int) -> None:
-    try:
-        parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        of_a_file = READ_FILE | WRITE_FILE | TRUNCATE
-        allowed = access if os.path.isdir(place) else access & of_a_file  # noqa: PTH112
-        call_kernel("landlock_add_rule", made, BENEATH, _Beneath(allowed, parent), 0)
-    finally:
-        os.close(parent)
-
-
-# Namespaces for a process: no other processes, no network, a file tree with only Python's library.
-
-NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
-    0x00020000,
-    0x02000000,
-    0x04000000,
-    0x08000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
-OTHER_NAMESPACES: Final = NEWUTS | NEWIPC | NEWPID | NEWNET | NEWCGROUP
-RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
-DETACH: Final = 2
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
-AT_RECURSIVE: Final = 0x8000
-AT_FDCWD: Final = -100
-_PR_SET_DUMPABLE: Final = 4
-NOBODY: Final = 65534
-"""The user id of programs inside and, if root starts them, outside."""
-
-WORK_DIRECTORY: Final = "/work"
-"""The program's own directory in its tree."""
-MOUNT_POINTS: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  # only a place to mount on, in a view of its own
-"""Candidates for the mount point of the new tree: an existing directory without any part of the library."""
-THIRD_PARTY_FOLDERS: Final = ("site-packages", "dist-packages")
-
-
-def enter_as_user(library: tuple[str, ...], processes: int) -> None:
-    """Enters a user namespace, which needs no privileges. Root becomes nobody first. `processes` is a descriptor of
-    /proc, which the new tree does not have."""
-    rootly = os.geteuid() == 0
-    if rootly:
-        call_kernel("unshare", NEWNS)
-        _build_tree(library)
-        become_nobody()
-        prctl(_PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
-    user, group = os.geteuid(), os.getegid()
-    call_kernel("unshare", NEWUSER | NEWNS | OTHER_NAMESPACES)
-    _hide_host_name()
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{NOBODY} {user} 1"),
-        ("gid_map", f"{NOBODY} {group} 1"),
-    ):
-        _write_file(processes, f"self/{name}", text)
-    if not rootly:
-        _build_tree(library)
-
-
-def enter_namespaces_as_root(library: tuple[str, ...]) -> None:
-    """Enters namespaces with root's privileges, where user namespaces are not available."""
-    call_kernel("unshare", NEWNS | OTHER_NAMESPACES)
-    _hide_host_name()
-    _build_tree(library)
-
-
-def become_nobody() -> None:
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
-
-
-def mount_room(size: int, owner: int) -> None:
-    """Mounts an empty directory of at most `size` bytes over the program's directory."""
-    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
-    call_kernel("mount", b"none", WORK_DIRECTORY.encode(), b"tmpfs", NOSUID | NODEV | NOEXEC, options.encode())
-
-
-def unmount_room() -> None:
-    call_kernel("umount2", WORK_DIRECTORY.encode(), DETACH)
-
-
-def _build_tree(library: tuple[str, ...]) -> None:
-    over = next(place for place in MOUNT_POINTS if os.path.isdir(place) and not _contains_library(place, library))  # noqa: PTH112
-    call_kernel("mount", None, b"/", None, REC | PRIVATE, None)
-    call_kernel("mount", b"none", over.encode(), b"tmpfs", NOSUID | NODEV, b"size=256k,nr_inodes=256,mode=755")
-    for place in library:
-        os.makedirs(over + place, 0o755, exist_ok=True)  # noqa: PTH103
-        call_kernel("mount", place.encode(), (over + place).encode(), None, BIND | REC, None)
-        for others in THIRD_PARTY_FOLDERS:
-            if os.path.isdir(f"{over}{place}/{others}"):  # noqa: PTH112
-                call_kernel("mount", b"none", f"{over}{place}/{others}".encode(), b"tmpfs", RDONLY | NOSUID, b"size=4k")
-        _make_read_only(over + place)
-    os.mkdir(over + WORK_DIRECTORY, 0o755)  # noqa: PTH102
-    os.chdir(over)
-    call_kernel("pivot_root", b".", b".")
-    call_kernel("umount2", b".", DETACH)
-    os.chdir("/")
-    _make_read_only("/")
-
-
-def _hide_host_name() -> None:
-    """Hides the host name, which would identify the machine."""
-    with contextlib.suppress(OSError):
-        socket.sethostname("nowhere")
-
-
-def _contains_library(place: str, library: tuple[str, ...]) -> bool:
-    return any(one == place or one.startswith(place + "/") for one in library)
-
-
-def _make_read_only(place: str) -> None:
-    """Makes a mount read-only, with all mounts below it."""
-    attributes = b"".join(
-        value.to_bytes(8, "little") for value in (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
-    )
-    try:
-        call_kernel("mount_setattr", AT_FDCWD, place.encode(), AT_RECURSIVE, attributes, len(attributes))
-    except OSError as error:
-        if error.errno != errno.ENOSYS:  # which kernels before 5.12 say
-            raise
-        held = os.statvfs(place).f_flag & (RDONLY | NOSUID | NODEV | NOEXEC)
-        call_kernel("mount", None, place.encode(), None, REMOUNT | BIND | RDONLY | NOSUID | NODEV | held, None)
-
-
-def _write_file(directory: int, name: str, text: str) -> None:
-    file = os.open(name, os.O_WRONLY, dir_fd=directory)
-    try:
-        os.write(file, text.encode("ascii"))
-    finally:
-        os.close(file)
-
-
-# seccomp filters: irrevocably restrict the system calls of a process. Standard library only.
-
-PR_SET_SECCOMP: Final = 22
-SECCOMP_MODE_FILTER: Final = 2
-
-ALLOW: Final = 0x7FFF0000
-KILL: Final = 0x80000000
-FAIL: Final = 0x00050000
-REFUSE: Final = FAIL | errno.EPERM
-UNKNOWN: Final = FAIL | errno.ENOSYS
-"""The answer of a kernel without the call, so that the C library falls back to an older one."""
-
-LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
-NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
-X32: Final = 0x40000000
-"""Numbers from here on are the x32 table of the same calls."""
-
-CLONE_THREAD: Final = 0x00010000
-NEW_CONTENT: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
-"""Without these flags a file is opened only for reading; the last one is O_TMPFILE."""
-PLAIN_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
-"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; no locks or leases, by which programs could
-communicate."""
-PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
-"""TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
-
-
-class _FilterProgram(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
-
-
-@dataclass(frozen=True)
-class SyscallRule:
-    """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
-    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments.
-    `otherwise` also applies if the pointer in the argument `null` is not null."""
-
-    answer: int
-    argument: int | None = None
-    values: tuple[int, ...] = ()
-    bits: int = 0
-    null: int | None = None
-    otherwise: int = REFUSE
-
-    def compile_steps(self) -> list[bytes]:
-        if self.argument is None:
-            return [_pack_step(ANSWER, self.answer)]
-        tests = [_pack_step(EQUAL, value, 0, 1) + _pack_step(ANSWER, self.answer) for value in self.values]
-        if self.bits:
-            tests.append(_pack_step(ANY_BIT, self.bits, 0, 1) + _pack_step(ANSWER, self.answer))
-        choice = [_pack_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
-        return [*self._compile_null_tests(), *choice]
-
-    def _compile_null_tests(self) -> list[bytes]:
-        """Tests both halves of the pointer: a program can choose an address whose lower half is zero."""
-        places = () if self.null is None else (ARGUMENTS + 8 * self.null, ARGUMENTS + 8 * self.null + 4)
-        refusal = _pack_step(ANY_BIT, 0xFFFFFFFF, 0, 1) + _pack_step(ANSWER, self.otherwise)
-        return [_pack_step(LOAD, place) + refusal for place in places]
-
-
-def build_program_filter(*, writing: bool) -> bytes:
-    """The filter for programs: everything that is not listed fails, such as sockets, processes, threads, signals and
-    new resource limits, by which a program could have itself killed. Without `writing`, files can be opened only for
-    reading. Raises OSError on other architectures."""
-    allowed = {number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + (WRITING if writing else "")).values()}
-    special = look_up_numbers(CHECKED)
-    opening = SyscallRule(ALLOW) if writing else SyscallRule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
-    allowed[special["openat"]] = opening
-    if "open" in special:
-        allowed[special["open"]] = (
-            opening if writing else SyscallRule(REFUSE, argument=1, bits=NEW_CONTENT, otherwise=ALLOW)
-        )
-    allowed[special["fcntl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_FCNTL)
-    allowed[special["ioctl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_IOCTL)
-    allowed[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0,), null=2)  # reading its own
-    allowed[special["clone3"]] = SyscallRule(UNKNOWN)
-    return _build_filter(allowed, REFUSE)
-
-
-def build_warden_filter() -> bytes:
-    """The filter for wardens: reading, writing and handing over sockets that have no address. Raises OSError on other
-    architectures."""
-    return _build_filter({number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + TALKING).values()}, REFUSE)
-
-
-def build_worker_filter() -> bytes:
-    """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
-    management. Contains the id of the calling process. Raises OSError on other architectures."""
-    rules = {number: SyscallRule(REFUSE) for number in look_up_numbers(FOREIGN).values()}
-    special = look_up_numbers(CHECKED)
-    own = (os.getpid(),)
-    rules[special["clone"]] = SyscallRule(ALLOW, argument=0, bits=CLONE_THREAD)
-    rules[special["clone3"]] = SyscallRule(UNKNOWN)
-    for signalling in ("kill", "tkill", "tgkill"):
-        rules[special[signalling]] = SyscallRule(ALLOW, argument=0, values=own)
-    rules[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0, *own))
-    return _build_filter(rules, ALLOW)
-
-
-def install_filter(code: bytes) -> None:
-    """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    prepare_filter(code)()
-
-
-def prepare_filter(code: bytes) -> Callable[[], None]:
-    """`install_filter`, for a process that may gain no privileges any more."""
-    return prepare_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, _FilterProgram(len(code) // 8, code))
-
-
-def _build_filter(rules: dict[int, SyscallRule], default: int) -> bytes:
-    known = detect_architecture()
-    assert known is not None  # noqa: S101  # else there were no numbers
-    start = [
-        _pack_step(LOAD, ARCHITECTURE),
-        _pack_step(EQUAL, known, 1, 0),
-        _pack_step(ANSWER, KILL),
-        _pack_step(LOAD, NUMBER),
-        _pack_step(AT_LEAST, X32, 0, 1),
-        _pack_step(ANSWER, UNKNOWN),
-    ]
-    return b"".join([*start, _compile_choice(_list_ranges(rules, SyscallRule(default)))])
-
-
-def _list_ranges(rules: Mapping[int, SyscallRule], default: SyscallRule) -> list[tuple[int, SyscallRule]]:
-    """Where each range of numbers with the same rule begins."""
-    edges = sorted({0} | {edge for number in rules for edge in (number, number + 1)})
-    begun: list[tuple[int, SyscallRule]] = []
-    for edge in edges:
-        rule = rules.get(edge, default)
-        if not begun or begun[-1][1] != rule:
-            begun.append((edge, rule))
-    return begun
-
-
-def _compile_choice(ranges: Sequence[tuple[int, SyscallRule]]) -> bytes:
-    """A search by halves: the kernel tries a filter with every number when a process installs it."""
-    if len(ranges) == 1:
-        return b"".join(ranges[0][1].compile_steps())
-    middle = len(ranges) // 2
-    lower, upper = _compile_choice(ranges[:middle]), _compile_choice(ranges[middle:])
-    return _pack_step(AT_LEAST, ranges[middle][0], len(lower) // 8, 0) + lower + upper
-
-
-def _pack_step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
-    return struct.pack("=HBBI", what, if_so, if_not, value)
-
-
-CHANNEL: Final = 3
-"""The only open descriptor besides the standard ones, which are /dev/null."""
-OPEN_FILES: Final = 64
-MEBIBYTE: Final = 1024 * 1024
-CAPABILITIES: Final = 64
-"""More than any kernel has."""
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 1, 4, 24, 47, 4
-CAPABILITY_VERSION: Final = 0x20080522
-LIMITED: Final = (
-    resource.RLIMIT_CPU,
-    resource.RLIMIT_AS,
-    resource.RLIMIT_FSIZE,
-    resource.RLIMIT_NOFILE,
-    resource.RLIMIT_NPROC,
-    resource.RLIMIT_CORE,
-    resource.RLIMIT_MEMLOCK,
-)
-
-
-@dataclass(frozen=True)
-class ConfinementPlan:
-    """The protections that work on this machine. Each is applied to every program, or the program is not run."""
-
-    namespaces: str = ""
-    """`user`, `root` or none."""
-    landlock: bool = False
-    seccomp: bytes = b""
-    """The seccomp filter, if it works."""
-    nobody: bool = False
-    """Whether the process runs as root and can become `nobody` and still read the library."""
-    library: tuple[str, ...] = ()
-    """Paths that programs may read."""
-    rules: int = -1
-    """A descriptor of the Landlock ruleset, if it is the same for all programs."""
-
-    @property
-    def owner(self) -> int:
-        """The user id of programs inside the namespace."""
-        return NOBODY if self.nobody else os.geteuid()
-
-    @property
-    def writing(self) -> bool:
-        """Whether programs have a writable directory of limited size."""
-        return bool(self.namespaces)
-
-
-class Confinement:
-    """Confines processes that are forked for programs. Whatever can be is made ready before the fork, since each page
-    of memory that a new process touches is copied."""
-
-    def __init__(self, walls: ConfinementPlan) -> None:
-        self._walls = walls
-        self._rules = walls.rules
-        self._room_bytes = -1
-        self._most = {what: resource.getrlimit(what)[1] for what in LIMITED}
-        self._restrict = prepare_restriction(walls.rules) if walls.rules >= 0 else _do_nothing
-        self._install_filter = prepare_filter(walls.seccomp) if walls.seccomp else _do_nothing
-        self._drops = _prepare_drops() if sys.platform == "linux" else []
-
-    def make_room(self, file_bytes: int) -> None:
-        """Sees to it that there is an empty directory of this size, which no program has had."""
-        if self._walls.writing and file_bytes != self._room_bytes:
-            self._replace_room(file_bytes)
-
-    def clear_room(self) -> None:
-        """Replaces the directory that a program has had."""
-        if self._walls.writing:
-            self._replace_room(self._room_bytes)
-
-    def _replace_room(self, file_bytes: int) -> None:
-        if self._room_bytes >= 0:
-            unmount_room()
-        mount_room(file_bytes, self._walls.owner)
-        self._room_bytes = file_bytes
-        if self._walls.landlock:
-            if self._rules >= 0:
-                os.close(self._rules)
-            self._rules = create_ruleset(self._walls.library, (WORK_DIRECTORY,))
-            self._restrict = prepare_restriction(self._rules)
-
-    def apply(self, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-        """Confines this process. Raises OSError or ValueError if a step fails."""
-        writing = self._walls.writing
-        self._restrict()
-        _close_other_descriptors(channel)
-        os.chdir(WORK_DIRECTORY if writing else "/")
-        self._set_limits(cpu_seconds, memory_bytes, file_bytes if writing else 0)
-        if self._walls.nobody:
-            become_nobody()
-        for drop in self._drops:
-            drop()
-        self._install_filter()
-
-    def _set_limits(self, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-        """Sets soft and hard limits, so that the kernel kills at once instead of sending a signal that can be
-        handled."""
-        for what, bound in zip(LIMITED, (cpu_seconds, memory_bytes, file_bytes, OPEN_FILES, 0, 0, 0), strict=True):
-            most = self._most[what]
-            least = bound if most == resource.RLIM_INFINITY else min(bound, most)
-            resource.setrlimit(what, (least, least))
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _prepare_drops() -> list[Callable[[], None]]:
-    """No capabilities; nobody of the same user may look into it; it dies with its parent. The last two in this order
-    and after becoming another user, which may undo them."""
-    last = [prepare_prctl(PR_SET_DUMPABLE, 0), prepare_prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))]
-    return last if detect_architecture() is None else [prepare_to_drop_capabilities(), *last]
-
-
-def _close_other_descriptors(channel: int) -> None:
-    """Moves the channel to CHANNEL, where the parent has its socket, and closes all other descriptors."""
-    os.dup2(channel, CHANNEL, inheritable=False)
-    os.closerange(CHANNEL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def prepare_to_drop_capabilities() -> Callable[[], None]:
-    head = ctypes.create_string_buffer(CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4))
-    return prepare_call("capset", head, ctypes.create_string_buffer(24))
-
-
-def bar_capabilities() -> None:
-    """Empties the bounding set: no program that this process or its children start can gain capabilities."""
-    for capability in range(CAPABILITIES):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # there are no more, or this process may not, and then has none
-            break
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)

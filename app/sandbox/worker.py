@@ -1,7 +1,10 @@
-"""The worker process: calls our functions, one at a time. Standard library only."""
+"""The worker process: calls our functions, one at a time. Standard library only.
+
+It bounds what a function may take; it is no jail. A text that takes over this process can still read files, since
+modules are imported late, and it may forge later answers, so the service reads them as a stranger's.
+"""
 
 import contextlib
-import ctypes
 import importlib
 import math
 import os
@@ -11,16 +14,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-from app.sandbox import confinement
+from app.sandbox.confinement import (
+    MEBIBYTE,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    build_worker_filter,
+    install_filter,
+    prctl,
+)
 from app.sandbox.frames import STARTED, build_frame, encode_json, read_frame, take_socket
 
-MEBIBYTE = 1024 * 1024
-OPEN_FILES = 32
-FAULT_CHARACTERS = 1500
-PR_SET_PDEATHSIG = 1
-PR_SET_NO_NEW_PRIVS = 38
+_OPEN_FILES: Final = 32
+_FAULT_CHARACTERS: Final = 1500
 
 
 def serve(service: int) -> None:
@@ -75,6 +82,7 @@ def _import_function(name: str) -> Callable[..., object]:
 @contextlib.contextmanager
 def _limit_resources(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
     """Sets soft limits: too much CPU time ends the process, too much memory raises MemoryError."""
+    # The kernel counts for the life of the process, so what earlier calls have used is added to the limit.
     used = resource.getrusage(resource.RUSAGE_SELF)
     before = {what: resource.getrlimit(what) for what in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
     _lower_limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_seconds))
@@ -107,7 +115,7 @@ def _confine() -> None:
     """Sets permanent limits that the process cannot raise again."""
     _lower_limit(resource.RLIMIT_CORE, 0, for_good=True)
     _lower_limit(resource.RLIMIT_FSIZE, 0, for_good=True)
-    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES, for_good=True)
+    _lower_limit(resource.RLIMIT_NOFILE, _OPEN_FILES, for_good=True)
     _lower_limit(resource.RLIMIT_NPROC, 0, for_good=True)  # neither threads nor processes, unless it runs as root
     with contextlib.suppress(OSError):  # where memory runs out, this goes before the service does
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
@@ -116,9 +124,9 @@ def _confine() -> None:
 
 def _die_with(service: int) -> None:
     if sys.platform == "linux":
-        kernel = ctypes.CDLL(None)
-        kernel.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        kernel.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        for option, value in ((PR_SET_NO_NEW_PRIVS, 1), (PR_SET_PDEATHSIG, int(signal.SIGKILL))):
+            with contextlib.suppress(OSError):
+                prctl(option, value)
     if os.getppid() != service:  # it died before this could be asked for
         os._exit(0)
 
@@ -128,13 +136,13 @@ def _install_filter() -> None:
     or exec, no access to other processes, and no system management. Files stay readable, because modules are imported
     late."""
     with contextlib.suppress(OSError):
-        confinement.install_filter(confinement.build_worker_filter())
+        install_filter(build_worker_filter())
 
 
 def _describe_fault(error: BaseException) -> str:
     """The error and its last code locations on one line, for the log."""
-    places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
-    return f"{type(error).__name__}: {error} at {' > '.join(places[-6:])}"[:FAULT_CHARACTERS]
+    lines = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    return f"{type(error).__name__}: {error} at {' > '.join(lines[-6:])}"[:_FAULT_CHARACTERS]
 
 
 def _send_answer(answers: BinaryIO, token: bytes, body: bytes) -> None:
