@@ -1,4 +1,17 @@
-"""Leases of slots of a stream."""
+"""Leases: each hands out one slot of a stream to one holder until a time.
+
+A stream is one run's way to ask for tasks (environment, split, params, select). It goes through its positions in order.
+Each position is a slot: a task of one epoch, and an epoch is one pass of the stream over its tasks in an order of its
+own. Every task is handed out once per epoch, and within a run never to two holders at a time, whichever of its streams
+they ask.
+
+A stream that arrives at a task which somebody still holds defers the slot: to skip it would break the epoch, and to
+wait would let one slow holder stop everybody. A call therefore takes slots from three sources, in this order: expired
+leases, each of which is superseded by one of the next generation; deferred slots whose task is free; new positions.
+
+A lease governs hand-out alone. Who answers after its end is scored, only flagged `late`. Times are those of the
+database's clock on PostgreSQL, so that replicas agree on what has expired.
+"""
 
 import hashlib
 import secrets
@@ -37,295 +50,20 @@ from app.store.statements import (
 )
 from app.store.tables import leases, runs, streams
 
-# Who gets a lease in one call: slots of expired leases first, then deferred slots, then new positions.
-
+TaskKind = tuple[str, Split]
+"""An environment and a split."""
+_MICROSECONDS: Final = 1_000_000
+"""In a second."""
 MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
 MAX_COUNTED = 2 * MAX_DEFERRED
 """Counting of a stream's live and deferred leases ends at so many of each."""
-
-_DRAWN_DIGITS: Final = 19
-_NAMES_AT_ONCE: Final = 32
-
-# As literals, so that SQLite sees that the partial indexes apply.
+# As literals, without which SQLite does not see that the partial indexes apply.
 IS_LIVE = leases.c.state == literal_column("'live'")
 _IS_DEFERRED = leases.c.state == literal_column("'deferred'")
 
-LeaseRow = dict[str, str | int | None]
 
-
-def match_stream_row() -> tuple[ColumnElement[bool], ...]:
-    return streams.c.run == bindparam("run"), streams.c.digest == bindparam("stream")
-
-
-def _match_stream() -> tuple[ColumnElement[bool], ...]:
-    return leases.c.run == bindparam("run"), leases.c.stream == bindparam("stream")
-
-
-def match_held_leases() -> tuple[ColumnElement[bool], ...]:
-    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
-    return (
-        leases.c.run == bindparam("run"),
-        leases.c.environment == bindparam("environment"),
-        leases.c.split == bindparam("split"),
-        leases.c.params_digest == bindparam("params_digest"),
-        IS_LIVE,
-        leases.c.expires_at > bindparam("now"),
-    )
-
-
-def _select_expired() -> Select[Any]:
-    return (
-        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index, leases.c.generation)
-        .where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now"))
-        .order_by(leases.c.expires_at, leases.c.position)
-        .limit(bindparam("wanted"))
-        .with_for_update(skip_locked=True)
-    )
-
-
-def _select_free_deferred() -> Select[Any]:
-    """Deferred slots whose tasks nobody holds."""
-    other = leases.alias()
-    is_out = exists().where(
-        *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
-        other.c.state == literal_column("'live'"),
-        other.c.expires_at > bindparam("now"),
-    )
-    return (
-        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
-        .where(*_match_stream(), _IS_DEFERRED, ~is_out)
-        .order_by(leases.c.position)
-        .limit(bindparam("wanted"))
-    )
-
-
-def _count_leases(state: ColumnElement[bool], most: int) -> ScalarSelect[Any]:
-    some: Select[Any] = select(literal_column("1")).where(*_match_stream(), state).limit(literal_column(str(most)))
-    return select(func.count()).select_from(some.subquery("counted")).scalar_subquery()
-
-
-_OPEN_STREAM: Final = PreparedStatement(
-    lambda _: (
-        select(
-            streams.c.position,
-            exists().where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now")).label("has_expired"),
-            _count_leases(_IS_DEFERRED, MAX_COUNTED).label("deferred"),
-        )
-        .where(*match_stream_row())
-        .with_for_update()
-    )
-)
-_SELECT_EXPIRED: Final = PreparedStatement(lambda _: _select_expired())
-_SUPERSEDE: Final = PreparedStatement(
-    lambda postgres: update(leases).where(is_among(leases.c.lease_id, "ids", postgres)).values(state="superseded")
-)
-_SELECT_FREE_DEFERRED: Final = PreparedStatement(lambda _: _select_free_deferred())
-_REVIVE: Final = PreparedStatement(
-    lambda postgres: (
-        update(leases)
-        .where(is_among(leases.c.lease_id, "ids", postgres))
-        .values(
-            state="live", expires_at=bindparam("until"), created_at=bindparam("now"), step=bindparam("current_step")
-        )
-    )
-)
-_SELECT_BUSY: Final = PreparedStatement(
-    lambda postgres: select(leases.c.index).where(*match_held_leases(), is_among(leases.c.index, "indexes", postgres))
-)
-_CLOSE_STREAM: Final = PreparedStatement(
-    lambda _: (
-        update(streams)
-        .where(*match_stream_row())
-        .values(position=bindparam("next"), handed_out=streams.c.handed_out + bindparam("given"))
-        .returning(_count_leases(IS_LIVE, MAX_COUNTED) + _count_leases(_IS_DEFERRED, MAX_COUNTED))
-    )
-)
-
-
-@dataclass(frozen=True)
-class OpenStream:
-    """A stream as it stands when leases of it are asked for; on PostgreSQL its row is locked."""
-
-    position: int
-    has_expired: bool
-    deferred: int
-    """At most MAX_COUNTED."""
-
-
-def open_stream(connection: Connection, stream: Stream, now: int) -> OpenStream | None:
-    """None for a stream that is not stored yet."""
-    found = _OPEN_STREAM.run(connection, run=stream.run, stream=stream.digest, now=now).first()
-    return None if found is None else OpenStream(found.position, bool(found.has_expired), found.deferred)
-
-
-@dataclass
-class LeaseAllocation:
-    connection: Connection
-    stream: Stream
-    params_digest: str
-    opened: OpenStream
-    now: int
-    expires_at: int
-    count: int
-    step: int | None = None
-    given: list[tuple[str, Slot]] = field(default_factory=list)
-    rows: list[LeaseRow] = field(default_factory=list)
-    taken: set[int] = field(default_factory=set)
-    """Indexes of tasks leased in this call."""
-    revived: int = 0
-    """Deferred slots that were leased in this call."""
-
-    @cached_property
-    def _names(self) -> Iterator[str]:
-        return _name_leases(self.now)
-
-    @property
-    def wanted(self) -> int:
-        return self.count - len(self.given)
-
-    def assign_expired(self) -> None:
-        """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
-        if not self.opened.has_expired:
-            return
-        while self.wanted > 0 and (found := self._run(_SELECT_EXPIRED, wanted=self.wanted)):
-            _SUPERSEDE.run(self.connection, ids=[lease_id for lease_id, *_ in found])
-            slots = [Slot(position=position, epoch=epoch, index=index) for _, position, epoch, index, _ in found]
-            busy = self._find_busy_tasks([slot.index for slot in slots])
-            for slot, (*_, generation) in zip(slots, found, strict=True):
-                self._lease_or_defer(slot, busy, generation + 1)
-
-    def assign_deferred(self) -> None:
-        if self.wanted <= 0 or not self.opened.deferred:
-            return
-        free = []
-        for lease_id, position, epoch, index in self._run(_SELECT_FREE_DEFERRED, wanted=self.wanted):
-            if index not in self.taken:
-                self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
-                free.append(lease_id)
-        self.revived = len(free)
-        if free:
-            _REVIVE.run(self.connection, ids=free, until=self.expires_at, now=self.now, current_step=self.step)
-
-    def lease_new_positions(self, locate: SlotLocator) -> int:
-        """Leases new positions and returns the stream's next one."""
-        position = self.opened.position
-        room = MAX_DEFERRED - (self.opened.deferred - self.revived)
-        while self.wanted > 0:
-            slots = _locate_slots(position, self.wanted, locate)
-            if not slots:
-                break
-            busy = self._find_busy_tasks([slot.index for slot in slots])
-            for slot in slots:
-                if not self._is_free(slot, busy):
-                    if room <= 0:
-                        return position
-                    room -= 1
-                self._lease_or_defer(slot, busy, 1)
-                position = slot.position + 1
-        return position
-
-    def write_leases(self, position: int) -> int:
-        """Returns the number of the stream's live and deferred leases, of each at most MAX_COUNTED."""
-        insert_rows(self.connection, leases, self.rows)
-        outstanding: int = _CLOSE_STREAM.run(
-            self.connection, run=self.stream.run, stream=self.stream.digest, next=position, given=len(self.given)
-        ).scalar_one()
-        return outstanding
-
-    def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
-        return slot.index not in busy and slot.index not in self.taken
-
-    def _lease_or_defer(self, slot: Slot, busy: Collection[int], generation: int) -> None:
-        lease_id = next(self._names)
-        free = self._is_free(slot, busy)
-        if free:
-            self._assign(lease_id, slot)
-        self.rows.append(self._build_row(lease_id, slot, generation, "live" if free else "deferred"))
-
-    def _build_row(self, lease_id: str, slot: Slot, generation: int, state: str) -> LeaseRow:
-        return self._shared_columns | {
-            "lease_id": lease_id,
-            "index": slot.index,
-            "epoch": slot.epoch,
-            "position": slot.position,
-            "generation": generation,
-            "state": state,
-        }
-
-    @cached_property
-    def _shared_columns(self) -> LeaseRow:
-        return {
-            "run": self.stream.run,
-            "stream": self.stream.digest,
-            "environment": self.stream.environment,
-            "split": self.stream.split,
-            "params_digest": self.params_digest,
-            "expires_at": self.expires_at,
-            "created_at": self.now,
-            "group_id": None,
-            "step": self.step,
-        }
-
-    def _assign(self, lease_id: str, slot: Slot) -> None:
-        self.given.append((lease_id, slot))
-        self.taken.add(slot.index)
-
-    def _find_busy_tasks(self, indexes: list[int]) -> set[int]:
-        """Indexes of tasks that are leased in this run, from any stream."""
-        held = find_held_tasks(self.stream, self.params_digest, self.now)
-        return set(_SELECT_BUSY.run(self.connection, **held, indexes=indexes).scalars())
-
-    def _run(self, statement: PreparedStatement, wanted: int) -> Sequence[Any]:
-        return statement.run(
-            self.connection, run=self.stream.run, stream=self.stream.digest, now=self.now, wanted=wanted
-        ).all()
-
-
-def find_held_tasks(stream: Stream, params_digest: str, now: int) -> dict[str, Value]:
-    """The values of `match_held_leases`."""
-    return {
-        "run": stream.run,
-        "environment": stream.environment,
-        "split": stream.split,
-        "params_digest": params_digest,
-        "now": now,
-    }
-
-
-def _name_leases(now: int) -> Iterator[str]:
-    """Names that begin with the time lie together in the index of names: a batch changes a few pages of it instead of
-    one for each lease. The rest, of 76 bits, cannot be guessed."""
-    while True:
-        drawn = secrets.token_hex(_NAMES_AT_ONCE * _DRAWN_DIGITS // 2)
-        for start in range(0, len(drawn), _DRAWN_DIGITS):
-            yield f"lease_{now:013x}{drawn[start : start + _DRAWN_DIGITS]}"
-
-
-def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
-    slots: list[Slot] = []
-    while len(slots) < count and (slot := locate(position + len(slots))) is not None:
-        slots.append(slot)
-    return slots
-
-
-TaskKind = tuple[str, Split]
-"""An environment and a split."""
-
-_LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
-_SELECT_POSITION: Final = PreparedStatement(lambda _: select(streams.c.position).where(*match_stream_row()))
-_MOVE_STREAM: Final = PreparedStatement(
-    lambda _: update(streams).where(*match_stream_row()).values(position=bindparam("next"))
-)
-_UNCOUNT_LEASES: Final = PreparedStatement(
-    lambda _: update(streams).where(*match_stream_row()).values(handed_out=streams.c.handed_out - bindparam("returned"))
-)
-_SELECT_HELD_TASKS: Final = PreparedStatement(lambda _: select(leases.c.index).where(*match_held_leases()))
-_SELECT_LEASES: Final = PreparedStatement(
-    lambda postgres: (
-        select(leases, streams.c.params).join_from(leases, streams).where(is_among(leases.c.lease_id, "ids", postgres))
-    )
-)
+# Leasing slots, and giving them back.
 
 
 def lease_slots(
@@ -338,19 +76,19 @@ def lease_slots(
     step: int | None,
 ) -> LeaseResult:
     """Implements the port's `lease` within the transaction of `connection`."""
-    if database.postgres:
+    if database.postgres:  # SQLite has one writer at a time as it is
         _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
     opened = _open_stream(connection, database, stream, now)
-    expires_at = now + round(seconds * 1_000_000)
-    hand = LeaseAllocation(connection, stream, digest(stream.params), opened, now, expires_at, count, step)
-    hand.assign_expired()
-    hand.assign_deferred()
-    position = hand.lease_new_positions(locate)
-    outstanding = hand.write_leases(position)
+    expires_at = now + round(seconds * _MICROSECONDS)
+    allocation = _LeaseAllocation(connection, stream, digest(stream.params), opened, now, expires_at, count, step)
+    allocation.assign_expired()
+    allocation.assign_deferred()
+    position = allocation.lease_new_positions(locate)
+    outstanding = allocation.write_leases(position)
     until = from_micros(expires_at)
-    given = tuple(Lease(lease_id=lease_id, slot=slot, expires_at=until) for lease_id, slot in hand.given)
-    return LeaseResult(leases=given, outstanding=outstanding, drained=locate(position) is None)
+    handed_out = tuple(Lease(lease_id=lease_id, slot=slot, expires_at=until) for lease_id, slot in allocation.assigned)
+    return LeaseResult(leases=handed_out, outstanding=outstanding, drained=locate(position) is None)
 
 
 def reserve_positions(connection: Connection, database: Database, stream: Stream, count: int) -> int:
@@ -364,8 +102,36 @@ def expire_leases(connection: Connection, database: Database, stream: Stream, le
     if database.postgres:
         _lock_run(connection, stream)
     mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), IS_LIVE
-    given = connection.execute(update(leases).where(*mine).values(expires_at=database.read_lease_clock(connection)))
-    _UNCOUNT_LEASES.run(connection, run=stream.run, stream=stream.digest, returned=given.rowcount)
+    expired = connection.execute(update(leases).where(*mine).values(expires_at=database.read_lease_clock(connection)))
+    _UNCOUNT_LEASES.run(connection, run=stream.run, stream=stream.digest, returned=expired.rowcount)
+
+
+_LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
+
+
+def _lock_run(connection: Connection, stream: Stream) -> None:
+    """Serialises leasing per run and environment, since two streams of a run may contain the same task."""
+    key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
+    _LOCK_RUN.run(connection, lock=int.from_bytes(key, "big", signed=True))
+
+
+_MOVE_STREAM: Final = PreparedStatement(
+    lambda _: update(streams).where(*_match_stream_row()).values(position=bindparam("next"))
+)
+_UNCOUNT_LEASES: Final = PreparedStatement(
+    lambda _: (
+        update(streams).where(*_match_stream_row()).values(handed_out=streams.c.handed_out - bindparam("returned"))
+    )
+)
+
+
+# What leases are out.
+
+_SELECT_LEASES: Final = PreparedStatement(
+    lambda postgres: (
+        select(leases, streams.c.params).join_from(leases, streams).where(is_among(leases.c.lease_id, "ids", postgres))
+    )
+)
 
 
 def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
@@ -384,21 +150,6 @@ def load_oldest_step(connection: Connection, database: Database, run: str) -> in
     return connection.execute(select(func.min(leases.c.step)).where(*out, leases.c.step.is_not(None))).scalar()
 
 
-_SELECT_LEASING_RUNS: Final = PreparedStatement(
-    lambda postgres: (
-        select(runs.c.name, leases.c.index)
-        .join_from(runs, leases, leases.c.run == runs.c.name)
-        .where(
-            leases.c.environment == bindparam("environment"),
-            leases.c.split == bindparam("split"),
-            leases.c.params_digest == bindparam("params"),
-            is_among(leases.c.index, "indexes", postgres),
-            IS_LIVE,
-        )
-    )
-)
-
-
 _SELECT_LIVE: Final = PreparedStatement(
     lambda _: (
         select(literal_column("1"))
@@ -415,10 +166,25 @@ def find_unleased(connection: Connection, kinds: Collection[TaskKind]) -> set[Ta
     return {kind for kind in kinds if _SELECT_LIVE.run(connection, environment=kind[0], split=kind[1]).first() is None}
 
 
+_SELECT_LEASING_RUNS: Final = PreparedStatement(
+    lambda postgres: (
+        select(runs.c.name, leases.c.index)
+        .join_from(runs, leases, leases.c.run == runs.c.name)
+        .where(
+            leases.c.environment == bindparam("environment"),
+            leases.c.split == bindparam("split"),
+            leases.c.params_digest == bindparam("params"),
+            is_among(leases.c.index, "indexes", postgres),
+            IS_LIVE,
+        )
+    )
+)
+
+
 def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
     """By way of the runs, since the index of live leases begins with them."""
     kinds = [(key.environment, key.split, digest(key.params)) for key in keys]
-    found: dict[tuple[tuple[str, str, str], int], set[str]] = {}
+    runs_of_tasks: dict[tuple[tuple[str, str, str], int], set[str]] = {}
     for kind in set(kinds):
         environment, split, params = kind
         indexes = [key.index for key, own in zip(keys, kinds, strict=True) if own == kind]
@@ -426,25 +192,48 @@ def load_leasing_runs(connection: Connection, keys: Sequence[TaskKey]) -> list[f
             connection, environment=environment, split=split, params=params, indexes=list(dict.fromkeys(indexes))
         )
         for row in rows.mappings():
-            found.setdefault((kind, row["index"]), set()).add(row["name"])
-    return [frozenset(found.get((kind, key.index), ())) for key, kind in zip(keys, kinds, strict=True)]
+            runs_of_tasks.setdefault((kind, row["index"]), set()).add(row["name"])
+    return [frozenset(runs_of_tasks.get((kind, key.index), ())) for key, kind in zip(keys, kinds, strict=True)]
+
+
+_SELECT_POSITION: Final = PreparedStatement(lambda _: select(streams.c.position).where(*_match_stream_row()))
+_SELECT_HELD_TASKS: Final = PreparedStatement(lambda _: select(leases.c.index).where(*_match_held_leases()))
 
 
 def load_stream_state(connection: Connection, database: Database, stream: Stream) -> StreamState:
     position = _SELECT_POSITION.run(connection, run=stream.run, stream=stream.digest).scalar()
-    held = find_held_tasks(stream, digest(stream.params), database.read_lease_clock(connection))
+    held = _find_held_tasks(stream, digest(stream.params), database.read_lease_clock(connection))
     return StreamState(position=position or 0, held=frozenset(_SELECT_HELD_TASKS.run(connection, **held).scalars()))
 
 
-def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> OpenStream:
+# The row of a stream.
+
+
+@dataclass(frozen=True)
+class _OpenStream:
+    """A stream as it stands when leases of it are asked for; on PostgreSQL its row is locked."""
+
+    position: int
+    has_expired: bool
+    deferred: int
+    """At most MAX_COUNTED."""
+
+
+def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> _OpenStream:
     """The stream, which is stored if it is new."""
-    opened = open_stream(connection, stream, now)
-    if opened is None:
+    opened = _load_stream_row(connection, stream, now)
+    if opened is None:  # two replicas may both add it: one row stays, and both read that
         _add_stream(connection, stream, now)
-        opened = open_stream(connection, stream, now)
+        opened = _load_stream_row(connection, stream, now)
     if opened is None:
         raise LookupError("a stream that was just stored is not there")
     return opened
+
+
+def _load_stream_row(connection: Connection, stream: Stream, now: int) -> _OpenStream | None:
+    """None for a stream that is not stored yet."""
+    row = _LOCK_STREAM.run(connection, run=stream.run, stream=stream.digest, now=now).first()
+    return None if row is None else _OpenStream(row.position, bool(row.has_expired), row.deferred)
 
 
 def _add_stream(connection: Connection, stream: Stream, now: int) -> None:
@@ -463,7 +252,258 @@ def _add_stream(connection: Connection, stream: Stream, now: int) -> None:
     insert_new_rows(connection, streams, [row])
 
 
-def _lock_run(connection: Connection, stream: Stream) -> None:
-    """Serialises leasing per run and environment, since two streams of a run may contain the same task."""
-    key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
-    _LOCK_RUN.run(connection, lock=int.from_bytes(key, "big", signed=True))
+# Who gets a lease in one call: slots of expired leases first, then deferred slots, then new positions.
+
+_LeaseRow = dict[str, str | int | None]
+
+
+@dataclass
+class _LeaseAllocation:
+    connection: Connection
+    stream: Stream
+    params_digest: str
+    opened: _OpenStream
+    now: int
+    expires_at: int
+    count: int
+    step: int | None = None
+    assigned: list[tuple[str, Slot]] = field(default_factory=list)
+    rows: list[_LeaseRow] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    """Indexes of tasks leased in this call."""
+    revived: int = 0
+    """Deferred slots that were leased in this call."""
+
+    @cached_property
+    def _names(self) -> Iterator[str]:
+        return _name_leases(self.now)
+
+    @property
+    def remaining(self) -> int:
+        return self.count - len(self.assigned)
+
+    def assign_expired(self) -> None:
+        """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
+        if not self.opened.has_expired:
+            return
+        while self.remaining > 0 and (expired := self._run(_SELECT_EXPIRED, most=self.remaining)):
+            _SUPERSEDE.run(self.connection, ids=[lease_id for lease_id, *_ in expired])
+            slots = [Slot(position=position, epoch=epoch, index=index) for _, position, epoch, index, _ in expired]
+            busy = self._find_busy_tasks([slot.index for slot in slots])
+            for slot, (*_, generation) in zip(slots, expired, strict=True):
+                self._lease_or_defer(slot, busy, generation + 1)
+
+    def assign_deferred(self) -> None:
+        if self.remaining <= 0 or not self.opened.deferred:
+            return
+        free = []
+        for lease_id, position, epoch, index in self._run(_SELECT_FREE_DEFERRED, most=self.remaining):
+            if index not in self.taken:
+                self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
+                free.append(lease_id)
+        self.revived = len(free)
+        if free:
+            _REVIVE.run(self.connection, ids=free, until=self.expires_at, now=self.now, current_step=self.step)
+
+    def lease_new_positions(self, locate: SlotLocator) -> int:
+        """Leases new positions and returns the stream's next one."""
+        position = self.opened.position
+        # Without a bound, a stream over few tasks would defer them all again and again while their holders work.
+        room = MAX_DEFERRED - (self.opened.deferred - self.revived)
+        while self.remaining > 0:
+            slots = _locate_slots(position, self.remaining, locate)
+            if not slots:
+                break
+            busy = self._find_busy_tasks([slot.index for slot in slots])
+            for slot in slots:
+                if not self._is_free(slot, busy):
+                    if room <= 0:
+                        return position
+                    room -= 1
+                self._lease_or_defer(slot, busy, 1)
+                position = slot.position + 1
+        return position
+
+    def write_leases(self, position: int) -> int:
+        """Returns the number of the stream's live and deferred leases, of each at most MAX_COUNTED."""
+        insert_rows(self.connection, leases, self.rows)
+        outstanding: int = _CLOSE_STREAM.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, next=position, leased=len(self.assigned)
+        ).scalar_one()
+        return outstanding
+
+    def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
+        return slot.index not in busy and slot.index not in self.taken
+
+    def _lease_or_defer(self, slot: Slot, busy: Collection[int], generation: int) -> None:
+        lease_id = next(self._names)
+        free = self._is_free(slot, busy)
+        if free:
+            self._assign(lease_id, slot)
+        self.rows.append(self._build_row(lease_id, slot, generation, "live" if free else "deferred"))
+
+    def _build_row(self, lease_id: str, slot: Slot, generation: int, state: str) -> _LeaseRow:
+        return self._shared_columns | {
+            "lease_id": lease_id,
+            "index": slot.index,
+            "epoch": slot.epoch,
+            "position": slot.position,
+            "generation": generation,
+            "state": state,
+        }
+
+    @cached_property
+    def _shared_columns(self) -> _LeaseRow:
+        return {
+            "run": self.stream.run,
+            "stream": self.stream.digest,
+            "environment": self.stream.environment,
+            "split": self.stream.split,
+            "params_digest": self.params_digest,
+            "expires_at": self.expires_at,
+            "created_at": self.now,
+            "group_id": None,
+            "step": self.step,
+        }
+
+    def _assign(self, lease_id: str, slot: Slot) -> None:
+        self.assigned.append((lease_id, slot))
+        self.taken.add(slot.index)
+
+    def _find_busy_tasks(self, indexes: list[int]) -> set[int]:
+        """Indexes of tasks that are leased in this run, from any stream."""
+        held = _find_held_tasks(self.stream, self.params_digest, self.now)
+        return set(_SELECT_BUSY.run(self.connection, **held, indexes=indexes).scalars())
+
+    def _run(self, statement: PreparedStatement, most: int) -> Sequence[Any]:
+        return statement.run(
+            self.connection, run=self.stream.run, stream=self.stream.digest, now=self.now, most=most
+        ).all()
+
+
+def _find_held_tasks(stream: Stream, params_digest: str, now: int) -> dict[str, Value]:
+    """The values of `_match_held_leases`."""
+    return {
+        "run": stream.run,
+        "environment": stream.environment,
+        "split": stream.split,
+        "params_digest": params_digest,
+        "now": now,
+    }
+
+
+def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
+    slots: list[Slot] = []
+    while len(slots) < count and (slot := locate(position + len(slots))) is not None:
+        slots.append(slot)
+    return slots
+
+
+_DRAWN_DIGITS: Final = 19
+_NAMES_AT_ONCE: Final = 32
+"""The system is asked for random digits once for so many names."""
+
+
+def _name_leases(now: int) -> Iterator[str]:
+    """Names that begin with the time lie together in the index of names: a batch changes a few pages of it instead of
+    one for each lease. The rest, of 76 bits, cannot be guessed."""
+    while True:
+        drawn = secrets.token_hex(_NAMES_AT_ONCE * _DRAWN_DIGITS // 2)
+        for start in range(0, len(drawn), _DRAWN_DIGITS):
+            yield f"lease_{now:013x}{drawn[start : start + _DRAWN_DIGITS]}"
+
+
+# The statements of a call. They are prepared, since each call of a trainer runs them.
+
+
+def _match_stream_row() -> tuple[ColumnElement[bool], ...]:
+    return streams.c.run == bindparam("run"), streams.c.digest == bindparam("stream")
+
+
+def _match_stream() -> tuple[ColumnElement[bool], ...]:
+    return leases.c.run == bindparam("run"), leases.c.stream == bindparam("stream")
+
+
+def _match_held_leases() -> tuple[ColumnElement[bool], ...]:
+    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
+    return (
+        leases.c.run == bindparam("run"),
+        leases.c.environment == bindparam("environment"),
+        leases.c.split == bindparam("split"),
+        leases.c.params_digest == bindparam("params_digest"),
+        IS_LIVE,
+        leases.c.expires_at > bindparam("now"),
+    )
+
+
+def _count_leases(state: ColumnElement[bool], most: int) -> ScalarSelect[Any]:
+    some: Select[Any] = select(literal_column("1")).where(*_match_stream(), state).limit(literal_column(str(most)))
+    return select(func.count()).select_from(some.subquery("counted")).scalar_subquery()
+
+
+_LOCK_STREAM: Final = PreparedStatement(
+    lambda _: (
+        select(
+            streams.c.position,
+            exists().where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now")).label("has_expired"),
+            _count_leases(_IS_DEFERRED, MAX_COUNTED).label("deferred"),
+        )
+        .where(*_match_stream_row())
+        .with_for_update()
+    )
+)
+_CLOSE_STREAM: Final = PreparedStatement(
+    lambda _: (
+        update(streams)
+        .where(*_match_stream_row())
+        .values(position=bindparam("next"), handed_out=streams.c.handed_out + bindparam("leased"))
+        .returning(_count_leases(IS_LIVE, MAX_COUNTED) + _count_leases(_IS_DEFERRED, MAX_COUNTED))
+    )
+)
+
+
+def _select_expired() -> Select[Any]:
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index, leases.c.generation)
+        .where(*_match_stream(), IS_LIVE, leases.c.expires_at <= bindparam("now"))
+        .order_by(leases.c.expires_at, leases.c.position)
+        .limit(bindparam("most"))
+        .with_for_update(skip_locked=True)  # a group that answers one of them holds its lock
+    )
+
+
+_SELECT_EXPIRED: Final = PreparedStatement(lambda _: _select_expired())
+_SUPERSEDE: Final = PreparedStatement(
+    lambda postgres: update(leases).where(is_among(leases.c.lease_id, "ids", postgres)).values(state="superseded")
+)
+
+
+def _select_free_deferred() -> Select[Any]:
+    """Deferred slots whose tasks nobody holds."""
+    other = leases.alias()
+    is_out = exists().where(
+        *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
+        other.c.state == literal_column("'live'"),
+        other.c.expires_at > bindparam("now"),
+    )
+    return (
+        select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
+        .where(*_match_stream(), _IS_DEFERRED, ~is_out)
+        .order_by(leases.c.position)
+        .limit(bindparam("most"))
+    )
+
+
+_SELECT_FREE_DEFERRED: Final = PreparedStatement(lambda _: _select_free_deferred())
+_REVIVE: Final = PreparedStatement(
+    lambda postgres: (
+        update(leases)
+        .where(is_among(leases.c.lease_id, "ids", postgres))
+        .values(
+            state="live", expires_at=bindparam("until"), created_at=bindparam("now"), step=bindparam("current_step")
+        )
+    )
+)
+_SELECT_BUSY: Final = PreparedStatement(
+    lambda postgres: select(leases.c.index).where(*_match_held_leases(), is_among(leases.c.index, "indexes", postgres))
+)

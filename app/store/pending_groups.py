@@ -1,4 +1,16 @@
-"""Operations on pending groups within a transaction: open, add members, close into stored groups."""
+"""Pending groups: they collect completions that arrive in pieces, until they are full or their deadline passes.
+
+A row of `parts` is a pending group, a row of `part_members` is a completion in its place. There are two ways in. A
+piece names its group and its places, so a repeat is recognised by them (`add_members`). A sample that comes alone may
+name neither: it joins the newest group of its scope, or begins the next one, and is held while its sender waits; a
+sample that says the same as one whose sender has left is that one, sent again (`assign_slot`).
+
+A group is closed in the transaction that brings its last member or finds its deadline over. That transaction also
+stores it as an ordinary group, pending or with its score, so that a crash between the two cannot lose or double it. A
+group that is closed with members missing is flagged `partial_group`; members that come later get a group of their own,
+flagged `late`. Whoever closed a group scores it and renews a claim on it; when the claim runs out, another replica
+takes the group over. The entry here stays for a while, so that repeats still find their group.
+"""
 
 import hashlib
 import secrets
@@ -58,305 +70,181 @@ from app.store.statements import (
 )
 from app.store.tables import groups, part_members, parts
 
-MICROSECONDS_PER_SECOND: Final = 1_000_000
-CLAIM_SECONDS: Final = 60.0
-"""The scorer of a closed group must renew its claim within this time; otherwise another replica takes over."""
-
-PartRow = RowMapping | Mapping[str, Any]
+_PartRow = RowMapping | Mapping[str, Any]
 """A row of `parts`, also one that is not written yet."""
 
-_CLOSING: Final = ("state", "missing", "closed_at", "due")
-_CLOSE_PART: Final = (
-    update(parts)
-    .where(parts.c.group_id == bindparam("new_group_id"))
-    .values({name: bindparam(f"new_{name}") for name in _CLOSING})
-)
-_POSTPONE_PART: Final = update(parts).where(parts.c.group_id == bindparam("of")).values(due=bindparam("new_due"))
-_FORGET_COMPLETIONS: Final = PreparedStatement(
-    lambda postgres: (
-        update(part_members).where(is_among(part_members.c.group_id, "closed", postgres)).values(completion=None)
-    )
-)
-_SELECT_MEMBERS: Final = PreparedStatement(
-    lambda postgres: (
-        select(part_members)
-        .where(is_among(part_members.c.group_id, "given", postgres), part_members.c.own_group.is_(None))
-        .order_by(part_members.c.group_id, part_members.c.place)
-    )
-)
+_CLAIM_SECONDS: Final = 60.0
+"""The scorer of a closed group must renew its claim within this time; otherwise another replica takes over."""
+_HOLD_SECONDS: Final = 15.0
+"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
+disconnected when the service starts."""
+CLEAR_BATCH_SIZE: Final = 32
+"""Maximum number of entries deleted at once."""
+_MICROSECONDS: Final = 1_000_000
+"""In a second."""
 
 
-def lock_scope(connection: Connection, database: Database, scope: str) -> None:
-    lock_scopes(connection, database, [scope])
+class SqlPendingGroupStore(PendingGroupStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_members(
+        self, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+    ) -> GroupSlot | Mismatch:
+        return await self._database.write(
+            lambda connection: _add_members(connection, self._database, pending, group_id, members, seconds),
+            _build_order_key(pending),
+        )
+
+    async def assign_slot(
+        self,
+        pending: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        windows: RetryWindows,
+        name: SampleName = UNNAMED,
+        scored: Group | None = None,
+    ) -> GroupSlot:
+        arrival = _SampleArrival(pending, completion, seconds, windows, name, scored)
+        operation = "SqlPendingGroupStore.assign_slot"
+        return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
+
+    async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
+        operation = "SqlPendingGroupStore.release_slot"
+        await self._database.write_shared(operation, self._release_slots, (held, answered), "parts")
+
+    def _assign_slots(self, connection: Connection, arrivals: Sequence["_SampleArrival"]) -> list[GroupSlot]:
+        return _assign_slots(connection, self._database, arrivals)
+
+    def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
+        _release_slots(connection, self._database, held)
+        return [None] * len(held)
+
+    async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
+        await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
+
+    async def forget_holders(self) -> None:
+        if not self._database.postgres:
+            await self._database.write(lambda connection: _release_all_holders(connection, self._database), "parts")
+
+    async def load_open_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
+        storable = filter_storable(group_ids)
+        return await self._database.read(lambda connection: _load_open_groups(connection, storable)) if storable else {}
+
+    async def get_status(self, group_ids: Collection[str]) -> PendingGroupStatus:
+        return await self._database.read(lambda connection: _load_status(connection, self._database, group_ids))
+
+    async def claim_due(self, limit: int) -> list[Group]:
+        return await self._database.write(lambda connection: _claim_due(connection, self._database, limit), "parts")
+
+    async def hand_over(self, group_ids: Collection[str]) -> None:
+        if group_ids and self._database.postgres:
+            await self._database.write(lambda connection: _hand_over(connection, self._database, group_ids), "parts")
+
+    async def delete_old(self, seconds: float) -> int:
+        return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
 
 
-def lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
+# Pieces: completions that name their places in a group that their sender names.
+
+
+def _build_order_key(pending: PendingGroup) -> str:
+    return f"parts {pending.scope}"
+
+
+def _add_members(
+    connection: Connection,
+    database: Database,
+    pending: PendingGroup,
+    group_id: str,
+    members: Sequence[Member],
+    seconds: float,
+) -> GroupSlot | Mismatch:
+    _lock_scopes(connection, database, [pending.scope])
+    now = database.read_lease_clock(connection)
+    row = _find_or_open(connection, pending, group_id, now, seconds)
+    places = tuple(member.place for member in members)
+    stored = _load_members_at(connection, group_id, places)
+    mismatch = _find_mismatch(row, pending, members, stored)
+    if mismatch is not None:
+        return mismatch
+    fresh = [member for member in members if member.place not in stored]
+    begun = [] if row["state"] == "closed" or row["deadline"] > now else [_close_group(connection, database, row, now)]
+    if row["state"] == "closed" or begun:
+        return _add_to_closed_group(connection, database, row, places, stored, fresh, begun, now)
+    if fresh:
+        _insert_members(connection, row, fresh, now)
+        if _count_members(connection, group_id) == row["size"]:
+            begun = [_close_group(connection, database, row, now)]
+    return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
+
+
+def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
     """Serialises writes of each scope, also before there is a row to lock."""
-    if database.postgres:
+    if database.postgres:  # SQLite has one writer at a time as it is
         digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
+        # Sorted: replicas that lock several take them in one order, and so never wait for each other.
         keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
         connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
 
 
-def open_group(
-    connection: Connection, pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float
-) -> PartRow:
-    require_unpruned(connection, [group_id])
-    row = build_part_row(pending, group_id, generation, now, seconds)
-    insert_parts(connection, [row])
-    return row
+def _find_or_open(connection: Connection, pending: PendingGroup, group_id: str, now: int, seconds: float) -> _PartRow:
+    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
+    row = connection.execute(here).mappings().one_or_none() or _restore_group(connection, pending, group_id, now)
+    return _open_group(connection, pending, group_id, 0, now, seconds) if row is None else row
 
 
-def build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
-    """The row of a group that is open."""
-    deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
-    head = GroupHead(
-        policy=pending.policy, lease_id=pending.lease_id, hand_out_step=pending.hand_out_step, sender=pending.sender
-    )
-    return {
-        "group_id": group_id,
-        "scope": pending.scope,
-        "generation": generation,
-        "key": encode_json(pending.key),
-        "size": pending.size,
-        "task_id": pending.task_id,
-        "environment": pending.environment,
-        "run": pending.run,
-        "head": encode(head),
-        "purpose": pending.purpose,
-        "deadline": deadline,
-        "state": "open",
-        "missing": 0,
-        "closed_at": None,
-        "due": deadline,
-        "created_at": now,
-    }
+def _find_mismatch(
+    row: _PartRow, pending: PendingGroup, members: Sequence[Member], stored: dict[int, RowMapping]
+) -> Mismatch | None:
+    """What keeps these members out of the group."""
+    if row["size"] != pending.size:
+        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
+    if any(stored[one.place]["said"] != one.digest for one in members if one.place in stored):
+        return Mismatch("part.index", "another completion has this place in the group")
+    return None
 
 
-def insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    try:
-        insert_rows(connection, parts, rows)
-    except IntegrityError as error:
-        raise NotFound("the group's task is not stored", field="task_id") from error
-
-
-def load_group_row(connection: Connection, group_id: str) -> PartRow:
-    return connection.execute(select(parts).where(parts.c.group_id == group_id)).mappings().one()
-
-
-def parse_group(row: PartRow) -> PendingGroup:
-    head = decode(GroupHead, row["head"])
-    return PendingGroup(
-        scope=row["scope"],
-        task_id=row["task_id"],
-        environment=row["environment"],
-        run=row["run"],
-        lease_id=head.lease_id,
-        policy=head.policy,
-        purpose=row["purpose"],
-        key=str(decode_json(row["key"])),
-        size=row["size"],
-        hand_out_step=head.hand_out_step,
-        sender=head.sender,
-    )
-
-
-def load_members(connection: Connection, group_ids: Collection[str]) -> Sequence[RowMapping]:
-    """Members that did not come late, ordered by place."""
-    return _SELECT_MEMBERS.run(connection, given=list(group_ids)).mappings().all()
-
-
-def insert_members(
-    connection: Connection, row: PartRow, members: Sequence[Member], now: int, *, own_group: str | None = None
-) -> None:
-    """Inserts members that name their place and are not held."""
-    rows = [build_member_row(row, member, "answered", "", now, own_group) for member in members]
-    insert_rows(connection, part_members, rows)
-
-
-def build_member_row(
-    row: PartRow, member: Member, state: str, holder: str, held_until: int, own_group: str | None
-) -> dict[str, Any]:
-    return {
-        "group_id": row["group_id"],
-        "place": member.place,
-        "scope": row["scope"],
-        "said": member.digest,
-        "completion": None if own_group else encode_completion(member.completion),
-        "own_group": own_group,
-        "state": state,
-        "holder": holder,
-        "held_until": held_until,
-    }
-
-
-def close_group(connection: Connection, database: Database, row: PartRow, now: int) -> Group:
-    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
-    closed = {**row, **describe_closing(row, count_members(connection, row["group_id"]), now)}
-    (stored,) = close_groups(connection, database, [ClosingGroup(closed)], [], now)
-    return stored
-
-
-def add_late_group(
-    connection: Connection, database: Database, row: PartRow, members: Sequence[Member], group_id: str, now: int
-) -> Group:
-    """Stores a separate group for members that arrived after theirs was closed."""
-    late = LateGroup(row, tuple(members), group_id)
-    (stored,) = close_groups(connection, database, [], [late], now)
-    return stored
-
-
-@dataclass(frozen=True)
-class ClosingGroup:
-    """A group with its row as it is then, and members that are not stored before."""
-
-    row: PartRow
-    fresh: Sequence[Member] = ()
-    is_new: bool = False
-    """Whether its row is written as it is closed, and all its members with it."""
-    scored: Group | None = None
-    """The group, if it has its scores already."""
-
-    def build(self, come: Sequence[Member]) -> Group:
-        if self.scored is not None:
-            return self.scored.model_copy(update={"created_at": from_micros(self.row["created_at"])})
-        return _build_group(self.row, (*come, *self.fresh))
-
-
-@dataclass(frozen=True)
-class LateGroup:
-    """Members that arrived after their group was closed, with the id of the group that scores them."""
-
-    row: PartRow
-    members: tuple[Member, ...]
-    group_id: str
-
-
-def describe_closing(row: PartRow, arrived: int, now: int) -> dict[str, Any]:
-    """The columns of a group that is closed now."""
-    due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
-    return {"state": "closed", "missing": row["size"] - arrived, "closed_at": min(now, row["deadline"]), "due": due}
-
-
-def close_groups(
+def _add_to_closed_group(
     connection: Connection,
     database: Database,
-    closing: Sequence[ClosingGroup],
-    late: Sequence[LateGroup],
+    row: _PartRow,
+    places: tuple[int, ...],
+    stored: dict[int, RowMapping],
+    fresh: Sequence[Member],
+    begun: list[Group],
     now: int,
-) -> list[Group]:
-    """Stores groups, those that are closed first: as pending, but for those with scores."""
-    opened_before = [one.row for one in closing if not one.is_new]
-    closed = [row["group_id"] for row in opened_before]
-    come = _load_come(connection, closed)
-    groups_ = [one.build(come.get(one.row["group_id"], ())) for one in closing]
-    flags = ("late",)
-    for one in late:
-        groups_.append(parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
-    items = [GroupToStore(group) for group in groups_]
-    stored = add_groups(connection, database, items, None, EncodedTexts.encode(items))
-    if opened_before:
-        rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row in opened_before]
-        connection.execute(_CLOSE_PART, rows)
-        _FORGET_COMPLETIONS.run(connection, closed=closed)
-    if late:
-        due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
-        connection.execute(_POSTPONE_PART, [{"of": one.row["group_id"], "new_due": due} for one in late])
-    return stored
+) -> GroupSlot | Mismatch:
+    pending_id = row["group_id"]
+    scored_in = {member["own_group"] or pending_id for member in stored.values()}
+    if len(scored_in) + bool(fresh) > 1:
+        return Mismatch("part.index", "some of these places came in another piece, and the group is closed")
+    if scored_in:
+        return GroupSlot(pending_id, scored_in.pop(), places, open=False, begun=tuple(begun))
+    # By its content: a repeat that comes when this entry was deleted and restored gets the same stored group.
+    own = "group_" + digest([pending_id, "late", [[one.place, one.completion.identity] for one in fresh]])
+    begun += _close_groups(connection, database, [], [_LateGroup(row, tuple(fresh), own)], now)
+    _insert_members(connection, row, fresh, now, own_group=own)
+    return GroupSlot(pending_id, own, places, open=False, begun=tuple(begun))
 
 
-def _load_come(connection: Connection, group_ids: Collection[str]) -> dict[str, list[Member]]:
-    """The members of each group, but for late ones."""
-    come: dict[str, list[Member]] = {group_id: [] for group_id in group_ids}
-    for row in load_members(connection, group_ids) if group_ids else ():
-        completion = decode(Completion, row["completion"])
-        come[row["group_id"]].append(Member(place=row["place"], completion=completion))
-    return come
-
-
-def load_open_groups(connection: Connection, group_ids: Collection[str]) -> dict[str, Group]:
-    """Open groups with the completions so far."""
-    statement = select(parts).where(parts.c.group_id.in_(group_ids), parts.c.state == "open")
-    rows = {row["group_id"]: row for row in connection.execute(statement).mappings()}
-    come = _load_come(connection, rows)
-    return {group_id: _build_group(row, come[group_id]) for group_id, row in rows.items()}
-
-
-def restore_group(connection: Connection, pending: PendingGroup, group_id: str, now: int) -> PartRow | None:
-    """Restores a deleted entry from the stored group; None if there is no such group."""
-    (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
-    if group is None:
-        return None
-    row = open_group(connection, pending, group_id, 0, now, 0.0)
-    members = [
-        Member(
-            place=rollout.place,
-            completion=rollout.completion,
-            fingerprint="" if rollout.reduced is None else rollout.reduced.identity,
-        )
-        for rollout in group.rollouts
-    ]
-    insert_members(connection, row, members, now)
-    closed = {"state": "closed", "missing": pending.size - len(members), "closed_at": now, "due": None}
-    connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))
-    connection.execute(update(part_members).where(part_members.c.group_id == group_id).values(completion=None))
-    return load_group_row(connection, group_id)
-
-
-def _build_group(row: PartRow, come: Sequence[Member]) -> Group:
-    flags = ("partial_group",) if row["missing"] else ()
-    members = tuple(sorted(come, key=lambda member: member.place))
-    return parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
-
-
-def load_known_members(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
+def _load_members_at(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
     statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
     return {row["place"]: row for row in connection.execute(statement).mappings()}
 
 
-def count_members(connection: Connection, group_id: str) -> int:
+def _count_members(connection: Connection, group_id: str) -> int:
     """Without late ones."""
     mine = part_members.c.group_id == group_id, part_members.c.own_group.is_(None)
     return connection.execute(select(func.count()).select_from(part_members).where(*mine)).scalar_one()
 
 
-# Slots for samples that come one at a time: each joins the newest group of its scope, or begins the next one.
-
-HOLD_SECONDS: Final = 15.0
-"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
-disconnected when the service starts."""
-
-_NEWEST_GROUP: Final = PreparedStatement(
-    lambda _: (
-        select(parts)
-        .where(parts.c.scope == bindparam("of"))
-        .order_by(parts.c.generation.desc())
-        .limit(literal_column("1"))
-        .with_for_update()
-    )
-)
-_PLACES: Final = PreparedStatement(
-    lambda postgres: select(part_members.c.group_id, part_members.c.place, part_members.c.own_group).where(
-        is_among(part_members.c.group_id, "newest", postgres)
-    )
-)
-_NAMED_MEMBER: Final = (
-    select(part_members, parts.c.state.label("group_state"))
-    .join(parts, parts.c.group_id == part_members.c.group_id)
-    .where(parts.c.scope == bindparam("of"), part_members.c.said == bindparam("fingerprint"))
-    .order_by(parts.c.generation.desc())
-    .limit(1)
-)
-_REASSIGNMENT: Final = (
-    update(part_members)
-    .where(part_members.c.group_id == bindparam("of"), part_members.c.place == bindparam("at"))
-    .values(state="held", holder=bindparam("by"), held_until=bindparam("until"))
-)
+# Samples that come one at a time: each joins the newest group of its scope, or begins the next one.
 
 
 @dataclass(frozen=True)
-class SampleArrival:
-    """A sample that wants a place."""
+class _SampleArrival:
+    """A sample that is to be given a place."""
 
     pending: PendingGroup
     completion: Completion
@@ -397,7 +285,7 @@ class _NewestGroup:
         """Whether the group is open, or closed and still waits for missing completions."""
         if self.is_open:
             return True
-        over = self.row["closed_at"] <= now - round(windows.late * MICROSECONDS_PER_SECOND)
+        over = self.row["closed_at"] <= now - round(windows.late * _MICROSECONDS)
         return not over and self.late < self.row["missing"]
 
     def find_free_place(self, name: SampleName) -> int | None:
@@ -414,38 +302,38 @@ class _Assignments:
     now: int
     newest: dict[str, _NewestGroup]
     """By scope."""
-    known: dict[tuple[str, str], list[dict[str, Any]]]
-    """Members that a sample takes over, by what it is known as; the next one comes last."""
+    earlier: dict[tuple[str, str], list[dict[str, Any]]]
+    """Members that a sample may take over, by its retry key; the next one to be taken comes last."""
     states: dict[str, str]
-    """Of groups that are not as `known` has them."""
+    """Of groups that are not as `earlier` has them."""
     opened: list[_NewestGroup] = field(default_factory=list)
     members: list[dict[str, Any]] = field(default_factory=list)
     reassigned: list[dict[str, Any]] = field(default_factory=list)
     closing: list[tuple[int, _NewestGroup]] = field(default_factory=list)
     """With the number of the arrival that closed it."""
-    late: list[tuple[int, LateGroup]] = field(default_factory=list)
+    late: "list[tuple[int, _LateGroup]]" = field(default_factory=list)
 
     @property
     def held_until(self) -> int:
-        return self.now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
+        return self.now + round(_HOLD_SECONDS * _MICROSECONDS)
 
-    def assign(self, number: int, arrival: SampleArrival) -> GroupSlot:
+    def assign(self, number: int, arrival: _SampleArrival) -> GroupSlot:
         newest = self.newest.get(arrival.pending.scope)
         if newest is not None and newest.is_open and newest.row["deadline"] <= self.now:
             self._close(number, newest)
-        if (member := self._find_known(arrival)) is not None:
+        if (member := self._find_earlier(arrival)) is not None:
             return self._reassign(member)
         place = None if newest is None else newest.find_free_place(arrival.name)
         if newest is None or place is None or not newest.awaits_completions(self.now, arrival.windows):
             newest, place = self._open(arrival, newest), arrival.name.place or 0
         return self._take_place(number, arrival, newest, place)
 
-    def _find_known(self, arrival: SampleArrival) -> dict[str, Any] | None:
-        found = self.known.get(arrival.retry_key, [])
+    def _find_earlier(self, arrival: _SampleArrival) -> dict[str, Any] | None:
+        members = self.earlier.get(arrival.retry_key, [])
         if arrival.name.fingerprint:
-            return found[-1] if found else None
-        gone_after = self.now - round(arrival.windows.retry * MICROSECONDS_PER_SECOND)
-        return found.pop() if found and found[-1]["held_until"] > gone_after else None
+            return members[-1] if members else None
+        retried_after = self.now - round(arrival.windows.retry * _MICROSECONDS)
+        return members.pop() if members and members[-1]["held_until"] > retried_after else None
 
     def _reassign(self, member: dict[str, Any]) -> GroupSlot:
         holder, pending_id, own = secrets.token_hex(8), member["group_id"], member["own_group"]
@@ -457,29 +345,29 @@ class _Assignments:
         is_open = own is None and self.states.get(pending_id, member.get("group_state")) == "open"
         return GroupSlot(pending_id, own or pending_id, (member["place"],), open=is_open, holder=holder)
 
-    def _open(self, arrival: SampleArrival, before: _NewestGroup | None) -> _NewestGroup:
+    def _open(self, arrival: _SampleArrival, before: _NewestGroup | None) -> _NewestGroup:
         generation = 0 if before is None else before.row["generation"] + 1
         group_id = _create_group_id() if arrival.scored is None else arrival.scored.group_id
-        row = build_part_row(arrival.pending, group_id, generation, self.now, arrival.seconds)
+        row = _build_part_row(arrival.pending, group_id, generation, self.now, arrival.seconds)
         opened = _NewestGroup(row, is_new=True)
         self.newest[arrival.pending.scope] = opened
         self.opened.append(opened)
         self.states[row["group_id"]] = "open"
         return opened
 
-    def _take_place(self, number: int, arrival: SampleArrival, group: _NewestGroup, place: int) -> GroupSlot:
+    def _take_place(self, number: int, arrival: _SampleArrival, group: _NewestGroup, place: int) -> GroupSlot:
         member = Member(place=place, completion=arrival.completion, fingerprint=arrival.name.fingerprint)
         own = None if group.is_open else _create_group_id()
         holder = secrets.token_hex(8)
-        row = build_member_row(group.row, member, "held", holder, self.held_until, own)
+        row = _build_member_row(group.row, member, "held", holder, self.held_until, own)
         self.members.append(row)
         if arrival.name.fingerprint:
-            self.known.setdefault(arrival.retry_key, []).append(row)
+            self.earlier.setdefault(arrival.retry_key, []).append(row)
         group.places.add(place)
         self.states[group.row["group_id"]] = group.row["state"]
         if own is not None:
             group.late += 1
-            self.late.append((number, LateGroup(group.row, (member,), own)))
+            self.late.append((number, _LateGroup(group.row, (member,), own)))
         else:
             group.fresh.append(member)
             if group.arrived == group.row["size"]:
@@ -489,7 +377,7 @@ class _Assignments:
         return GroupSlot(pending_id, own or pending_id, (place,), open=group.is_open, holder=holder)
 
     def _close(self, number: int, group: _NewestGroup) -> None:
-        closing = describe_closing(group.row, group.arrived, self.now)
+        closing = _describe_closing(group.row, group.arrived, self.now)
         if group.scored is not None:
             closing["due"] = None  # nobody has to score it
         group.row = {**group.row, **closing}
@@ -499,9 +387,9 @@ class _Assignments:
     def write(self, connection: Connection, database: Database) -> dict[int, list[Group]]:
         """What there is to score, by the number of the arrival that closed it."""
         if self.opened:
-            insert_parts(connection, [one.row for one in self.opened])
-        closing = [ClosingGroup(one.row, one.fresh, one.is_new, one.scored) for _, one in self.closing]
-        stored = close_groups(connection, database, closing, [late for _, late in self.late], self.now)
+            _insert_parts(connection, [one.row for one in self.opened])
+        closing = [_ClosingGroup(one.row, one.fresh, one.is_new, one.scored) for _, one in self.closing]
+        stored = _close_groups(connection, database, closing, [late for _, late in self.late], self.now)
         closed = {one.row["group_id"] for _, one in self.closing}
         if self.members:
             rows = [row | ({"completion": None} if row["group_id"] in closed else {}) for row in self.members]
@@ -514,13 +402,21 @@ class _Assignments:
         return begun
 
 
-def assign_slots(connection: Connection, database: Database, items: Sequence[SampleArrival]) -> list[GroupSlot]:
-    """A slot for each, as if they had come one after the other."""
+_REASSIGNMENT: Final = (
+    update(part_members)
+    .where(part_members.c.group_id == bindparam("of"), part_members.c.place == bindparam("at"))
+    .values(state="held", holder=bindparam("by"), held_until=bindparam("until"))
+)
+
+
+def _assign_slots(connection: Connection, database: Database, items: Sequence[_SampleArrival]) -> list[GroupSlot]:
+    """A slot for each, as if they had come one after the other. What they concern is read once, followed in memory, and
+    written at the end."""
     scopes = sorted({one.pending.scope for one in items})
-    lock_scopes(connection, database, scopes)
+    _lock_scopes(connection, database, scopes)
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
-    assignments = _Assignments(now, newest, _load_known_members(connection, database, items, now), {})
+    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, items, now), {})
     slots = [assignments.assign(number, one) for number, one in enumerate(items)]
     begun = assignments.write(connection, database)
     return [_add_begun(slot, begun.get(number, ())) for number, slot in enumerate(slots)]
@@ -534,65 +430,87 @@ def _create_group_id() -> str:
     return f"group_{secrets.token_hex(16)}"
 
 
+_NEWEST_GROUP: Final = PreparedStatement(
+    lambda _: (
+        select(parts)
+        .where(parts.c.scope == bindparam("of"))
+        .order_by(parts.c.generation.desc())
+        .limit(literal_column("1"))
+        .with_for_update()
+    )
+)
+_PLACES: Final = PreparedStatement(
+    lambda postgres: select(part_members.c.group_id, part_members.c.place, part_members.c.own_group).where(
+        is_among(part_members.c.group_id, "newest", postgres)
+    )
+)
+
+
 def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[str, _NewestGroup]:
-    found = {}
+    newest = {}
     for scope in scopes:
         row = _NEWEST_GROUP.run(connection, of=scope).mappings().one_or_none()
         if row is not None:
-            found[row["group_id"]] = _NewestGroup(dict(row))
-    places: Sequence[Any] = _PLACES.run(connection, newest=list(found)).all() if found else ()
+            newest[row["group_id"]] = _NewestGroup(dict(row))
+    places: Sequence[Any] = _PLACES.run(connection, newest=list(newest)).all() if newest else ()
     for group_id, place, own_group in places:
-        found[group_id].places.add(place)
-        found[group_id].late += own_group is not None
-    return {one.row["scope"]: one for one in found.values()}
+        newest[group_id].places.add(place)
+        newest[group_id].late += own_group is not None
+    return {one.row["scope"]: one for one in newest.values()}
 
 
-def _load_known_members(
-    connection: Connection, database: Database, items: Sequence[SampleArrival], now: int
+_NAMED_MEMBER: Final = (
+    select(part_members, parts.c.state.label("group_state"))
+    .join(parts, parts.c.group_id == part_members.c.group_id)
+    .where(parts.c.scope == bindparam("of"), part_members.c.said == bindparam("fingerprint"))
+    .order_by(parts.c.generation.desc())
+    .limit(1)
+)
+
+
+def _load_earlier_members(
+    connection: Connection, database: Database, items: Sequence[_SampleArrival], now: int
 ) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Under a fingerprint also members that were answered: the answer may have been lost. Without one those whose
-    sender disconnected, since an equal sample is a retry; the newest come last."""
-    known: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Stored members that a sample may repeat, by its retry key. Under a fingerprint also one that was answered: the
+    answer may have been lost. Without one those whose sender disconnected; who left last comes last."""
+    earlier: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for scope, fingerprint in {one.retry_key for one in items if one.name.fingerprint}:
         row = connection.execute(_NAMED_MEMBER, {"of": scope, "fingerprint": fingerprint}).mappings().one_or_none()
         if row is not None:
-            known[scope, fingerprint] = [dict(row)]
+            earlier[scope, fingerprint] = [dict(row)]
     unnamed = {one.retry_key for one in items if not one.name.fingerprint}
     if unnamed:
-        asked = {
+        values = {
             "of": sorted({scope for scope, _ in unnamed}),
             "digests": sorted({digest for _, digest in unnamed}),
             "now": now,
         }
-        for row in connection.execute(_select_abandoned(database.postgres), asked).mappings():
-            known.setdefault((row["scope"], row["said"]), []).append(dict(row))
-    return known
+        for row in connection.execute(_select_abandoned(database.postgres), values).mappings():
+            earlier.setdefault((row["scope"], row["said"]), []).append(dict(row))
+    return earlier
 
 
 @cache
 def _select_abandoned(postgres: bool) -> Executable:
-    gone: ColumnElement[bool] = part_members.c.state == "left"
+    has_left: ColumnElement[bool] = part_members.c.state == "left"
     if postgres:
-        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= bindparam("now")))
+        has_left = or_(has_left, and_(part_members.c.state == "held", part_members.c.held_until <= bindparam("now")))
     return (
         select(part_members, parts.c.state.label("group_state"))
         .join(parts, parts.c.group_id == part_members.c.group_id)
         .where(
             part_members.c.scope.in_(bindparam("of", expanding=True)),
             part_members.c.said.in_(bindparam("digests", expanding=True)),
-            part_members.c.state != literal_column("'answered'"),
-            gone,
+            part_members.c.state != literal_column("'answered'"),  # names the partial index
+            has_left,
         )
         .order_by(part_members.c.held_until)
     )
 
 
-# The store of pending groups, which collect completions until they are full or their deadline passes.
+# Holds: who still waits for an answer.
 
-CLEAR_BATCH_SIZE: Final = 32
-"""Maximum number of entries deleted at once."""
-
-
+# A repeat may have taken the place over since: only the present holder ends its hold.
 _RELEASE: Final = (
     update(part_members)
     .where(
@@ -602,137 +520,6 @@ _RELEASE: Final = (
     )
     .values(state=bindparam("new_state"), held_until=bindparam("until"))
 )
-
-
-class SqlPendingGroupStore(PendingGroupStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def add_members(
-        self, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
-    ) -> GroupSlot | Mismatch:
-        return await self._database.write(
-            lambda connection: _add_members(connection, self._database, pending, group_id, members, seconds),
-            _build_order_key(pending),
-        )
-
-    async def assign_slot(
-        self,
-        pending: PendingGroup,
-        completion: Completion,
-        seconds: float,
-        windows: RetryWindows,
-        name: SampleName = UNNAMED,
-        scored: Group | None = None,
-    ) -> GroupSlot:
-        arrival = SampleArrival(pending, completion, seconds, windows, name, scored)
-        operation = "SqlPendingGroupStore.assign_slot"
-        return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
-
-    async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
-        operation = "SqlPendingGroupStore.release_slot"
-        await self._database.write_shared(operation, self._release_slots, (held, answered), "parts")
-
-    def _assign_slots(self, connection: Connection, arrivals: Sequence[SampleArrival]) -> list[GroupSlot]:
-        return assign_slots(connection, self._database, arrivals)
-
-    def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
-        _release_slots(connection, self._database, held)
-        return [None] * len(held)
-
-    async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
-        await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
-
-    async def forget_holders(self) -> None:
-        if not self._database.postgres:
-            await self._database.write(lambda connection: _release_all_holders(connection, self._database), "parts")
-
-    async def load_open_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
-        wanted = filter_storable(group_ids)
-        return await self._database.read(lambda connection: load_open_groups(connection, wanted)) if wanted else {}
-
-    async def get_status(self, group_ids: Collection[str]) -> PendingGroupStatus:
-        return await self._database.read(lambda connection: _load_status(connection, self._database, group_ids))
-
-    async def claim_due(self, limit: int) -> list[Group]:
-        return await self._database.write(lambda connection: _claim_due(connection, self._database, limit), "parts")
-
-    async def hand_over(self, group_ids: Collection[str]) -> None:
-        if group_ids and self._database.postgres:
-            await self._database.write(lambda connection: _hand_over(connection, self._database, group_ids), "parts")
-
-    async def delete_old(self, seconds: float) -> int:
-        return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
-
-
-def _build_order_key(pending: PendingGroup) -> str:
-    return f"parts {pending.scope}"
-
-
-def _add_members(
-    connection: Connection,
-    database: Database,
-    pending: PendingGroup,
-    group_id: str,
-    members: Sequence[Member],
-    seconds: float,
-) -> GroupSlot | Mismatch:
-    lock_scope(connection, database, pending.scope)
-    now = database.read_lease_clock(connection)
-    row = _find_or_open(connection, pending, group_id, now, seconds)
-    places = tuple(member.place for member in members)
-    known = load_known_members(connection, group_id, places)
-    mismatch = _find_mismatch(row, pending, members, known)
-    if mismatch is not None:
-        return mismatch
-    fresh = [member for member in members if member.place not in known]
-    begun = [] if row["state"] == "closed" or row["deadline"] > now else [close_group(connection, database, row, now)]
-    if row["state"] == "closed" or begun:
-        return _add_to_closed_group(connection, database, row, places, known, fresh, begun, now)
-    if fresh:
-        insert_members(connection, row, fresh, now)
-        if count_members(connection, group_id) == row["size"]:
-            begun = [close_group(connection, database, row, now)]
-    return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
-
-
-def _find_or_open(connection: Connection, pending: PendingGroup, group_id: str, now: int, seconds: float) -> PartRow:
-    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
-    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, pending, group_id, now)
-    return open_group(connection, pending, group_id, 0, now, seconds) if row is None else row
-
-
-def _find_mismatch(
-    row: PartRow, pending: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
-) -> Mismatch | None:
-    """What keeps these members out of the group."""
-    if row["size"] != pending.size:
-        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
-    if any(known[one.place]["said"] != one.digest for one in members if one.place in known):
-        return Mismatch("part.index", "another completion has this place in the group")
-    return None
-
-
-def _add_to_closed_group(
-    connection: Connection,
-    database: Database,
-    row: PartRow,
-    places: tuple[int, ...],
-    known: dict[int, RowMapping],
-    fresh: Sequence[Member],
-    begun: list[Group],
-    now: int,
-) -> GroupSlot | Mismatch:
-    pending_id = row["group_id"]
-    homes = {member["own_group"] or pending_id for member in known.values()}
-    if len(homes) + bool(fresh) > 1:
-        return Mismatch("part.index", "some of these places came in another piece, and the group is closed")
-    if homes:
-        return GroupSlot(pending_id, homes.pop(), places, open=False, begun=tuple(begun))
-    own = "group_" + digest([pending_id, "late", [[one.place, one.completion.identity] for one in fresh]])
-    begun.append(add_late_group(connection, database, row, fresh, own, now))
-    insert_members(connection, row, fresh, now, own_group=own)
-    return GroupSlot(pending_id, own, places, open=False, begun=tuple(begun))
 
 
 def _release_slots(connection: Connection, database: Database, items: Sequence[tuple[GroupSlot, bool]]) -> None:
@@ -755,10 +542,10 @@ def _renew_holds(
 ) -> None:
     now = database.read_lease_clock(connection)
     if held and database.postgres:
-        _renew_members(connection, held, now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND))
+        _renew_members(connection, held, now + round(_HOLD_SECONDS * _MICROSECONDS))
     if scoring:
         claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
-        due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+        due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
         connection.execute(
             update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
         )
@@ -767,7 +554,7 @@ def _renew_holds(
 def _renew_members(connection: Connection, held: Collection[GroupSlot], until: int) -> None:
     places = [
         {"pending": one.pending_id, "at": one.places[0], "by": one.holder}
-        for one in sorted(held, key=lambda seat: (seat.pending_id, seat.places))
+        for one in sorted(held, key=lambda slot: (slot.pending_id, slot.places))  # so that replicas lock in one order
     ]
     mine = (
         part_members.c.group_id == bindparam("pending"),
@@ -783,6 +570,9 @@ def _release_all_holders(connection: Connection, database: Database) -> None:
     connection.execute(update(part_members).where(part_members.c.state == "held").values(values))
 
 
+# Groups that need a scorer, or none any more.
+
+
 def _load_status(connection: Connection, database: Database, group_ids: Collection[str]) -> PendingGroupStatus:
     done = select(groups.c.group_id).where(groups.c.group_id.in_(group_ids), groups.c.outcome != "pending")
     ended = frozenset(connection.execute(done).scalars()) if group_ids else frozenset()
@@ -795,36 +585,47 @@ def _claim_due(connection: Connection, database: Database, limit: int) -> list[G
     statement = (
         select(parts).where(parts.c.due <= now).order_by(parts.c.due).limit(limit).with_for_update(skip_locked=True)
     )
+    # A row that is locked is being closed or claimed by another replica.
     rows = connection.execute(statement).mappings().all()
-    taken = [close_group(connection, database, row, now) for row in rows if row["state"] == "open"]
-    claimed = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+    to_score = [_close_group(connection, database, row, now) for row in rows if row["state"] == "open"]
+    claimed_until = now + round(_CLAIM_SECONDS * _MICROSECONDS)
     for row in rows:
         if row["state"] == "closed":
             pending = _load_pending(connection, row["group_id"])
-            due = claimed if pending else None
+            due = claimed_until if pending else None
             connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
-            taken += pending
-    return taken
+            to_score += pending
+    return to_score
+
+
+def _load_pending(connection: Connection, pending_id: str) -> list[Group]:
+    """The pending groups among the stored group and its late ones."""
+    own = select(part_members.c.own_group).where(
+        part_members.c.group_id == pending_id, part_members.c.own_group.is_not(None)
+    )
+    here = [pending_id, *dict.fromkeys(connection.execute(own).scalars())]
+    return load_groups(connection, groups.c.group_id.in_(here) & (groups.c.outcome == "pending"))
 
 
 def _hand_over(connection: Connection, database: Database, group_ids: Collection[str]) -> None:
     now = database.read_lease_clock(connection)
     pending = load_groups(connection, groups.c.group_id.in_(group_ids) & (groups.c.outcome == "pending"))
     names = [group.group_id for group in pending]
-    known = set(connection.execute(select(parts.c.group_id).where(parts.c.group_id.in_(names))).scalars())
-    homes = _find_homes(connection, [group for group in pending if group.group_id not in known])
+    with_entry = set(connection.execute(select(parts.c.group_id).where(parts.c.group_id.in_(names))).scalars())
+    collecting = _find_collecting_groups(connection, [group for group in pending if group.group_id not in with_entry])
     for group in pending:
-        if group.group_id not in known and group.group_id not in homes:  # it came whole
-            restore_group(connection, _describe_whole(group), group.group_id, now)
-    mine = parts.c.group_id.in_([*names, *homes.values()]), parts.c.state == "closed"
+        # It came whole, so there is no entry yet by which another replica could claim it.
+        if group.group_id not in with_entry and group.group_id not in collecting:
+            _restore_group(connection, _describe_whole(group), group.group_id, now)
+    mine = parts.c.group_id.in_([*names, *collecting.values()]), parts.c.state == "closed"
     connection.execute(update(parts).where(*mine).values(due=now))
 
 
-def _find_homes(connection: Connection, groups: Sequence[Group]) -> dict[str, str]:
-    """Of those that came late for another group, the id of that one."""
+def _find_collecting_groups(connection: Connection, groups: Sequence[Group]) -> dict[str, str]:
+    """The group that each late one came too late for, by the late one's id."""
     late = [group.group_id for group in groups if "late" in group.flags]
     here = select(part_members.c.own_group, part_members.c.group_id).where(part_members.c.own_group.in_(late))
-    return {own: home for own, home in connection.execute(here)} if late else {}
+    return {own: group_id for own, group_id in connection.execute(here)} if late else {}
 
 
 def _describe_whole(group: Group) -> PendingGroup:
@@ -843,20 +644,237 @@ def _describe_whole(group: Group) -> PendingGroup:
     )
 
 
-def _load_pending(connection: Connection, pending_id: str) -> list[Group]:
-    """The pending groups among the stored group and its late ones."""
-    own = select(part_members.c.own_group).where(
-        part_members.c.group_id == pending_id, part_members.c.own_group.is_not(None)
-    )
-    here = [pending_id, *dict.fromkeys(connection.execute(own).scalars())]
-    return load_groups(connection, groups.c.group_id.in_(here) & (groups.c.outcome == "pending"))
-
-
 def _delete_old(connection: Connection, database: Database, seconds: float) -> int:
-    before = database.read_lease_clock(connection) - round(seconds * MICROSECONDS_PER_SECOND)
+    before = database.read_lease_clock(connection) - round(seconds * _MICROSECONDS)
     old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEAR_BATCH_SIZE)
     group_ids = list(connection.execute(old).scalars())
     if group_ids:
         connection.execute(delete(part_members).where(part_members.c.group_id.in_(group_ids)))
         connection.execute(delete(parts).where(parts.c.group_id.in_(group_ids)))
     return len(group_ids)
+
+
+# Closing: a pending group becomes a stored one.
+
+
+@dataclass(frozen=True)
+class _ClosingGroup:
+    """A group with its row as it is then, and members that are not stored before."""
+
+    row: _PartRow
+    fresh: Sequence[Member] = ()
+    is_new: bool = False
+    """Whether its row is written as it is closed, and all its members with it."""
+    scored: Group | None = None
+    """The group, if it has its scores already."""
+
+    def build(self, stored: Sequence[Member]) -> Group:
+        if self.scored is not None:
+            return self.scored.model_copy(update={"created_at": from_micros(self.row["created_at"])})
+        return _build_group(self.row, (*stored, *self.fresh))
+
+
+@dataclass(frozen=True)
+class _LateGroup:
+    """Members that arrived after their group was closed, with the id of the group that scores them."""
+
+    row: _PartRow
+    members: tuple[Member, ...]
+    group_id: str
+
+
+def _close_group(connection: Connection, database: Database, row: _PartRow, now: int) -> Group:
+    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
+    closed = {**row, **_describe_closing(row, _count_members(connection, row["group_id"]), now)}
+    (stored,) = _close_groups(connection, database, [_ClosingGroup(closed)], [], now)
+    return stored
+
+
+_CLOSING: Final = ("state", "missing", "closed_at", "due")
+_CLOSE_PART: Final = (
+    update(parts)
+    .where(parts.c.group_id == bindparam("new_group_id"))
+    .values({name: bindparam(f"new_{name}") for name in _CLOSING})
+)
+_POSTPONE_PART: Final = update(parts).where(parts.c.group_id == bindparam("of")).values(due=bindparam("new_due"))
+"""A late group has no row of its own, so the claim on its scoring is kept in the row of the group it was late for."""
+_FORGET_COMPLETIONS: Final = PreparedStatement(
+    lambda postgres: (
+        update(part_members).where(is_among(part_members.c.group_id, "closed", postgres)).values(completion=None)
+    )
+)
+"""The stored group has them from then on."""
+
+
+def _close_groups(
+    connection: Connection,
+    database: Database,
+    closing: Sequence[_ClosingGroup],
+    late: Sequence[_LateGroup],
+    now: int,
+) -> list[Group]:
+    """Stores groups, those that are closed first: as pending, but for those with scores."""
+    opened_before = [one.row for one in closing if not one.is_new]
+    closed = [row["group_id"] for row in opened_before]
+    members = _load_members(connection, closed)
+    groups_ = [one.build(members.get(one.row["group_id"], ())) for one in closing]
+    flags = ("late",)
+    for one in late:
+        groups_.append(_parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
+    items = [GroupToStore(group) for group in groups_]
+    stored = add_groups(connection, database, items, None, EncodedTexts.encode(items))
+    if opened_before:
+        rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row in opened_before]
+        connection.execute(_CLOSE_PART, rows)
+        _FORGET_COMPLETIONS.run(connection, closed=closed)
+    if late:
+        due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+        connection.execute(_POSTPONE_PART, [{"of": one.row["group_id"], "new_due": due} for one in late])
+    return stored
+
+
+def _describe_closing(row: _PartRow, arrived: int, now: int) -> dict[str, Any]:
+    """The columns of a group that is closed now."""
+    due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+    return {"state": "closed", "missing": row["size"] - arrived, "closed_at": min(now, row["deadline"]), "due": due}
+
+
+def _build_group(row: _PartRow, arrived: Sequence[Member]) -> Group:
+    flags = ("partial_group",) if row["missing"] else ()
+    members = tuple(sorted(arrived, key=lambda member: member.place))
+    return _parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
+
+
+def _load_members(connection: Connection, group_ids: Collection[str]) -> dict[str, list[Member]]:
+    """The members of each group, but for late ones."""
+    members: dict[str, list[Member]] = {group_id: [] for group_id in group_ids}
+    rows = _SELECT_MEMBERS.run(connection, group_ids=list(group_ids)).mappings() if group_ids else ()
+    for row in rows:
+        completion = decode(Completion, row["completion"])
+        members[row["group_id"]].append(Member(place=row["place"], completion=completion))
+    return members
+
+
+_SELECT_MEMBERS: Final = PreparedStatement(
+    lambda postgres: (
+        select(part_members)
+        .where(is_among(part_members.c.group_id, "group_ids", postgres), part_members.c.own_group.is_(None))
+        .order_by(part_members.c.group_id, part_members.c.place)
+    )
+)
+
+
+def _load_open_groups(connection: Connection, group_ids: Collection[str]) -> dict[str, Group]:
+    """Open groups with the completions so far."""
+    statement = select(parts).where(parts.c.group_id.in_(group_ids), parts.c.state == "open")
+    rows = {row["group_id"]: row for row in connection.execute(statement).mappings()}
+    members = _load_members(connection, rows)
+    return {group_id: _build_group(row, members[group_id]) for group_id, row in rows.items()}
+
+
+# Rows of pending groups and of their members.
+
+
+def _open_group(
+    connection: Connection, pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float
+) -> _PartRow:
+    require_unpruned(connection, [group_id])
+    row = _build_part_row(pending, group_id, generation, now, seconds)
+    _insert_parts(connection, [row])
+    return row
+
+
+def _build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
+    """The row of a group that is open."""
+    deadline = now + round(seconds * _MICROSECONDS)
+    head = GroupHead(
+        policy=pending.policy, lease_id=pending.lease_id, hand_out_step=pending.hand_out_step, sender=pending.sender
+    )
+    return {
+        "group_id": group_id,
+        "scope": pending.scope,
+        "generation": generation,
+        "key": encode_json(pending.key),
+        "size": pending.size,
+        "task_id": pending.task_id,
+        "environment": pending.environment,
+        "run": pending.run,
+        "head": encode(head),
+        "purpose": pending.purpose,
+        "deadline": deadline,
+        "state": "open",
+        "missing": 0,
+        "closed_at": None,
+        "due": deadline,
+        "created_at": now,
+    }
+
+
+def _insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    try:
+        insert_rows(connection, parts, rows)
+    except IntegrityError as error:
+        raise NotFound("the group's task is not stored", field="task_id") from error
+
+
+def _parse_group(row: _PartRow) -> PendingGroup:
+    head = decode(GroupHead, row["head"])
+    return PendingGroup(
+        scope=row["scope"],
+        task_id=row["task_id"],
+        environment=row["environment"],
+        run=row["run"],
+        lease_id=head.lease_id,
+        policy=head.policy,
+        purpose=row["purpose"],
+        key=str(decode_json(row["key"])),
+        size=row["size"],
+        hand_out_step=head.hand_out_step,
+        sender=head.sender,
+    )
+
+
+def _insert_members(
+    connection: Connection, row: _PartRow, members: Sequence[Member], now: int, *, own_group: str | None = None
+) -> None:
+    """Inserts members that name their place and are not held."""
+    rows = [_build_member_row(row, member, "answered", "", now, own_group) for member in members]
+    insert_rows(connection, part_members, rows)
+
+
+def _build_member_row(
+    row: _PartRow, member: Member, state: str, holder: str, held_until: int, own_group: str | None
+) -> dict[str, Any]:
+    return {
+        "group_id": row["group_id"],
+        "place": member.place,
+        "scope": row["scope"],
+        "said": member.digest,
+        "completion": None if own_group else encode_completion(member.completion),
+        "own_group": own_group,
+        "state": state,
+        "holder": holder,
+        "held_until": held_until,
+    }
+
+
+def _restore_group(connection: Connection, pending: PendingGroup, group_id: str, now: int) -> _PartRow | None:
+    """Restores the entry that `delete_old` deleted from the stored group, for a repeat that comes after it; None if
+    there is no such group."""
+    (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
+    if group is None:
+        return None
+    row = _open_group(connection, pending, group_id, 0, now, 0.0)
+    members = [
+        Member(
+            place=rollout.place,
+            completion=rollout.completion,
+            fingerprint="" if rollout.reduced is None else rollout.reduced.identity,
+        )
+        for rollout in group.rollouts
+    ]
+    _insert_members(connection, row, members, now)
+    closed = {"state": "closed", "missing": pending.size - len(members), "closed_at": now, "due": None}
+    connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))
+    connection.execute(update(part_members).where(part_members.c.group_id == group_id).values(completion=None))
+    return connection.execute(select(parts).where(parts.c.group_id == group_id)).mappings().one()
