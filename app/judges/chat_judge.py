@@ -1,4 +1,11 @@
-"""A caching judge: single-flight for equal questions, and judgements stored before they are used."""
+"""Judges behind an OpenAI-compatible URL, and what stands around them: a cache, a fallback, a memory without a store.
+
+`ChatJudge` asks for one judgement, with one corrective retry that lists the problems of the first answer, under one
+deadline. `CachingJudge` asks each question once: equal ones at the same time share a call, and a judgement is stored
+before anybody uses it, since it is paid for. A question has a fixed prompt, so that a group that is sent again finds
+its judgements. `JudgeWithFallback` passes on what the first judge refuses or cannot answer. `ScriptedJudge` stands in
+for a model in tests and demonstrations.
+"""
 
 import asyncio
 import contextlib
@@ -54,13 +61,239 @@ from app.ports.judges import (
     gives_rewards,
 )
 
-CLOSING_SECONDS: Final = 5.0
+_LONGEST_QUOTED: Final = 8_000
+"""Characters of an invalid answer that the corrective retry quotes."""
+_MOST_PARSED_ON_LOOP: Final = 20_000
+"""Longest answer, in characters, that is parsed on the event loop."""
+_HEALTH_BY_BREAKER_STATE: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
+
+
+class ChatJudge:
+    """Answers each request anew, and counts what that costs."""
+
+    def __init__(
+        self,
+        config: ChatJudgeConfig,
+        memory: JudgeCache | None = None,
+        *,
+        has_fallback: bool = False,
+        traits: ServerTraits | None = None,
+        chance: Callable[[], float] = random.random,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`memory` holds the spending of every process that uses this judge; without one only this process counts. With
+        `has_fallback` a refusal gets no corrective retry. `traits` are shared by judges that ask the same model."""
+        self.name = config.name
+        self.model = config.model
+        self.digest = digest(
+            {
+                "model": config.model,
+                "temperature": config.temperature,
+                "max_output_tokens": config.max_output_tokens,
+                "json_mode": config.json_mode,
+                "verdict_form": config.verdict_form,
+                "expected_scores": config.expected_scores,
+                "templates": TEMPLATES_DIGEST,
+                "parser": PARSER_VERSION,
+            }
+            | config.asked_besides
+        )
+        self._config = config
+        self._has_fallback = has_fallback
+        self._memory = InProcessMemory(now) if memory is None else memory
+        self.account = SpendingAccount(now)
+        self._client = JudgeClient(config, self.account, self._memory, traits=traits, chance=chance, now=now)
+
+    @property
+    def pace(self) -> ReadingPace:
+        return self._config.pace
+
+    @property
+    def writes(self) -> bool:
+        return True
+
+    @property
+    def repeats_itself(self) -> bool:
+        return self._config.temperature == 0
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        prices = self._config.prices
+        return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.are_known else None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def build_question(self, request: JudgeRequest) -> JudgeQuestion:
+        """Takes milliseconds for a large prompt, so call it once per judgement."""
+        prompt = build_prompt(request, self._config.verdict_form)
+        prompt_text, prompt_digest = prompt.encode(self.digest)
+        # The prompt names candidates by letters, stored verdicts by ids: equal prompts may be about other ids.
+        ids: list[JsonValue] = [candidate.id for candidate in request.candidates]
+        reading = digest_of_list([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
+        return JudgeQuestion(request, prompt, prompt_text, prompt_digest, reading)
+
+    def report(self) -> JudgeReport:
+        client, state = self._client, self.account.state
+        return JudgeReport.model_validate(
+            {
+                "health": _HEALTH_BY_BREAKER_STATE[client.breaker.state],
+                "last_error": None if client.last_error is None else self._redact(client.last_error),
+                "in_flight": client.lease.slots.in_flight,
+                "queued": client.lease.slots.queued,
+                "limit": client.lease.limit,
+                "share": client.lease.slots.limit,
+                "spent": state.total,
+                "spent_today": state.today,
+                "budget_left_usd": client.budget.left_usd,
+                "budget_left_tokens": client.budget.left_tokens,
+                "cache_hits": 0,
+                "changes": client.traits.changes,
+                "ignored": client.traits.ignored,
+            }
+        )
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        """Records the cost at once and caches nothing."""
+        hold = create_reservation_id()
+        await await_turn_at_judging()
+        question = self.build_question(request)
+        judgement = await self.answer_question(question, hold)
+        await self.record_spending(judgement, hold)
+        return judgement
+
+    async def refresh(self) -> None:
+        """Loads the spending and reservations of all processes. StoreUnavailable when they cannot be read."""
+        updates = self.account.updates
+        state = await self._memory.get_budget_state(self.name)
+        if updates == self.account.updates:  # else a newer state arrived meanwhile
+            self.account.update_state(state)
+
+    async def record_spending(self, judgement: Judgement, hold: str) -> None:
+        """Durable on return. StoreUnavailable when it cannot be stored; this process still counts it."""
+        if judgement.calls == 0:
+            await self._client.budget.release(hold)
+            return
+        try:
+            self.account.update_state(await self._memory.put(judgement, self._client.budget.find_reservation(hold)))
+        except StoreUnavailable:
+            self.account.add_unwritten(judgement)
+            raise
+        finally:
+            self._client.budget.settle(hold)
+
+    async def answer_question(self, question: JudgeQuestion, hold: str) -> Judgement:
+        """`hold` is the id of the budget reservation. Pass it to `record_spending` afterwards."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        spent = ReadingCost(hold)
+        answer, error, failure = await self._answer_within_deadline(
+            question.request, build_messages(question.prompt), spent
+        )
+        judgement = Judgement(
+            judge=self.name,
+            model=self.model,
+            order=tuple(candidate.id for candidate in question.request.candidates),
+            verdicts=answer.verdicts if answer is not None else (),
+            ranking=answer.ranking if answer is not None else (),
+            prompt=question.prompt_text,
+            prompt_digest=question.prompt_digest,
+            error=error,
+            failure=failure,
+            latency_seconds=clock() - began,
+        )
+        return spent.add_to(judgement, self._config.prices)
+
+    async def _answer_within_deadline(
+        self, request: JudgeRequest, messages: list[PromptMessage], spent: ReadingCost
+    ) -> tuple[JudgeAnswer | None, str | None, JudgeFailure | None]:
+        deadline = Deadline(self._config.deadline_seconds, self._config.queue_seconds)
+        try:
+            async with deadline:
+                return await self._ask_with_correction(request, messages, deadline, spent), None, None
+        except TimeoutError:
+            before = f"; last error: {spent.trouble}" if spent.trouble else ""
+            words = f"no usable answer within {self._config.deadline_seconds:g} s"
+            if deadline.queueing:
+                words = f"no call got through this judge's limits within {self._config.queue_seconds:g} s"
+                if self._client.lease.trouble:
+                    words += f", which all processes share: {self._client.lease.trouble}"
+            return None, self._redact(words + before), "unavailable"
+        except ReadingFailed as error:
+            return None, self._redact(error.detail), error.failure
+
+    async def _ask_with_correction(
+        self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
+    ) -> JudgeAnswer:
+        """Retries once, with a list of the problems, when the first answer is invalid."""
+        formed = None if request.wanted else request  # references have no schema
+        answer = await self._parse_response(await self._client.ask(messages, formed, deadline, spent), request)
+        # A refusal goes to the fallback at once. Without one the corrective question is the last chance.
+        if isinstance(answer, UnusableAnswer) and self._has_fallback and is_refusal(spent.raw):
+            raise build_refusal_error(spent.raw)
+        if isinstance(answer, UnusableAnswer):
+            spent.trouble = f"invalid answer: {'; '.join(answer.problems)}"
+            messages += [
+                {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
+                {"role": "user", "content": render_correction(answer.problems)},
+            ]
+            answer = await self._parse_response(await self._client.ask(messages, formed, deadline, spent), request)
+        if isinstance(answer, UnusableAnswer) and is_refusal(spent.raw):
+            raise build_refusal_error(spent.raw)
+        if isinstance(answer, UnusableAnswer):
+            problems = "; ".join(answer.problems)
+            raise ReadingFailed(f"invalid answer, also after the corrective retry: {problems}", "unusable")
+        return answer
+
+    async def _parse_response(self, reply: ChatResponse, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
+        parse = partial(_parse_response_text, reply, request, self._config)
+        if len(reply.text) > _MOST_PARSED_ON_LOOP:
+            answer = await asyncio.to_thread(parse)
+        else:
+            answer = parse()  # in the turn that the reply arrived in
+        if isinstance(answer, UnusableAnswer) or not answer.is_whole:
+            self._client.traits.record_format(reply)
+        if reply.lacks_room and isinstance(answer, UnusableAnswer):
+            room = self._client.traits.form.most_tokens
+            raise ReadingFailed(
+                f"the judge's thought used up the {room} tokens of its answer: raise max_output_tokens, or let it "
+                "think less",
+                "unusable",
+            )
+        # words behind an object say that it may have been a draft; blank space does not
+        finished = reply.text.rstrip(" \t\r\n`").endswith("}")
+        if reply.cut_off and (isinstance(answer, UnusableAnswer) or not finished):
+            limit = self._client.traits.form.most_tokens
+            problems = answer.problems if isinstance(answer, UnusableAnswer) else ()
+            return UnusableAnswer((f"it was cut off after {limit} tokens: be shorter", *problems))
+        return answer
+
+    def _redact(self, words: str) -> str:
+        return replace_surrogates(self._config.endpoint.credentials.redact(words))
+
+
+def _parse_response_text(
+    reply: ChatResponse, request: JudgeRequest, config: ChatJudgeConfig
+) -> JudgeAnswer | UnusableAnswer:
+    if request.wanted:
+        written = parse_references(reply.text, request.wanted)
+        return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
+    text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
+    return parse_answer(text, request, config.verdict_form)
+
+
+def build_messages(prompt: JudgePrompt) -> list[PromptMessage]:
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
+# The cache.
+
+_CLOSING_SECONDS: Final = 5.0
 """How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
 REFRESH_SECONDS: Final = 5.0
 """How often the spending of other processes is loaded."""
 
 
-class CacheableJudge(Judge, ReportingJudge, Protocol):
+class _CacheableJudge(Judge, ReportingJudge, Protocol):
     """A judge whose questions have a cache key, and whose cost is recorded separately from asking."""
 
     def build_question(self, request: JudgeRequest) -> JudgeQuestion: ...
@@ -104,14 +337,14 @@ class _InflightReading:
     """A judgement in flight. Only the first caller gets its cost."""
 
     task: asyncio.Task[Judgement]
-    told: bool = False
+    accounted: bool = False
 
 
 class CachingJudge:
     """Failures are never cached. A cached judgement that no stored group holds yet is returned with its full cost,
     since nobody has accounted for it: its process died, or its caller left before it arrived."""
 
-    def __init__(self, judge: CacheableJudge, memory: JudgeCache) -> None:
+    def __init__(self, judge: _CacheableJudge, memory: JudgeCache) -> None:
         self.name = judge.name
         self.model = judge.model
         self.digest = judge.digest
@@ -142,7 +375,7 @@ class CachingJudge:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._under_way:
-            _, late = await asyncio.wait([flight.task for flight in self._under_way.values()], timeout=CLOSING_SECONDS)
+            _, late = await asyncio.wait([flight.task for flight in self._under_way.values()], timeout=_CLOSING_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -154,18 +387,19 @@ class CachingJudge:
     async def judge(self, request: JudgeRequest) -> Judgement:
         await await_turn_at_judging()
         question = self._judge.build_question(request)
-        reading = f"fresh {create_reservation_id()}" if request.fresh else question.cache_key
+        reading = f"fresh {create_reservation_id()}" if request.fresh else question.cache_key  # fresh ones never meet
         flight = self._under_way.get(reading)
         if flight is None:
             flight = self._under_way[reading] = _InflightReading(asyncio.create_task(self._recall_or_ask(question)))
             flight.task.add_done_callback(lambda _: self._under_way.pop(reading, None))
         else:
             self._hits += 1
+        # A caller who leaves ends no call: it is paid for, its answer is stored, and others may wait for it.
         judgement = await asyncio.shield(flight.task)
         await await_turn_at_judging()  # judgements are stored many at once, and reading each takes a while
-        if flight.told:
+        if flight.accounted:
             return _strip_cost(judgement)
-        flight.told = True
+        flight.accounted = True
         if judgement.error is None and not request.fresh:
             self._claimed.add(reading)
         return judgement
@@ -230,7 +464,56 @@ def _strip_cost(judgement: Judgement) -> Judgement:
     )
 
 
-# An in-process judgement memory, for judging without a store.
+# The fallback.
+
+_PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
+"""Failures of the model itself. A fallback does not help with an unavailable server, a budget or a language."""
+
+
+class JudgeWithFallback:
+    """A judgement of the fallback names the fallback as its judge and keeps the first judgement. Failures other than
+    _PASSED_ON do not use the fallback."""
+
+    def __init__(self, first: CachingJudge, second: Judge) -> None:
+        self.name = first.name
+        self.model = first.model
+        self.digest = digest([first.digest, sorted(map(str, _PASSED_ON)), second.digest])
+        self._first = first
+        self.fallback = second
+
+    @property
+    def pace(self) -> ReadingPace:
+        return self._first.pace
+
+    @property
+    def repeats_itself(self) -> bool:
+        return self._first.repeats_itself
+
+    @property
+    def writes(self) -> bool:
+        return self._first.writes
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return self._first.compute_most(input_tokens)
+
+    async def open(self) -> None:
+        await self._first.open()
+
+    async def close(self) -> None:
+        await self._first.close()
+
+    def report(self) -> JudgeReport:
+        return self._first.report()
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        judgement = await self._first.judge(request)
+        if judgement.failure not in _PASSED_ON:
+            return judgement
+        instead = await self.fallback.judge(request)
+        return instead.model_copy(update={"instead_of": (judgement,)})
+
+
+# A memory without a store.
 
 
 class InProcessMemory(JudgeCache):
@@ -287,279 +570,7 @@ class InProcessMemory(JudgeCache):
             self._today.clear()
 
 
-# A judge behind any OpenAI-compatible URL: one judgement, one deadline, one corrective retry.
-
-_LONGEST_QUOTED: Final = 8_000
-"""Characters of an invalid answer that the corrective retry quotes."""
-_MOST_PARSED_ON_LOOP: Final = 20_000
-"""Longest answer, in characters, that is parsed on the event loop."""
-_HEALTH_BY_BREAKER_STATE: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
-
-
-class ChatJudge:
-    def __init__(
-        self,
-        config: ChatJudgeConfig,
-        memory: JudgeCache | None = None,
-        *,
-        has_fallback: bool = False,
-        traits: ServerTraits | None = None,
-        chance: Callable[[], float] = random.random,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        """`memory` holds the spending of every process that uses this judge; without one only this process counts. With
-        `has_fallback` a refusal gets no corrective retry. `traits` are shared by judges that ask the same model."""
-        self.name = config.name
-        self.model = config.model
-        self.digest = digest(
-            {
-                "model": config.model,
-                "temperature": config.temperature,
-                "max_output_tokens": config.max_output_tokens,
-                "json_mode": config.json_mode,
-                "verdict_form": config.verdict_form,
-                "expected_scores": config.expected_scores,
-                "templates": TEMPLATES_DIGEST,
-                "parser": PARSER_VERSION,
-            }
-            | config.asked_besides
-        )
-        self._config = config
-        self._has_fallback = has_fallback
-        self._memory = InProcessMemory(now) if memory is None else memory
-        self.account = SpendingAccount(now)
-        self._line = JudgeClient(config, self.account, self._memory, traits=traits, chance=chance, now=now)
-
-    @property
-    def pace(self) -> ReadingPace:
-        return self._config.pace
-
-    @property
-    def writes(self) -> bool:
-        return True
-
-    @property
-    def repeats_itself(self) -> bool:
-        return self._config.temperature == 0
-
-    def compute_most(self, input_tokens: int) -> float | None:
-        prices = self._config.prices
-        return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.are_known else None
-
-    async def close(self) -> None:
-        await self._line.close()
-
-    def build_question(self, request: JudgeRequest) -> JudgeQuestion:
-        """Takes milliseconds for a large prompt, so call it once per judgement."""
-        told = build_prompt(request, self._config.verdict_form)
-        kept, prompt_digest = told.encode(self.digest)
-        # the prompt has letters, cached verdicts have ids
-        ids: list[JsonValue] = [candidate.id for candidate in request.candidates]
-        reading = digest_of_list([self.name, self._config.base_url, request.mode, request.vote, ids, prompt_digest])
-        return JudgeQuestion(request, told, kept, prompt_digest, reading)
-
-    def report(self) -> JudgeReport:
-        line, state = self._line, self.account.state
-        return JudgeReport.model_validate(
-            {
-                "health": _HEALTH_BY_BREAKER_STATE[line.breaker.state],
-                "last_error": None if line.last_error is None else self._redact(line.last_error),
-                "in_flight": line.lease.slots.in_flight,
-                "queued": line.lease.slots.queued,
-                "limit": line.lease.limit,
-                "share": line.lease.slots.limit,
-                "spent": state.total,
-                "spent_today": state.today,
-                "budget_left_usd": line.budget.left_usd,
-                "budget_left_tokens": line.budget.left_tokens,
-                "cache_hits": 0,
-                "changes": line.traits.changes,
-                "ignored": line.traits.ignored,
-            }
-        )
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        """Records the cost at once and caches nothing."""
-        hold = create_reservation_id()
-        await await_turn_at_judging()
-        question = self.build_question(request)
-        judgement = await self.answer_question(question, hold)
-        await self.record_spending(judgement, hold)
-        return judgement
-
-    async def refresh(self) -> None:
-        """Loads the spending and reservations of all processes. StoreUnavailable when they cannot be read."""
-        updates = self.account.updates
-        state = await self._memory.get_budget_state(self.name)
-        if updates == self.account.updates:  # else a newer state arrived meanwhile
-            self.account.update_state(state)
-
-    async def record_spending(self, judgement: Judgement, hold: str) -> None:
-        """Durable on return. StoreUnavailable when it cannot be stored; this process still counts it."""
-        if judgement.calls == 0:
-            await self._line.budget.release(hold)
-            return
-        try:
-            self.account.update_state(await self._memory.put(judgement, self._line.budget.find_reservation(hold)))
-        except StoreUnavailable:
-            self.account.add_unwritten(judgement)
-            raise
-        finally:
-            self._line.budget.settle(hold)
-
-    async def answer_question(self, question: JudgeQuestion, hold: str) -> Judgement:
-        """`hold` is the id of the budget reservation. Pass it to `account_for` afterwards."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        spent = ReadingCost(hold)
-        answer, error, failure = await self._answer_within_deadline(
-            question.request, build_messages(question.prompt), spent
-        )
-        judgement = Judgement(
-            judge=self.name,
-            model=self.model,
-            order=tuple(candidate.id for candidate in question.request.candidates),
-            verdicts=answer.verdicts if answer is not None else (),
-            ranking=answer.ranking if answer is not None else (),
-            prompt=question.prompt_text,
-            prompt_digest=question.prompt_digest,
-            error=error,
-            failure=failure,
-            latency_seconds=clock() - began,
-        )
-        return spent.add_to(judgement, self._config.prices)
-
-    async def _answer_within_deadline(
-        self, request: JudgeRequest, messages: list[PromptMessage], spent: ReadingCost
-    ) -> tuple[JudgeAnswer | None, str | None, JudgeFailure | None]:
-        deadline = Deadline(self._config.deadline_seconds, self._config.queue_seconds)
-        try:
-            async with deadline:
-                return await self._ask_with_correction(request, messages, deadline, spent), None, None
-        except TimeoutError:
-            before = f"; last error: {spent.trouble}" if spent.trouble else ""
-            words = f"no usable answer within {self._config.deadline_seconds:g} s"
-            if deadline.queueing:
-                words = f"no call got through this judge's limits within {self._config.queue_seconds:g} s"
-                if self._line.lease.trouble:
-                    words += f", which all processes share: {self._line.lease.trouble}"
-            return None, self._redact(words + before), "unavailable"
-        except ReadingFailed as error:
-            return None, self._redact(error.detail), error.failure
-
-    async def _ask_with_correction(
-        self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
-    ) -> JudgeAnswer:
-        """Retries once, with a list of the problems, when the first answer is invalid."""
-        formed = None if request.wanted else request
-        found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
-        if isinstance(found, UnusableAnswer) and self._has_fallback and is_refusal(spent.raw):
-            raise build_refusal_error(spent.raw)
-        if isinstance(found, UnusableAnswer):
-            spent.trouble = f"invalid answer: {'; '.join(found.problems)}"
-            messages += [
-                {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
-                {"role": "user", "content": render_correction(found.problems)},
-            ]
-            found = await self._parse_response(await self._line.ask(messages, formed, deadline, spent), request)
-        if isinstance(found, UnusableAnswer) and is_refusal(spent.raw):
-            raise build_refusal_error(spent.raw)
-        if isinstance(found, UnusableAnswer):
-            problems = "; ".join(found.problems)
-            raise ReadingFailed(f"invalid answer, also after the corrective retry: {problems}", "unusable")
-        return found
-
-    async def _parse_response(self, reply: ChatResponse, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
-        read = partial(_parse_response_text, reply, request, self._config)
-        if len(reply.text) > _MOST_PARSED_ON_LOOP:
-            found = await asyncio.to_thread(read)
-        else:
-            found = read()  # in the turn that the reply arrived in
-        if isinstance(found, UnusableAnswer) or not found.is_whole:
-            self._line.traits.record_format(reply)
-        if reply.lacks_room and isinstance(found, UnusableAnswer):
-            room = self._line.traits.form.most_tokens
-            raise ReadingFailed(
-                f"the judge's thought used up the {room} tokens of its answer: raise max_output_tokens, or let it "
-                "think less",
-                "unusable",
-            )
-        # words behind an object say that it may have been a draft; blank space does not
-        finished = reply.text.rstrip(" \t\r\n`").endswith("}")
-        if reply.cut_off and (isinstance(found, UnusableAnswer) or not finished):
-            limit = self._line.traits.form.most_tokens
-            problems = found.problems if isinstance(found, UnusableAnswer) else ()
-            return UnusableAnswer((f"it was cut off after {limit} tokens: be shorter", *problems))
-        return found
-
-    def _redact(self, words: str) -> str:
-        return replace_surrogates(self._config.endpoint.credentials.redact(words))
-
-
-def _parse_response_text(
-    reply: ChatResponse, request: JudgeRequest, config: ChatJudgeConfig
-) -> JudgeAnswer | UnusableAnswer:
-    if request.wanted:
-        written = parse_references(reply.text, request.wanted)
-        return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
-    text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
-    return parse_answer(text, request, config.verdict_form)
-
-
-def build_messages(told: JudgePrompt) -> list[PromptMessage]:
-    return [{"role": "system", "content": told.system}, {"role": "user", "content": told.user}]
-
-
-# A judge with a fallback, which is asked when the first one refuses or gives no valid answer.
-
-PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
-"""Failures of the model itself. A fallback does not help with an unavailable server, a budget or a language."""
-
-
-class JudgeWithFallback:
-    """A judgement of the fallback names the fallback as its judge and keeps the first judgement. Failures other than
-    PASSED_ON do not use the fallback."""
-
-    def __init__(self, first: CachingJudge, second: Judge) -> None:
-        self.name = first.name
-        self.model = first.model
-        self.digest = digest([first.digest, sorted(map(str, PASSED_ON)), second.digest])
-        self._first = first
-        self.fallback = second
-
-    @property
-    def pace(self) -> ReadingPace:
-        return self._first.pace
-
-    @property
-    def repeats_itself(self) -> bool:
-        return self._first.repeats_itself
-
-    @property
-    def writes(self) -> bool:
-        return self._first.writes
-
-    def compute_most(self, input_tokens: int) -> float | None:
-        return self._first.compute_most(input_tokens)
-
-    async def open(self) -> None:
-        await self._first.open()
-
-    async def close(self) -> None:
-        await self._first.close()
-
-    def report(self) -> JudgeReport:
-        return self._first.report()
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        judgement = await self._first.judge(request)
-        if judgement.failure not in PASSED_ON:
-            return judgement
-        instead = await self.fallback.judge(request)
-        return instead.model_copy(update={"instead_of": (judgement,)})
-
-
-# A judge with scripted verdicts, for tests and demonstrations.
+# The scripted judge.
 
 Script = Callable[[JudgeRequest, int], Mapping[str, float] | str]
 """From a request and the number of earlier requests: a quality in [0, 1] per candidate id, or an error message."""
@@ -579,20 +590,20 @@ class ScriptedJudge:
         self._script = script
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        said = self._script(request, len(self.requests))
+        answer = self._script(request, len(self.requests))
         self.requests.append(request)
         order = tuple(candidate.id for candidate in request.candidates)
-        if isinstance(said, str):
-            return Judgement(judge=self.name, model=self.model, order=order, error=said)
+        if isinstance(answer, str):
+            return Judgement(judge=self.name, model=self.model, order=order, error=answer)
         return Judgement(
             judge=self.name,
             model=self.model,
             order=order,
             verdicts=tuple(
-                Verdict(candidate=name, scores={criterion.name: said[name] for criterion in request.rubric.criteria})
+                Verdict(candidate=name, scores={criterion.name: answer[name] for criterion in request.rubric.criteria})
                 for name in order
             ),
-            ranking=rank_candidates({name: said[name] for name in order}),
+            ranking=rank_candidates({name: answer[name] for name in order}),
         )
 
 

@@ -1,4 +1,10 @@
-"""Judges a group: gates first, then the judges, then one score per candidate."""
+"""Panels: one or more judges that score a group together, and the panels that the settings describe.
+
+A panel strips thoughts, runs the gates on each reply, and lets its judges read what is left in one mode. Reward models
+are asked beside the judges that read by the rubric. A score is made of the means over the judges: the criteria give its
+absolute part, the standings its relative part, and the counted defects its cap. A judge that fails is left out and
+flagged. Where all that read by the rubric fail, the group is unscored: a reward model alone does not stand in for them.
+"""
 
 import asyncio
 import math
@@ -58,7 +64,7 @@ from app.ports.judges import (
     gives_rewards,
 )
 
-DISAGREEMENT_GAP: Final = 0.35
+_DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
 VERSION: Final = 10
 """Increase this when the same judgements would give different scores."""
@@ -109,8 +115,7 @@ class JudgePanel:
         )
 
     async def judge(self, case: Case) -> PanelResult:
-        if self._rubric is not None:
-            case = case.model_copy(update={"rubric": self._rubric})
+        case = self._apply_rubric(case)
         seen = tuple(strip_thoughts(text) for text in case.candidates)
         noticed = await run_gates_on_case(case)
         failed = [each.failed for each in noticed]
@@ -185,8 +190,8 @@ class JudgePanel:
         if self._mode == "listwise":
             reports = await read_listwise(judges, group, self._relative_weight, self._readings)
         else:
-            read = _SEPARATE_READERS[self._mode]
-            reports = tuple(await await_all([read(judge, group, self._votes) for judge in judges]))
+            read_apart = _SEPARATE_READERS[self._mode]
+            reports = tuple(await await_all([read_apart(judge, group, self._votes) for judge in judges]))
         by_name = {judge.name: judge for judge in judges}
         return await await_all(
             [settle_divided_caps(by_name[report.judge], group, report, self._mode, self._votes) for report in reports]
@@ -203,26 +208,26 @@ class JudgePanel:
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
         standings = average_standings(views, len(group.texts))
-        own = (*flags, "judges_disagree")
+        disputed_flags = (*flags, "judges_disagree")
         disagreed = self._find_disagreements(graders, len(group.texts))
         return {
             text: self._build_score(
                 group,
                 views,
-                place,
-                values[place],
-                standings[place],
-                own if place in disagreed else flags,
+                index,
+                values[index],
+                standings[index],
+                disputed_flags if index in disagreed else flags,
                 passed[text].hints,
             )
-            for place, text in enumerate(group.texts)
+            for index, text in enumerate(group.texts)
         }
 
     def _build_score(
         self,
         group: CandidateGroup,
         views: Sequence[JudgeView],
-        place: int,
+        index: int,
         values: Mapping[str, float | None],
         standing: float,
         flags: Sequence[str],
@@ -233,7 +238,7 @@ class JudgePanel:
         criteria = build_criteria(rubric, values)
         absolute = compute_absolute(criteria)
         relative = absolute if len(group.texts) == 1 else standing
-        defects = collect_defects(graders, place)
+        defects = collect_defects(graders, index)
         leaked = list_confirmed_flags(noticed, defects.values(), rubric)
         gate, cap = 0.0 if leaked else 1.0, find_cap(rubric, defects.values())
         return Score(
@@ -245,10 +250,10 @@ class JudgePanel:
             relative_weight=self._relative_weight,
             cap=cap if cap < 1.0 else None,
             criteria=attach_claim_notes(
-                rubric, criteria, [verdict for view in graders for verdict in view.verdicts[place]]
+                rubric, criteria, [verdict for view in graders for verdict in view.verdicts[index]]
             ),
             flags=tuple(dict.fromkeys((*leaked, *flags, *defects))),
-            rationale=_compose_rationale(views, place, defects),
+            rationale=_compose_rationale(views, index, defects),
         )
 
     def _find_disagreements(self, views: Sequence[JudgeView], count: int) -> frozenset[int]:
@@ -259,22 +264,23 @@ class JudgePanel:
         ]
         if len({judge for view, _ in mixed for judges in view.judges for judge in judges}) < 2:
             return frozenset()
-        return frozenset(place for place in range(count) if _judges_disagree(mixed, place))
+        return frozenset(index for index in range(count) if _judges_disagree(mixed, index))
 
 
-def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequence[float]]]]], place: int) -> bool:
+def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequence[float]]]]], index: int) -> bool:
     """`views` with what each of their samples would pay."""
-    said: defaultdict[str, list[float]] = defaultdict(list)
+    rewards_by_judge: defaultdict[str, list[float]] = defaultdict(list)
     for view, mixed in views:
         for judge, paid in mixed:
-            said[judge].append(paid[place])
+            rewards_by_judge[judge].append(paid[index])
         if not mixed:
-            said[view.judges[place][0]].append(view.absolutes[place])
-    rewards = [mean(listed) for listed in said.values()]
+            rewards_by_judge[view.judges[index][0]].append(view.absolutes[index])
+    rewards = [mean(listed) for listed in rewards_by_judge.values()]
     if not rewards:
         return False
-    fewest = min(map(len, said.values()))
-    return max(rewards) - min(rewards) >= DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
+    fewest = min(map(len, rewards_by_judge.values()))
+    # The difference of two single readings has twice the variance of that of two means of two.
+    return max(rewards) - min(rewards) >= _DISAGREEMENT_GAP * (math.sqrt(2) if fewest == 1 else 1.0)
 
 
 def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:
@@ -296,11 +302,11 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
 
 def average_standings(views: Sequence[JudgeView], count: int) -> tuple[float, ...]:
     """The mean over the judges, each weighted by its reliability."""
-    known = [(view.reliability, view.relative) for view in views if view.relative is not None]
-    total = math.fsum(weight for weight, _ in known)
+    weighted = [(view.reliability, view.relative) for view in views if view.relative is not None]
+    total = math.fsum(weight for weight, _ in weighted)
     if total == 0:
         return (NEUTRAL,) * count
-    return tuple(math.fsum(weight * relative[place] for weight, relative in known) / total for place in range(count))
+    return tuple(math.fsum(weight * relative[index] for weight, relative in weighted) / total for index in range(count))
 
 
 def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:
@@ -317,25 +323,26 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
     return tuple(flags)
 
 
-def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[str, Defect]) -> str:
+def _compose_rationale(views: Sequence[JudgeView], index: int, defects: Mapping[str, Defect]) -> str:
     notes: dict[str, str] = {}
     for view in views:
-        for judge, verdict in zip(view.judges[place], view.verdicts[place], strict=True):
+        for judge, verdict in zip(view.judges[index], view.verdicts[index], strict=True):
             notes.setdefault(judge, verdict.note)
-    told = [note if len(notes) == 1 else f"{judge}: {note}" for judge, note in notes.items() if note]
+    remarks = [note if len(notes) == 1 else f"{judge}: {note}" for judge, note in notes.items() if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
-    return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]
+    return " ".join(" — ".join((*remarks, *faults)).split())[:_LONGEST_RATIONALE]
 
 
-# The configured panels: which judges score which environment, with which options.
+# Configured panels: which judges score which environment, with which options.
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Used where neither the run nor the settings set an option."""
 
-CALIBRATION_SHARES: Final[Mapping[int, float]] = {1: 0.01, 2: 0.02, 4: 0.025}
+_CALIBRATION_SHARES: Final[Mapping[int, float]] = {1: 0.01, 2: 0.02, 4: 0.025}
 """By readings, where neither sets a share: a reading beside references takes a hundredth of what readings take."""
 
-PANELS_KEPT: Final = 1000
+_PANELS_KEPT: Final = 1000
+"""Equal options share a panel, whose digest is then made once."""
 
 
 class ConfiguredPanels:
@@ -356,10 +363,13 @@ class ConfiguredPanels:
         self._fallback = DEFAULTS.model_copy(update={"judges": tuple(fallback)})
         self._self_judging = frozenset(self_judging)
         self._judging_seconds = judging_seconds
-        self._made = lru_cache(maxsize=PANELS_KEPT)(self._create_panel)
+        self._made = lru_cache(maxsize=_PANELS_KEPT)(self._create_panel)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
             raise ValueError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
-        named = {"fallback": self._fallback.judges, **{name: said.judges for name, said in self._defaults.items()}}
+        named = {
+            "fallback": self._fallback.judges,
+            **{name: options.judges for name, options in self._defaults.items()},
+        }
         for where, names in named.items():
             unknown = sorted(set(names) - set(self._judges))
             if unknown:
@@ -374,17 +384,17 @@ class ConfiguredPanels:
 
     def resolve_options(self, environment: str, options: ScoringOptions) -> PanelOptions:
         chosen, share = self._fallback, None
-        for said in (self._defaults.get(environment, ScoringOptions()), options):
-            share = share if said.calibration_share is None else said.calibration_share
+        for layer in (self._defaults.get(environment, ScoringOptions()), options):
+            share = share if layer.calibration_share is None else layer.calibration_share
             chosen = PanelOptions(
-                mode=said.mode or chosen.mode,
-                votes=said.votes or chosen.votes,
-                judges=said.judges or chosen.judges,
-                readings=said.readings or chosen.readings,
-                relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
-                rubric=chosen.rubric if said.rubric is None else build_sound_rubric(said.rubric),
+                mode=layer.mode or chosen.mode,
+                votes=layer.votes or chosen.votes,
+                judges=layer.judges or chosen.judges,
+                readings=layer.readings or chosen.readings,
+                relative_weight=chosen.relative_weight if layer.relative_weight is None else layer.relative_weight,
+                rubric=chosen.rubric if layer.rubric is None else build_sound_rubric(layer.rubric),
             )
-        share = CALIBRATION_SHARES[chosen.readings or MOST_READINGS] if share is None else share
+        share = _CALIBRATION_SHARES[chosen.readings or MOST_READINGS] if share is None else share
         return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges)), "calibration_share": share})
 
     def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
@@ -419,8 +429,8 @@ class ConfiguredPanels:
         """Why the votes would be one and the same; empty if they are not, or are not used."""
         if chosen.votes == 1 or chosen.mode == "listwise":
             return ""
-        found = [self._judges[name] for name in chosen.judges]
-        repeating = [judge.name for judge in found if isinstance(judge, RepeatingJudge) and judge.repeats_itself]
+        judges = [self._judges[name] for name in chosen.judges]
+        repeating = [judge.name for judge in judges if isinstance(judge, RepeatingJudge) and judge.repeats_itself]
         if not repeating:
             return ""
         return (
@@ -431,8 +441,8 @@ class ConfiguredPanels:
     def _select_judges(self, names: Sequence[str]) -> tuple[Judge, ...]:
         unknown = [name for name in names if name not in self._judges]
         if unknown:
-            known = ", ".join(sorted(self._judges))
-            raise InvalidRequest(f"there is no judge {unknown[0]!r}; there are {known}", field="options.judges")
+            available = ", ".join(sorted(self._judges))
+            raise InvalidRequest(f"there is no judge {unknown[0]!r}; there are {available}", field="options.judges")
         return tuple(self._judges[name] for name in names)
 
 
@@ -441,7 +451,7 @@ def collect_reports(panels: Panels) -> dict[str, JudgeReport]:
     return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, ReportingJudge)}
 
 
-# Builds judges from their configurations: chat judges with cache and fallback, reward models with a cache.
+# Judges by their configurations: chat judges with cache and fallback, reward models with a cache.
 
 
 def build_chat_judges(
@@ -450,12 +460,13 @@ def build_chat_judges(
     """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
     not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
     memory = InProcessMemory(utc_now) if memory is None else memory
+    # Judges that ask the same model in the same form share what is learned of its server.
     traits: dict[tuple[str, str, RequestForm], ServerTraits] = {}
     remembering: dict[str, CachingJudge] = {}
     for config in configs:
-        asked = (config.base_url, config.model, build_request_form(config))
-        known = traits.setdefault(asked, ServerTraits(config))
-        judge = ChatJudge(config, memory, has_fallback=config.name in fallbacks, traits=known)
+        form_key = (config.base_url, config.model, build_request_form(config))
+        shared_traits = traits.setdefault(form_key, ServerTraits(config))
+        judge = ChatJudge(config, memory, has_fallback=config.name in fallbacks, traits=shared_traits)
         remembering[config.name] = CachingJudge(judge, memory)
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
