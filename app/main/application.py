@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -11,25 +10,13 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI
 
 from app.domain.tasks import Isolation
-from app.domain.trajectories import TrajectoryRunStatus
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
-from app.features.atropos.routes import PREFIX as ATROPOS
-from app.features.atropos.routes import create_atropos_router, create_post_routes
-from app.features.atropos.service import AtroposQueue
-from app.features.authoring.pages import AuthorPages, create_author_pages_router
-from app.features.authoring.routes import create_author_router, create_characters_router
-from app.features.exports.pages import ExportPages, create_export_page_router
-from app.features.exports.routes import build_label_rows, create_export_router
-from app.features.labels.pages import LabelPages, create_label_page_router
-from app.features.labels.routes import create_agreement_router, create_import_router, create_label_router
-from app.features.play.pages import TalkPages, create_talk_router
-from app.features.play.routes import create_play_router
-from app.features.worlds.pages import WorldPages, create_world_author_router, create_world_pages_router
-from app.features.worlds.routes import create_worlds_router
+from app.features.contract import Feature, FeatureParts, Kernel
 from app.http.api.environment_routes import (
     Examples,
     create_catalogue_router,
+    create_characters_router,
     create_environment_router,
     describe_environment,
 )
@@ -58,7 +45,7 @@ from app.http.compat.slime import create_slime_router
 from app.http.viewer.character_pages import create_character_pages_router
 from app.http.viewer.compare_pages import create_compare_router
 from app.http.viewer.pages import HomePages, create_sign_in_router, create_viewer_router
-from app.http.viewer.rendering import Renderer
+from app.http.viewer.rendering import Renderer, ViewerParts
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware, is_loopback
@@ -68,29 +55,27 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (
     ServedCharacters,
-    build_alarm_sink,
     build_panels,
-    build_play,
     build_retriever,
     build_tracer,
     create_key_ring,
     discover,
-    find_shadow_judges,
     list_named_environments,
+    read_server_key,
     require_known_names,
 )
-from app.main.gateway import ServedGateway, build_gateway
+from app.main.features import load_features
+from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.store import Store
 from app.ports.environment import Clock, Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
-from app.rag.world_retriever import WorldRetriever
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers, choose_size
 from app.service.access import KeyAdmin
-from app.service.gateway import list_criteria, list_environments, list_judge_models, list_judges
+from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.store.judge_cache import CacheRetention
@@ -100,52 +85,50 @@ from app.toolkit.templates import find_packaged_folder
 # The pages for people, put together from the gateway's parts.
 
 
-@dataclass(frozen=True)
-class ViewerParts:
+def create_viewer(
+    gateway: Gateway,
+    served: ServedCharacters,
+    features: Sequence[Feature],
+    parts: Sequence[FeatureParts],
+    sign_in: Callable[[Renderer], APIRouter],
+    clock: Clock,
+    free_bytes: Callable[[], float] | None,
+) -> APIRouter:
     """`free_bytes` is None where the data lies on a server."""
-
-    gateway: ServedGateway
-    served: ServedCharacters
-    list_queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]]
-    sign_in: Callable[[Renderer], APIRouter]
-    clock: Clock
-    free_bytes: Callable[[], float] | None
-    talk: TalkPages
-    authors: AuthorPages
-
-
-def create_viewer(parts: ViewerParts) -> APIRouter:
-    gateway, clock = parts.gateway, parts.clock
     roster = partial(list_judges, gateway.catalogue, gateway.panels)
     environments = partial(list_environments, gateway.catalogue, gateway.panels)
-    runs = RunPages(gateway.runs, gateway.run_health, gateway.views, clock, partial(list_judge_models, gateway.panels))
+    added = _join_viewer_parts([one.viewer for one in parts])
+    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added)
 
     def get_isolation() -> Isolation | None:
         return gateway.catalogue.isolation
 
-    worlds = WorldPages(gateway.worlds, parts.served.list_cards)
-    exports = ExportPages(gateway.exports, gateway.views, partial(build_label_rows, gateway), {OFFLINE})
     return create_viewer_router(
         gateway.views,
         tuple(gateway.catalogue.classes),
         judges=roster,
-        queues=parts.list_queues,
         find_cost=gateway.runs.find_cost,
         find_rubric=gateway.rubrics.find,
-        list_labels=gateway.labels.list_of_group,
-        home=HomePages(gateway.views, roster, environments, get_isolation, parts.free_bytes, runs),
+        home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
         sections=(
-            partial(create_export_page_router, exports),
-            partial(create_label_page_router, LabelPages(gateway.labelling, gateway.bounds, roster, clock)),
-            partial(create_world_pages_router, worlds),
-            partial(create_world_author_router, worlds.world_service),
-            partial(create_author_pages_router, parts.authors),
-            partial(create_character_pages_router, parts.served.build_pages()),
+            *(page for one in parts for page in one.pages),
+            partial(create_character_pages_router, served.build_pages(), added),
             partial(create_run_pages_router, runs),
             partial(create_compare_router, runs),
-            partial(create_talk_router, parts.talk),
-            parts.sign_in,
+            sign_in,
         ),
+        parts=added,
+        menu=[entry for one in parts for entry in one.menu],
+        templates=[one.templates for one in features if one.templates is not None],
+    )
+
+
+def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
+    return ViewerParts(
+        link_group=[link for one in parts for link in one.link_group],
+        show_group=[show for one in parts for show in one.show_group],
+        link_character=[link for one in parts for link in one.link_character],
+        show_run=[show for one in parts for show in one.show_run],
     )
 
 
@@ -203,14 +186,18 @@ def create_app(
     observer.watch("db_read_queue", lambda: store.read_depth)
     if (free := store.find_free_space()) is not None:
         observer.watch("db_disk_free_bytes", free)
+    features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
     workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
-    jails = programs or JailedPrograms(_choose_size(settings.programs.at_once, settings), told=observer.record_program)
+    jails = programs or JailedPrograms(
+        _choose_size(settings.programs.at_once, settings), observe=observer.record_program
+    )
     observer.watch("program_queue", lambda: jails.waiting)
     observer.watch("program_oldest_seconds", lambda: jails.longest_wait)
-    retriever = retriever or build_retriever(settings, WorldRetriever(store.events, store.lorebooks))
+    brought = {name: partial(build, store) for one in features for name, build in one.retrievers.items()}
+    retriever = retriever or build_retriever(settings, brought)
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
     gateway = build_gateway(
@@ -224,18 +211,28 @@ def create_app(
         policy,
         jails,
         rules,
-        find_shadow_judges(settings, panels),
-        build_alarm_sink(settings),
         list_named_environments(settings),
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
     served = ServedCharacters(gateway, settings)
-    authoring = served.build_authoring(store.authored, partial(examples.prepare_one, gateway, NpcArena.name))
-    atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     tracer = build_tracer(settings, VERSION)
-    play = build_play(settings, gateway, store.play, served, authoring, clock or utc_now)
+    kernel = Kernel(
+        settings=settings,
+        gateway=gateway,
+        storage=store,
+        characters=served,
+        environment_versions=gateway.environment_versions,
+        workers=workers,
+        programs=jails,
+        observer=observer,
+        clock=clock or utc_now,
+        read_server_key=partial(read_server_key, settings),
+        refresh_examples=partial(examples.prepare_one, gateway, NpcArena.name),
+        not_for_training=frozenset({OFFLINE}),
+    )
+    parts = [one.build(kernel) for one in features]
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
@@ -246,40 +243,36 @@ def create_app(
             settings,
             gateway,
             store,
-            authoring,
+            parts,
+            served.list_texts,
             workers,
             jails,
             retriever,
             examples,
-            atropos,
             observer.refresh,
-            play,
             tracer,
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
-    service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
-    _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    service.router.routes.extend(route for one in parts for route in one.polled)
     _add_trainer_routes(service, settings, gateway, observer, store)
     names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     bounds = settings.sign_in
     sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
-    authors = AuthorPages(authoring, served.build_prompt, served.list_names, served.list_scenes)
-    parts = ViewerParts(gateway, served, atropos.explain_runs, sign_in, clock or utc_now, free, play, authors)
-    _add_routes(service, create_viewer(parts))
+    _add_routes(service, create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free))
     _add_environment_routes(service, gateway)
-    _add_routes(service, create_characters_router(served.list_cards, authoring.reload))
-    _add_routes(service, create_author_router(authoring, served.build_prompt))
+    _add_routes(service, create_characters_router(served.list_cards, served.reload))
+    for router in (router for one in parts for router in one.routers):
+        _add_routes(service, router)
     _add_record_routes(service, gateway)
-    _add_routes(service, create_play_router(play.playing, play.turns, gateway.worlds))
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)
-    _protect(service, settings, ring, observer, names, tracer)
+    _protect(service, settings, ring, observer, names, tracer, parts)
     examples.install(service, gateway)
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     index_direct_routes(service.router)
@@ -297,7 +290,7 @@ def _add_routes(service: FastAPI, router: APIRouter) -> None:
 
 
 def _add_trainer_routes(
-    service: FastAPI, settings: Settings, gateway: ServedGateway, observer: PrometheusObserver, store: Store
+    service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver, store: Store
 ) -> None:
     rewards = RewardService(
         gateway.samples,
@@ -320,23 +313,18 @@ def _add_trainer_routes(
     _add_routes(service, create_openenv_router(talks, describe_environment))
 
 
-def _add_environment_routes(service: FastAPI, gateway: ServedGateway) -> None:
+def _add_environment_routes(service: FastAPI, gateway: Gateway) -> None:
     for environment in gateway.catalogue.classes.values():
         _add_routes(service, create_environment_router(environment, gateway))
         _add_routes(service, create_preview_router(environment, gateway))
     _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
 
 
-def _add_record_routes(service: FastAPI, gateway: ServedGateway) -> None:
-    _add_routes(service, create_worlds_router(gateway.worlds))
+def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
     _add_routes(service, create_mixture_router(gateway))
     _add_routes(service, create_records_router(gateway))
-    _add_routes(service, create_export_router(gateway, not_for_training={OFFLINE}))
     _add_routes(service, create_rescoring_router(gateway))
     _add_routes(service, create_runs_router(gateway))
-    _add_routes(service, create_label_router(gateway, gateway.labelling))
-    _add_routes(service, create_agreement_router(gateway, gateway.labelling))
-    _add_routes(service, create_import_router(gateway.labelling))
 
 
 def _protect(
@@ -346,6 +334,7 @@ def _protect(
     observer: PrometheusObserver,
     environments: Collection[str],
     tracer: Tracer | None,
+    parts: Sequence[FeatureParts],
 ) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
@@ -356,7 +345,7 @@ def _protect(
             open_paths,
             settings.max_body_bytes,
             observer.record_request,
-            (ATROPOS,),
+            tuple(prefix for one in parts for prefix in one.unpacks),
             own_hosts,
             environments,
             settings.request_seconds,
@@ -365,16 +354,16 @@ def _protect(
         ),
     )
     service.add_middleware(OptionsInPath)
-    if roots := _list_roots(settings):
+    if roots := _list_roots(settings, parts):
         service.add_middleware(PortPaths, roots=roots)
 
 
-def _list_roots(settings: Settings) -> dict[int, PortRoot]:
+def _list_roots(settings: Settings, parts: Sequence[FeatureParts]) -> dict[int, PortRoot]:
     """What has a port of its own."""
-    runs = {port: PortRoot(f"{ATROPOS}/{run}") for port, run in settings.atropos_listeners.items()}
+    added = {port: root for one in parts for port, root in one.ports.items()}
     served = [(NEMO_GYM, one) for one in settings.nemo_gym_ports.values()]
     served += [(ORS, one) for one in settings.ors_ports.values()]
-    return runs | {one.port: PortRoot(f"{prefix}/{one.environment}", one.options) for prefix, one in served}
+    return added | {one.port: PortRoot(f"{prefix}/{one.environment}", one.options) for prefix, one in served}
 
 
 def find_proxy(settings: SignInSettings) -> ProxySignIn | None:

@@ -19,7 +19,7 @@ REFUSALS = (OSError, RuntimeError, MemoryError, ImportError, subprocess.Subproce
 PTRACE_SEIZE = 0x4206
 
 Deed = Callable[[], Any]
-"""An attempt. It fails by raising one of HELD or returning False."""
+"""An attempt. It fails by raising one of REFUSALS or returning False."""
 
 
 def attempt(threat: str, *arguments: Any) -> list[str]:

@@ -1,4 +1,8 @@
-"""Messages between the service and a worker: length, the call's token, JSON. Standard library only."""
+"""Messages between the service and its processes, over a socket of their own. Standard library only.
+
+A message is its length, the token of its call, and JSON. The token is random, so nothing that was written before the
+call can pass for its answer.
+"""
 
 import json
 import os
@@ -6,11 +10,11 @@ import resource
 import struct
 from typing import BinaryIO, Final
 
-HEAD = struct.Struct(">I16s")
+HEAD: Final = struct.Struct(">I16s")
 """The length of the JSON in bytes; the call's token."""
-STARTED = b"0" * 16
+STARTED: Final = b"0" * 16
 """The token of a worker's first message."""
-SLACK_BYTES = 4096
+SLACK_BYTES: Final = 4096
 """Bytes around a result, and the maximum size of a worker's other messages."""
 
 
@@ -33,16 +37,14 @@ def read_frame(stream: BinaryIO) -> tuple[bytes, dict[str, object]] | None:
     return token, message
 
 
-# Closes inherited descriptors, except a process's own socket. Standard library only.
-
-MAX_DESCRIPTOR: Final = 1 << 20
+_MAX_DESCRIPTOR: Final = 1 << 20
 """The default maximum number of a descriptor."""
 
 
 def take_socket() -> int:
     """Moves the socket from descriptor 0 to a new one, so that functions and programs cannot read from it or print to
     it. Closes all other descriptors: under some event loops those of the service's parents are inherited."""
-    os.closerange(3, max(MAX_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.closerange(3, max(_MAX_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     own = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):

@@ -1,4 +1,10 @@
-"""`Programs` over a pool of jails, reused between programs and replaced when killed."""
+"""Programs of models on the service's side: a pool of jails, reused between programs and replaced when killed.
+
+A jail runs one program at a time. The service gives it a program with all of its calls, collects the answers, and kills
+it when the program's time is up. What comes from a jail is read as a stranger's: a message that makes no sense is the
+service's failure, never a result. A program that something other than its own limits killed is run once more; the
+second time there is no score.
+"""
 
 import asyncio
 import logging
@@ -47,53 +53,21 @@ from app.sandbox.supervisor import (
 )
 from app.sandbox.workers import ENVIRONMENT
 
-# How long a program has neither used a processor nor waited for one, by the kernel's own accounts.
+log = logging.getLogger(__name__)
 
-NANOSECONDS: Final = 1e9
+# A jail, a process group that can be killed with the program in it
 
-
-class IdleMeter:
-    """Measures the program of one jail. On a busy machine a program waits for a processor, which is not its fault: only
-    what it sleeps is idle. Where the kernel does not tell, nothing is."""
-
-    def __init__(self, warden: int) -> None:
-        self._warden = warden
-
-    def measure(self, elapsed: float) -> float:
-        """The idle seconds of a program that has been running for `elapsed` seconds."""
-        try:
-            return elapsed - _read_busy_seconds(self._find_program())
-        except (OSError, ValueError):
-            return 0.0
-
-    def _find_program(self) -> int:
-        """The program is the only child of the supervisor, which is the only child of the warden."""
-        process = self._warden
-        for _ in range(2):
-            (child,) = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
-            process = int(child)
-        return process
-
-
-def _read_busy_seconds(process: int) -> float:
-    """The time that a process has been running, and that it has been ready to run."""
-    running, waiting, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()
-    return (int(running) + int(waiting)) / NANOSECONDS
-
-
-# One jail, on the service's side: a supervisor process that runs one program at a time and can be killed with it.
-
-START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 60.0
 """For starting Python and confining it: only our own code can be slow here."""
-GRACE_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = 5.0
 """For a program to exit after its channel is closed."""
-CPU_LIMIT_SHARE: Final = 0.75
+_CPU_LIMIT_SHARE: Final = 0.75
 """A killed program that used this share of its CPU limit was killed by that limit. Where the supervisor cannot read the
 ticks by which the kernel enforces it, it reports the exact time, which differs."""
-STEP_SECONDS: Final = 0.1
+_STEP_SECONDS: Final = 0.1
 """Between two looks at the time that a program has taken."""
-MAX_REPORT_BYTES: Final = 4096
-LARGE: Final = 64 * 1024
+_MAX_REPORT_BYTES: Final = 4096
+_LARGE: Final = 64 * 1024
 """Bytes from which JSON is parsed in a thread, so that it does not block the event loop."""
 BOOT: Final = (
     "import sys\n"
@@ -116,8 +90,8 @@ class ConfinementReport(Frozen):
 
     @property
     def words(self) -> str:
-        there = {"namespaces": self.namespaces, "Landlock": self.landlock, "seccomp": self.seccomp}
-        return ", ".join([*(name for name, held in there.items() if held), "resource limits"])
+        walls = {"namespaces": self.namespaces, "Landlock": self.landlock, "seccomp": self.seccomp}
+        return ", ".join([*(name for name, works in walls.items() if works), "resource limits"])
 
 
 @dataclass(frozen=True)
@@ -159,14 +133,15 @@ class Jail:
     async def start(cls, namespaces: str, locks: Sequence[str]) -> "Jail":
         """Starts a jail with this kind of namespaces (`user`, `root` or none) and those of `locks` that work here.
         Raises OSError or TimeoutError without the namespaces."""
-        ours, its = socket.socketpair()
-        with its:
+        ours, theirs = socket.socketpair()
+        with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 process = await asyncio.create_subprocess_exec(
+                    # Programs are forks of this Python, so it has no installed packages, nor writes any bytecode.
                     *(sys.executable, "-s", "-S", "-P", "-B", "-c", BOOT),
                     *(str(os.getpid()), namespaces, ",".join(locks), str(Path(app.__file__).parents[1])),
-                    stdin=its.fileno(),
+                    stdin=theirs.fileno(),
                     stdout=DEVNULL,
                     stderr=DEVNULL,
                     cwd="/",
@@ -178,8 +153,8 @@ class Jail:
                 raise
         jail = cls(process, reader, writer, ConfinementReport())
         try:
-            async with asyncio.timeout(START_SECONDS):
-                jail.walls = ConfinementReport.model_validate_json(await jail._receive(WALLS, MAX_REPORT_BYTES))
+            async with asyncio.timeout(_START_SECONDS):
+                jail.walls = ConfinementReport.model_validate_json(await jail._receive(WALLS, _MAX_REPORT_BYTES))
         except BaseException as error:
             await jail.end()
             if isinstance(error, ValidationError | _WardenBroken):
@@ -197,19 +172,19 @@ class Jail:
     async def run(self, program: Program) -> Execution | JailLost:
         """Runs a program. Raises only on cancellation; then the jail must be killed."""
         self.programs += 1
-        self.usable = False
+        self.usable = False  # until its process is reported to have ended, also when this is cancelled
         collected = _Answers(program)
         try:
             self._writer.write(_write_order(program))
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(_START_SECONDS):
                 await self._receive(BEGUN, 0)
             ending = await self._watch_time(program.limits, asyncio.ensure_future(self._collect(collected)))
-            after = await self._find_ending(ending, program)
+            outcome = await self._find_ending(ending, program)
         except (OSError, EOFError, _WardenBroken) as error:
             return JailLost(f"its warden was lost: {error}")
-        if isinstance(after, JailLost):
-            return after
-        return Execution(ending=after, returned=await collected.parse())
+        if isinstance(outcome, JailLost):
+            return outcome
+        return Execution(ending=outcome, returned=await collected.parse())
 
     async def _collect(self, collected: "_Answers") -> Ending:
         while True:
@@ -225,10 +200,10 @@ class Jail:
     async def _watch_time(self, limits: ProgramLimits, collecting: asyncio.Future[Ending]) -> Ending:
         """Waits for the end of the dialogue, or until a limit on time is met. Counts in small steps, so that time in
         which the service itself could not run is not the program's."""
-        elapsed, idle = 0.0, IdleMeter(self.id)
+        elapsed, idle = 0.0, _IdleMeter(self.id)
         try:
             while elapsed < limits.seconds:
-                step = min(STEP_SECONDS, limits.seconds - elapsed)
+                step = min(_STEP_SECONDS, limits.seconds - elapsed)
                 if (await asyncio.wait([collecting], timeout=step))[0]:
                     return collecting.result()
                 elapsed += step
@@ -243,16 +218,16 @@ class Jail:
         if ending in ("seconds", "idle_seconds"):
             return ending
         try:
-            async with asyncio.timeout(GRACE_SECONDS):
+            async with asyncio.timeout(_GRACE_SECONDS):
                 report = await self._receive(EXITED, REPORT.size)
-        except TimeoutError:
+        except TimeoutError:  # it keeps running behind a closed channel
             return "died" if ending == "finished" else ending
         if len(report) != REPORT.size:
             raise _WardenBroken(EXITED)
         status, thousandths = REPORT.unpack(report)
         self.usable = True
-        after = _classify_ending(ending, status, thousandths / 1000, program)
-        return after or JailLost("it was killed from outside", suspect=not self.walls.seccomp)
+        cause = _classify_ending(ending, status, thousandths / 1000, program)
+        return cause or JailLost("it was killed from outside", suspect=not self.walls.seccomp)
 
     async def _receive(self, expected: bytes, most_bytes: int) -> bytes:
         kind, body = await self._receive_any(most_bytes)
@@ -301,7 +276,7 @@ class _Answers:
             raise _WardenBroken(ANSWERS)
 
     async def parse(self) -> tuple[CallResult, ...]:
-        if sum(map(len, self._answers)) > LARGE:
+        if sum(map(len, self._answers)) > _LARGE:
             return await asyncio.to_thread(_parse_answers, self._answers)
         return _parse_answers(self._answers)
 
@@ -326,6 +301,7 @@ def _parse_answer(answer: bytes) -> CallResult:
     if kind != VALUE:
         return CallResult(fault="no_json")
     try:
+        # The value was just validated; validating it again as a field would cost as much.
         return CallResult.model_construct(value=_VALUE.validate_json(body))
     except ValidationError:
         return CallResult(fault="no_json")
@@ -338,19 +314,19 @@ def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: P
     if ending not in ("finished", "died") or (ending == "finished" and status == 0):
         return ending
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * CPU_LIMIT_SHARE:
+        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * _CPU_LIMIT_SHARE:
             return "cpu_seconds"
         return None
     return "died"
 
 
-log = logging.getLogger(__name__)
+# The pool
 
 KINDS: Final = ("user", "root", "")
 """Kinds of namespaces, best first."""
 LOCKS: Final = ("landlock", "seccomp")
 """Additional protections."""
-PROGRAMS_OF_A_JAIL: Final = 10_000
+_PROGRAMS_OF_A_JAIL: Final = 10_000
 """A jail is replaced after this many programs."""
 
 
@@ -358,7 +334,7 @@ ObserveEnding = Callable[[str, float], None]
 """Called for each attempt: its ending (that of an `Execution`, or `lost`, `cancelled`) and seconds."""
 
 
-def ignore_ending(ending: str, seconds: float) -> None:
+def _ignore_ending(ending: str, seconds: float) -> None:
     pass
 
 
@@ -371,15 +347,16 @@ class JailedPrograms:
         size: int,
         kinds: tuple[str, ...] = KINDS,
         locks: tuple[str, ...] = LOCKS,
-        told: ObserveEnding = ignore_ending,
+        observe: ObserveEnding = _ignore_ending,
     ) -> None:
         """`kinds` and `locks` are what is tried; tests pass fewer to simulate a weaker machine."""
         self._turns = FairSemaphore(size)
-        self._told = told
+        self._observe = observe
         self._kinds = kinds
         self._locks = locks
         self._kind: str | None = None
         self._choosing = asyncio.Lock()
+        """Held while the first jail tries the kinds, so that several first programs agree on one."""
         self._idle: list[Jail] = []
         self._all: set[Jail] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -416,7 +393,7 @@ class JailedPrograms:
             return execution
 
     async def _run_in_turn(self, program: Program, span: Span) -> Execution:
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         async with self._turns.hold_place(str(get_contextvars().get("request_id", ""))):
             began = time.perf_counter()
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
@@ -425,7 +402,7 @@ class JailedPrograms:
             if isinstance(outcome, JailLost) or outcome.ending == "seconds":  # which a busy machine may have taken
                 outcome = await self._attempt(program, None)
             ran = time.perf_counter() - began
-        span.describe({"atropos.seconds_waited": began - asked, "atropos.seconds_run": ran})
+        span.describe({"atropos.seconds_waited": began - requested, "atropos.seconds_run": ran})
         if isinstance(outcome, JailLost) and outcome.suspect:
             return Execution(ending="died")  # in doubt: else a failing program could choose to have no score
         if isinstance(outcome, JailLost):
@@ -448,8 +425,8 @@ class JailedPrograms:
             ending = "lost" if isinstance(outcome, JailLost) else outcome.ending
             return outcome
         finally:
-            self._told(ending, time.perf_counter() - began)
-            if jail.usable and jail.programs < PROGRAMS_OF_A_JAIL and not self._closed:
+            self._observe(ending, time.perf_counter() - began)
+            if jail.usable and jail.programs < _PROGRAMS_OF_A_JAIL and not self._closed:
                 self._idle.append(jail)
             else:
                 self._discard(jail)
@@ -463,7 +440,7 @@ class JailedPrograms:
             log.exception("no jail could be started")
             raise WorkerFailed("no jail could be started; see the log") from error
         self._all.add(jail)
-        if self._closed:
+        if self._closed:  # while it started
             self._discard(jail)
             raise WorkerFailed("the jails are closed")
         return jail
@@ -489,3 +466,37 @@ class JailedPrograms:
         ending = asyncio.get_running_loop().create_task(jail.end())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
+
+
+# Idle time, by the kernel's own accounts of a process
+
+_NANOSECONDS: Final = 1e9
+
+
+class _IdleMeter:
+    """Measures the program of one jail. On a busy machine a program waits for a processor, which is not its fault: only
+    what it sleeps is idle. Where the kernel does not tell, nothing is."""
+
+    def __init__(self, warden: int) -> None:
+        self._warden = warden
+
+    def measure(self, elapsed: float) -> float:
+        """The idle seconds of a program that has been running for `elapsed` seconds."""
+        try:
+            return elapsed - _read_busy_seconds(self._find_program())
+        except (OSError, ValueError):
+            return 0.0
+
+    def _find_program(self) -> int:
+        """The program is the only child of the supervisor, which is the only child of the warden."""
+        process = self._warden
+        for _ in range(2):
+            (child,) = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+            process = int(child)
+        return process
+
+
+def _read_busy_seconds(process: int) -> float:
+    """The time that a process has been running, and that it has been ready to run."""
+    running, waiting, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()
+    return (int(running) + int(waiting)) / _NANOSECONDS

@@ -1,4 +1,10 @@
-"""Calls of workers and their outcomes."""
+"""Workers: calls of our functions in processes that can be killed. Text of models is parsed there.
+
+Some texts keep a parser busy for ever, and a thread cannot be ended. So a worker is killed when a call exceeds its
+time; the kernel keeps the other limits. A call whose worker was lost is made once more in a new one: only what happens
+twice is held against the text. Workers are started, not forked: a fork of a process with threads may copy a held lock.
+Answers are JSON under the random token of their call, and never pickles, which could run code in the service.
+"""
 
 import asyncio
 import json
@@ -26,7 +32,9 @@ from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, build_frame, encode_j
 
 log = logging.getLogger(__name__)
 
-LIMIT_TEXTS: Final[dict[Limit, str]] = {
+# Calls and outcomes
+
+_LIMIT_TEXTS: Final[dict[Limit, str]] = {
     "seconds": "{0.seconds:g} seconds",
     "cpu_seconds": "{0.cpu_seconds:g} seconds of processor time",
     "memory_mb": "{0.memory_mb} MB of memory",
@@ -35,7 +43,7 @@ LIMIT_TEXTS: Final[dict[Limit, str]] = {
 
 
 @dataclass(frozen=True)
-class WorkerCall:
+class _WorkerCall:
     """A call of a function `module:name`. `order` is the message to the worker."""
 
     function: str
@@ -44,36 +52,36 @@ class WorkerCall:
 
 
 @dataclass(frozen=True)
-class Done:
+class _Done:
     result: JsonValue
 
 
 @dataclass(frozen=True)
-class FunctionRaised:
+class _FunctionRaised:
     """The function raised; its worker is still usable. `fault` may quote the text."""
 
     fault: str
 
 
 @dataclass(frozen=True)
-class WorkerLost:
+class _WorkerLost:
     """The worker is dead or must be killed, because of `limit` or, without one, for the reason in `how`."""
 
     limit: Limit | None
     how: str
 
 
-WorkerOutcome = Done | FunctionRaised | WorkerLost
+_WorkerOutcome = _Done | _FunctionRaised | _WorkerLost
 
 
-def build_call(function: Callable[..., JsonValue], arguments: Sequence[JsonValue], limits: Limits) -> WorkerCall:
+def _build_call(function: Callable[..., JsonValue], arguments: Sequence[JsonValue], limits: Limits) -> _WorkerCall:
     """Builds a call. Raises ValueError, TypeError or RecursionError for arguments that cannot be sent to a worker."""
-    name = name_function(function)
+    name = _name_function(function)
     order = {"function": name, "arguments": list(arguments), "limits": limits.model_dump()}
-    return WorkerCall(name, limits, encode_json(order))
+    return _WorkerCall(name, limits, encode_json(order))
 
 
-def name_function(function: Callable[..., object]) -> str:
+def _name_function(function: Callable[..., object]) -> str:
     """The function's name. Raises ValueError for functions without an importable name: lambdas, closures, bound
     methods."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
@@ -82,32 +90,32 @@ def name_function(function: Callable[..., object]) -> str:
     return f"{module}:{name}"
 
 
-def unwrap_outcome(work: WorkerCall, outcome: WorkerOutcome) -> JsonValue:
+def _unwrap_outcome(work: _WorkerCall, outcome: _WorkerOutcome) -> JsonValue:
     """The call's result. Raises WorkerFailed or WorkExceeded if there is none. A fault may quote a model's text, so it
     goes only to the log, on one line."""
-    if isinstance(outcome, Done):
+    if isinstance(outcome, _Done):
         return outcome.result
-    if isinstance(outcome, FunctionRaised):
+    if isinstance(outcome, _FunctionRaised):
         fault = "".join(character if character.isprintable() else " " for character in outcome.fault)
         log.error("%s broke in a worker: %s", work.function, fault)
         raise WorkerFailed(f"{work.function} broke; see the log")
     if outcome.limit is None:
         raise WorkerFailed(f"{work.function}: its worker was lost twice, the last time because {outcome.how}")
-    allowed = LIMIT_TEXTS[outcome.limit].format(work.limits)
+    allowed = _LIMIT_TEXTS[outcome.limit].format(work.limits)
     raise WorkExceeded(f"{work.function} needs more than the {allowed} that it may use", limit=outcome.limit)
 
 
-# One worker, on the service's side: a process that calls functions and is killed when one takes too long.
+# One worker
 
-START_SECONDS = 120.0
+_START_SECONDS: Final = 120.0
 """For starting Python and importing a function's module: generous, because only our own code can be slow here."""
-BOOT = (
+BOOT: Final = (
     "import json, sys\n"
     "sys.path[:] = json.loads(sys.argv[2])\n"
     "from app.sandbox.worker import serve\n"
     "serve(int(sys.argv[1]))\n"
 )
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 """A worker's complete environment: none of the service's variables, and a fixed order of sets."""
 
 
@@ -138,13 +146,14 @@ class Worker:
     @classmethod
     async def start(cls) -> "Worker":
         """Starts a worker. Raises OSError or TimeoutError if that fails."""
-        ours, its = socket.socketpair()
-        with its:
+        # One socket, no pipes: event loops differ in how they treat pipes of a subprocess.
+        ours, theirs = socket.socketpair()
+        with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _dump_module_path()),
-                    stdin=its.fileno(),
+                    stdin=theirs.fileno(),
                     stdout=DEVNULL,
                     stderr=DEVNULL,
                     cwd="/",
@@ -156,12 +165,12 @@ class Worker:
                 raise
         worker = cls(process, reader, writer)
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(_START_SECONDS):
                 answer = await worker._read(STARTED, SLACK_BYTES)
         except BaseException:
             worker.kill()
             raise
-        if isinstance(answer, WorkerLost) or not answer.ready:
+        if isinstance(answer, _WorkerLost) or not answer.ready:
             worker.kill()
             raise OSError("a worker did not start")
         return worker
@@ -170,57 +179,58 @@ class Worker:
     def id(self) -> int:
         return self._process.pid
 
-    async def call(self, work: WorkerCall) -> WorkerOutcome:
+    async def call(self, work: _WorkerCall) -> _WorkerOutcome:
         """Runs a call. Raises only on cancellation; then the worker must be killed."""
         if work.function not in self._loaded:
-            found = await self._ask(encode_json({"function": work.function}), START_SECONDS, SLACK_BYTES)
-            if isinstance(found, WorkerLost):
-                return WorkerLost(None, f"{found.how}, before the call")
-            if isinstance(found, FunctionRaised):
-                return found
+            # Imported first, under its own time limit, so that the limits of the call are the text's alone.
+            loaded = await self._ask(encode_json({"function": work.function}), _START_SECONDS, SLACK_BYTES)
+            if isinstance(loaded, _WorkerLost):
+                return _WorkerLost(None, f"{loaded.how}, before the call")
+            if isinstance(loaded, _FunctionRaised):
+                return loaded
             self._loaded.add(work.function)
         self.calls += 1
         return await self._ask(work.order, work.limits.seconds, work.limits.output_bytes + SLACK_BYTES)
 
-    async def _ask(self, order: bytes, seconds: float, most_bytes: int) -> WorkerOutcome:
+    async def _ask(self, order: bytes, seconds: float, most_bytes: int) -> _WorkerOutcome:
         token = secrets.token_bytes(16)
         try:
             async with self._talk, asyncio.timeout(seconds):
                 await self._write(build_frame(token, order))
                 answer = await self._read(token, most_bytes)
         except TimeoutError:
-            return WorkerLost("seconds", "it took too long")
-        if isinstance(answer, WorkerLost):
+            return _WorkerLost("seconds", "it took too long")
+        if isinstance(answer, _WorkerLost):
             return answer
         if answer.exceeded is not None:
-            return WorkerLost(answer.exceeded, "it was refused more")
-        return FunctionRaised(answer.fault) if answer.fault is not None else Done(answer.result)
+            return _WorkerLost(answer.exceeded, "it was refused more")
+        return _FunctionRaised(answer.fault) if answer.fault is not None else _Done(answer.result)
 
     async def _write(self, message: bytes) -> None:
         with suppress(ConnectionError):  # it is dead, which reading tells in more detail
             self._writer.write(message)
             await self._writer.drain()
 
-    async def _read(self, token: bytes, most_bytes: int) -> _WorkerAnswer | WorkerLost:
+    async def _read(self, token: bytes, most_bytes: int) -> _WorkerAnswer | _WorkerLost:
         try:
             size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
             if answered != token:
-                return WorkerLost(None, "it answered something else")
+                return _WorkerLost(None, "it answered something else")
             if size > most_bytes:
-                return WorkerLost("output_bytes", "it said too much")
+                return _WorkerLost("output_bytes", "it said too much")
             return _ANSWER.validate_json(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             return await self._kill_and_find_cause()
         except ValidationError:
-            return WorkerLost(None, "it answered what cannot be read")
+            return _WorkerLost(None, "it answered what cannot be read")
 
-    async def _kill_and_find_cause(self) -> WorkerLost:
+    async def _kill_and_find_cause(self) -> _WorkerLost:
         """The cause of its end, after it closed its stream. If it is still running, it is killed here."""
         await self._reap()
         status = self._process.returncode or 0
         if status == -signal.SIGXCPU:
-            return WorkerLost("cpu_seconds", "the kernel ended it")
-        return WorkerLost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
+            return _WorkerLost("cpu_seconds", "the kernel ended it")
+        return _WorkerLost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
 
     def kill(self) -> None:
         """Kills it and its process group."""
@@ -244,12 +254,12 @@ class Worker:
 
 def _dump_module_path() -> str:
     """This process's `sys.path` as absolute paths in JSON, so that a worker finds the same modules."""
-    return json.dumps([os.path.abspath(place) for place in sys.path])  # noqa: PTH100  # "" is a place too
+    return json.dumps([os.path.abspath(folder) for folder in sys.path])  # noqa: PTH100  # also of ""
 
 
-# `Workers` over a pool of processes, reused between calls and replaced when they die.
+# The pool
 
-CALLS_OF_A_WORKER = 1000
+CALLS_OF_A_WORKER: Final = 1000
 """A worker is replaced after this many calls, to free what it has accumulated."""
 
 ObserveCall = Callable[[str, str, float], None]
@@ -263,16 +273,16 @@ def choose_size(processes: int = 1) -> int:
     return max(2, -(-cores // processes))
 
 
-def ignore_call(function: str, outcome: str, seconds: float) -> None:
+def _ignore_call(function: str, outcome: str, seconds: float) -> None:
     pass
 
 
 class ProcessWorkers:
     """Workers start on demand. Concurrent callers take turns by key, and by function."""
 
-    def __init__(self, size: int, told: ObserveCall = ignore_call) -> None:
+    def __init__(self, size: int, observe: ObserveCall = _ignore_call) -> None:
         self._turns = FairSemaphore(size)
-        self._told = told
+        self._observe = observe
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -291,13 +301,13 @@ class ProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        work = build_call(function, arguments, limits)
+        work = _build_call(function, arguments, limits)
         async with self._turns.hold_place(work.function):
             outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
-            if isinstance(outcome, WorkerLost):
+            if isinstance(outcome, _WorkerLost):
                 log.warning("%s: a worker was lost (%s: %s)", work.function, outcome.limit or "died", outcome.how)
                 outcome = await self._attempt(work, None)
-        return unwrap_outcome(work, outcome)
+        return _unwrap_outcome(work, outcome)
 
     async def close(self) -> None:
         """Kills every worker; current and later calls fail."""
@@ -307,7 +317,7 @@ class ProcessWorkers:
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
-    async def _attempt(self, work: WorkerCall, worker: Worker | None) -> WorkerOutcome:
+    async def _attempt(self, work: _WorkerCall, worker: Worker | None) -> _WorkerOutcome:
         """Makes one attempt in this worker or a new one."""
         worker = worker or await self._start_worker()
         began = time.perf_counter()
@@ -316,7 +326,7 @@ class ProcessWorkers:
             outcome = await worker.call(work)
             what = _name_outcome(outcome)
         finally:
-            self._told(work.function, what, time.perf_counter() - began)
+            self._observe(work.function, what, time.perf_counter() - began)
             if what in ("done", "broke") and worker.calls < CALLS_OF_A_WORKER and not self._closed:
                 self._idle.append(worker)
             else:
@@ -332,7 +342,7 @@ class ProcessWorkers:
             log.exception("no worker could be started")
             raise WorkerFailed("no worker could be started; see the log") from error
         self._all.add(worker)
-        if self._closed:
+        if self._closed:  # while it started
             self._discard(worker)
             raise WorkerFailed("the workers are closed")
         return worker
@@ -346,13 +356,13 @@ class ProcessWorkers:
         ending.add_done_callback(self._ending.discard)
 
 
-def _name_outcome(outcome: WorkerOutcome) -> str:
-    if isinstance(outcome, WorkerLost):
+def _name_outcome(outcome: _WorkerOutcome) -> str:
+    if isinstance(outcome, _WorkerLost):
         return outcome.limit or "died"
-    return "done" if isinstance(outcome, Done) else "broke"
+    return "done" if isinstance(outcome, _Done) else "broke"
 
 
-# `Workers` in the current process, for tests and for trying an environment.
+# Calls in the current process
 
 _RESULT: TypeAdapter[JsonValue] = TypeAdapter(FiniteJson)
 
@@ -364,18 +374,18 @@ class InProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        work = build_call(function, arguments, limits)
-        return unwrap_outcome(work, _call_function(work, function, *arguments))
+        work = _build_call(function, arguments, limits)
+        return _unwrap_outcome(work, _call_function(work, function, *arguments))
 
 
-def _call_function(work: WorkerCall, function: Callable[..., JsonValue], *arguments: JsonValue) -> WorkerOutcome:
+def _call_function(work: _WorkerCall, function: Callable[..., JsonValue], *arguments: JsonValue) -> _WorkerOutcome:
     try:
         result = encode_json(function(*arguments))
     except Exception as error:
-        return FunctionRaised(f"{type(error).__name__}: {error}")
+        return _FunctionRaised(f"{type(error).__name__}: {error}")
     if len(result) > work.limits.output_bytes:
-        return WorkerLost("output_bytes", "it was refused more")
+        return _WorkerLost("output_bytes", "it was refused more")
     try:
-        return Done(_RESULT.validate_json(result))
+        return _Done(_RESULT.validate_json(result))
     except ValidationError:
-        return WorkerLost(None, "it answered what cannot be read")
+        return _WorkerLost(None, "it answered what cannot be read")

@@ -223,7 +223,7 @@ def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts
     endings: list[str] = []
 
     async def tried() -> str:
-        programs = JailedPrograms(1, told=lambda ending, seconds: endings.append(ending))
+        programs = JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))
         try:
             return (await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))).ending
         finally:
