@@ -1,4 +1,14 @@
-"""Database access shared by all stores: the writer, the reader threads, the clock and the dialect."""
+"""The database: one writer, several reader threads, the clocks, and the engines of both databases.
+
+All writes of a process go through one thread. A commit waits for the disk, and SQLite takes one writer at a time, so
+the thread runs the work of many callers, up to a hundred, in one transaction and answers each of them once that is
+durable. A unit is one caller's work; callers who ask for the same share one unit, which is called once with all their
+items and so needs as few statements as one of them would. When a batch fails, its transaction is rolled back and each
+unit runs alone: one bad unit never fails the others. So a unit may run several times, and must leave nothing behind
+but what its transaction writes.
+
+Reads run on threads of their own, each in a transaction that sees one snapshot and can change nothing.
+"""
 
 import asyncio
 import contextlib
@@ -39,194 +49,178 @@ from app.ports.tracing import (
 )
 from app.store.statements import fetch_rows, let_copy, to_micros
 
-# Items of many callers that the database gets in one call: those that come during a call go into the next one.
-
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
-
-MOST_ITEMS: Final = 256
-"""Of one call. A write holds up all others."""
-QUIET_PASSES: Final = 4
-"""Passes of the event loop without another item, after which none is waited for: callers that are answered together
-come again together, but not all in one pass."""
+_ItemT = TypeVar("_ItemT")
+_ResultT = TypeVar("_ResultT")
+_T = TypeVar("_T")
+Unit = Callable[[Connection], _T]
+"""One caller's work. It may run several times; earlier runs are rolled back."""
+SharedUnit = Callable[[Connection, Sequence[_ItemT]], Sequence[_T]]
+"""The work of all callers of a batch that ask for the same: one result for each item, in order."""
 
 
-@dataclass(frozen=True)
-class _BatchedItem(Generic[ItemT, ResultT]):
-    item: ItemT
-    result: asyncio.Future[ResultT]
-    origin: SpanOrigin | None
+class _SteadyClock:
+    """The wall clock when the process began, and the monotonic time since: deadlines stay where they are when the wall
+    clock is set."""
+
+    def __init__(self) -> None:
+        self._began = utc_now() - timedelta(seconds=time.monotonic())
+
+    def __call__(self) -> datetime:
+        return self._began + timedelta(seconds=time.monotonic())
 
 
-class BatchedCalls(Generic[ItemT, ResultT]):
-    """`call` gets the items and returns one result for each, in order. While others come, it waits for them for
-    `patience` seconds."""
+class Database:
+    """Without a `clock`, leases and deadlines use PostgreSQL's clock, which all replicas share, or this process's
+    monotonic clock on SQLite, which has one replica. `complete` is called before the commits of the writer."""
 
     def __init__(
         self,
-        call: Callable[[Sequence[ItemT]], Awaitable[Sequence[ResultT]]],
-        most_items: int = MOST_ITEMS,
+        url: str,
         *,
-        patience: float = 0.0,
+        readers: int,
+        clock: Clock | None,
+        committed: Callable[[float], None] | None,
+        prepare: bool = True,
+        complete: Unit[None] | None = None,
     ) -> None:
-        self._call = call
-        self._most = most_items
-        self._patience = patience
-        self._waiting: list[_BatchedItem[ItemT, ResultT]] = []
-        self._is_calling = False
-        self._task: asyncio.Task[None] | None = None
+        self._writing = open_writer(url, prepare=prepare)
+        self._reading = open_reader(url, connections=readers, prepare=prepare)
+        self._clock = clock
+        self._lease_clock = clock or _SteadyClock()
+        self.postgres = is_postgres(self._writing)
+        self._system = "postgresql" if self.postgres else "sqlite"
+        self.writer = _Writer(self._writing, committed, complete)
+        self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
+        self._readers, self._reads = readers, 0
 
-    async def add(self, item: ItemT, pause: float = 0.0) -> ResultT:
-        """The item's result. If a call fails, each of its items has one of its own. A call that would begin with this
-        item waits `pause` seconds for others."""
+    async def write(self, unit: Unit[_T], order: str = "") -> _T:
+        """Runs the unit in the writer and returns its result once it is durable. See `_Writer.run`."""
+        with self.open_operation("write", name_operation(unit)):
+            return await self.writer.run(unit, order)
+
+    async def write_shared(self, name: str, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "") -> _T:
+        """As `write`, of a unit that is called once for the items of many callers. `name` is that of the operation."""
+        with self.open_operation("write", name):
+            return await self.writer.run_shared(unit, item, order)
+
+    def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
+        """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""
+        return open_span(f"{kind} {name}", {"db.operation.name": name, "db.system.name": self._system})
+
+    async def read(self, query: Callable[[Connection], _T]) -> _T:
+        """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
-        waiting = _BatchedItem[ItemT, ResultT](item, loop.create_future(), find_origin())
-        self._waiting.append(waiting)
-        if not self._is_calling:
-            self._is_calling = True
-            if pause:
-                loop.call_later(pause, self._call_next)
-            else:
-                loop.call_soon(self._look_for_more, loop.time() + self._patience, 1, QUIET_PASSES)
-        return await waiting.result
-
-    def _look_for_more(self, until: float, known: int, turns: int) -> None:
-        loop = asyncio.get_running_loop()
-        left = turns - 1 if len(self._waiting) == known else QUIET_PASSES
-        if left and loop.time() < until:
-            loop.call_soon(self._look_for_more, until, len(self._waiting), left)
-        else:
-            self._call_next()
-
-    def _call_next(self, _: object = None) -> None:
-        self._is_calling = bool(self._waiting)
-        if self._is_calling:
-            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            context = create_joint_context(one.origin for one in batch)
-            self._task = asyncio.get_running_loop().create_task(self._call_batch(batch), context=context)
-            self._task.add_done_callback(self._call_next)
-
-    async def _call_batch(self, batch: Sequence["_BatchedItem[ItemT, ResultT]"]) -> None:
+        self._reads += 1
         try:
-            results = await self._call([one.item for one in batch])
-        except Exception as error:
-            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
-                for one in batch:
-                    await self._call_batch([one])
-                return
-            failure = error
-            _settle(batch, lambda _, future: future.set_exception(failure))
-        except BaseException:
-            _settle(batch, lambda _, future: future.cancel())
+            with self.open_operation("read", name_operation(query)):
+                return await loop.run_in_executor(self._threads, self.read_blocking, query)
+        except RuntimeError as error:
+            if self.writer.closed:
+                raise StoreUnavailable("the store is closed") from error
             raise
-        else:
-            _settle(batch, lambda position, future: future.set_result(results[position]))
+        finally:
+            self._reads -= 1
+
+    @property
+    def read_depth(self) -> int:
+        """Number of reads that wait for a reader."""
+        return max(0, self._reads - self._readers)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the SQLite file lies; None without a file."""
+        file = None if self.postgres else self._writing.url.database
+        return None if not file or file == ":memory:" else Path(file).absolute().parent
+
+    def read_blocking(self, query: Callable[[Connection], _T]) -> _T:
+        try:
+            try:
+                return self._read_in_transaction(query)
+            except DBAPIError as error:
+                if not _is_disconnect(error):
+                    raise
+                return self._read_in_transaction(query)  # on a fresh connection: the pool has let go of the old ones
+        except Exception as error:
+            raise _as_gateway_error(error) from error
+
+    def _read_in_transaction(self, query: Callable[[Connection], _T]) -> _T:
+        with self._reading.connect() as connection:
+            return query(connection)
+
+    def write_blocking(self, unit: Unit[_T]) -> _T:
+        """Runs the unit in its own transaction, for writes before there is an event loop."""
+        try:
+            with self._writing.begin() as connection:
+                return unit(connection)
+        except Exception as error:
+            raise _as_gateway_error(error) from error
+
+    def read_clock(self) -> int:
+        """The current time, for columns that record when something was written."""
+        return to_micros(self._clock() if self._clock else utc_now())
+
+    def read_lease_clock(self, connection: Connection) -> int:
+        """The current time of the clock that decides when leases and deadlines are over."""
+        if self._clock is None and self.postgres:
+            return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
+        return to_micros(self._lease_clock())
+
+    def insert_new(self, table: Table) -> Insert:
+        """An insert that ignores rows whose key exists."""
+        return insert_new(table, self.postgres)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close_blocking)
+
+    def _close_blocking(self) -> None:
+        self.writer.close()
+        self._threads.shutdown()
+        self._reading.dispose()
+        self._writing.dispose()
 
 
-def split_by_size(results: Sequence[ResultT], asked: Sequence[Sequence[object]]) -> list[list[ResultT]]:
-    """The results of all items of these lists, as lists of the same lengths."""
-    left = iter(results)
-    return [list(islice(left, len(items))) for items in asked]
+@cache
+def insert_new(table: Table, postgres: bool) -> Insert:
+    if postgres:
+        from sqlalchemy.dialects import postgresql  # takes long to import
+
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def _settle(
-    batch: Sequence[_BatchedItem[ItemT, ResultT]], tell: Callable[[int, asyncio.Future[ResultT]], object]
-) -> None:
-    for position, one in enumerate(batch):
-        if not one.result.done():
-            tell(position, one.result)
+# What features do with a store before it is used.
+
+PREPARATIONS: Final[list[Callable[[Database], None]]] = []
 
 
-# Maps database errors to errors of the service.
-
-_TRANSIENT = {"40001", "40P01"}
-"""PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
-
-_PROMPT_GONE = {"fk_judgements_prompt_digest", "fk_tasks_prompt_digest"}
-"""Constraints of PostgreSQL that a prompt breaks which was pruned while somebody stored a use of it, or the other way
-round: the same work succeeds when tried again, since who uses a prompt stores it first."""
-
-_LOST_STATEMENT = {"42P05", "26000"}
-"""PostgreSQL's duplicate_prepared_statement and invalid_sql_statement_name: a pooler changes sessions under the
-driver."""
+def prepare_on_open(prepare: Callable[[Database], None]) -> None:
+    """Called with each store that is opened, after it was migrated. Blocking."""
+    PREPARATIONS.append(prepare)
 
 
-DISK_FULL = "the disk of the database cannot be written to: no space left"
+# The writer: one thread commits the work of many callers in one transaction, and then answers each.
 
-_DISK_FULL_STATE = "53100"
-"""PostgreSQL's disk_full."""
-
-_READ_ONLY_STATE = "25006"
-"""PostgreSQL's read_only_sql_transaction: the server is a standby that was not promoted."""
-
-
-def is_transient(error: Exception) -> bool:
-    if not isinstance(error, DBAPIError):
-        return False
-    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    return getattr(error.orig, "sqlstate", None) in _TRANSIENT or broken in _PROMPT_GONE
-
-
-def is_disconnect(error: Exception) -> bool:
-    return isinstance(error, DBAPIError) and error.connection_invalidated
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether the driver or the system said that there is no space left."""
-    if isinstance(error, DBAPIError):
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == _DISK_FULL_STATE
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def as_gateway_error(error: Exception) -> Exception:
-    """The error to raise for `error`. Values that no database can hold are the caller's fault; an unavailable database
-    is a temporary fault of the service; other errors are bugs and stay as they are."""
-    if isinstance(error, GatewayError):
-        return error
-    if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
-        return InvalidRequest("a value cannot be stored in the database")
-    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _LOST_STATEMENT:
-        return StoreUnavailable(
-            "a connection pooler stands before the database and keeps no prepared statements: set"
-            " database_prepared_statements to false"
-        )
-    if is_disk_full(error):
-        return StoreUnavailable(DISK_FULL)
-    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _READ_ONLY_STATE:
-        return StoreUnavailable("the server of the database takes no writes: it is a standby, or set to be read only")
-    if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
-        return StoreUnavailable("the store cannot be reached or written to; retry later")
-    return error
-
-
-# Group commit: one thread commits the work of many callers in one transaction and then answers each.
-
-T = TypeVar("T")
-Unit = Callable[[Connection], T]
-"""One caller's work. It may run several times; earlier runs are rolled back."""
-SharedUnit = Callable[[Connection, Sequence[ItemT]], Sequence[T]]
-"""The work of all callers of a batch that ask for the same: one result for each item, in order."""
-
-CAPACITY = 1000
-BATCH = 100
-ATTEMPTS = 5
-ENOUGH = 64
+CAPACITY: Final = 1000
+"""Queued units, beyond which callers wait for room."""
+_BATCH: Final = 100
+"""Units of one transaction, at most: the first of them waits for the last."""
+_ATTEMPTS: Final = 5
+_ENOUGH: Final = 64
 """So many units do not wait for more. With fewer, many connections share too few commits (`benchmarks/README.md`)."""
-QUIET_TURNS = 2
-"""Turns of the event loop without another unit, after which none is waited for: what came while the first of a batch
-was queued is read in the first turn, and queued in the second."""
+_TURNS_WITHOUT_A_UNIT: Final = 2
+"""Turns of the event loop in a row that bring no other unit, after which the writer begins. Two, since a request that
+came while the first unit of a batch was queued is read in the first turn, and its unit is queued in the second."""
 
 
 @dataclass
-class _Job(Generic[T]):
-    unit: SharedUnit[Any, T]
+class _Job(Generic[_T]):
+    unit: SharedUnit[Any, _T]
     item: Any
     order: str
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[T]
+    future: asyncio.Future[_T]
     origins: tuple[SpanOrigin, ...]
-    result: tuple[T] | tuple[()] = ()
+    result: tuple[_T] | tuple[()] = ()
     error: Exception | None = None
 
     def resolve(self) -> None:
@@ -248,7 +242,7 @@ class _Queue:
     gathering: asyncio.AbstractEventLoop | None = None
     """The event loop that looks whether its callers queue more."""
     queued: int = 0
-    """Of all jobs that ever were."""
+    """How many jobs ever were queued: a change tells that more came, even where the writer took some meanwhile."""
     is_due: bool = False
     """Whether the writer may begin."""
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -259,7 +253,7 @@ class _Queue:
             self.changed.notify()
 
 
-class Writer:
+class _Writer:
     """Commits units in batches. `committed` is called with the seconds of every commit, `complete` before each with its
     connection, both from the writer's thread."""
 
@@ -285,21 +279,21 @@ class Writer:
     def closed(self) -> bool:
         return self._queue.closing
 
-    async def run(self, unit: Unit[T], order: str = "") -> T:
+    async def run(self, unit: Unit[_T], order: str = "") -> _T:
         """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
         `order`, so that replicas take locks in the same order."""
         return await self.run_shared(_run_units, unit, order)
 
-    async def run_shared(self, unit: SharedUnit[ItemT, T], item: ItemT, order: str = "") -> T:
+    async def run_shared(self, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "") -> _T:
         """The same of a unit that is called once for the items of all callers in a batch."""
         loop = asyncio.get_running_loop()
         job = _Job(unit, item, order, loop, loop.create_future(), find_origins())
         while (room := self._enqueue(job)) is not None:
             await room
-        result: T = await job.future
+        result: _T = await job.future
         return result
 
-    def _enqueue(self, job: _Job[T]) -> asyncio.Future[None] | None:
+    def _enqueue(self, job: _Job[_T]) -> asyncio.Future[None] | None:
         """Queues the job and returns None, or returns a future to wait for when the queue is full."""
         queue = self._queue
         with queue.changed:
@@ -311,19 +305,20 @@ class Writer:
                 return room
             queue.jobs.append(job)
             queue.queued += 1
-            if len(queue.jobs) >= ENOUGH or queue.gathering not in {None, job.loop}:
+            # Another loop that looks for more does not see what the callers of this one are about to queue.
+            if len(queue.jobs) >= _ENOUGH or queue.gathering not in {None, job.loop}:
                 queue.begin()
             elif queue.gathering is None and not queue.is_due:
                 queue.gathering = job.loop
-                job.loop.call_soon(self._look_for_more, job.loop, queue.queued, QUIET_TURNS)
+                job.loop.call_soon(self._look_for_more, job.loop, queue.queued, _TURNS_WITHOUT_A_UNIT)
         return None
 
-    def _look_for_more(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
+    def _look_for_more(self, loop: asyncio.AbstractEventLoop, queued: int, turns_left: int) -> None:
         """Lets the writer begin when the loop has nothing more for it: callers that are answered together come again
         together, and each commit takes as long as many of their units."""
         queue = self._queue
         with queue.changed:
-            left = turns - 1 if queue.queued == known else QUIET_TURNS
+            left = turns_left - 1 if queue.queued == queued else _TURNS_WITHOUT_A_UNIT
             if left and not queue.is_due:
                 loop.call_soon(self._look_for_more, loop, queue.queued, left)
                 return
@@ -342,7 +337,7 @@ class Writer:
         while batch := self._take_batch():
             origins = [origin for job in batch for origin in job.origins]
             with open_linked_span("commit batch", {"db.operation.batch.size": len(batch)}, origins):
-                _run_batch(self._engine, batch, self._committed, self._complete)
+                self._run_batch(batch)
             _wake_callers(batch)
 
     def _take_batch(self) -> list[_Job[Any]]:
@@ -351,7 +346,7 @@ class Writer:
         with queue.changed:
             while not queue.is_due and not queue.closing:
                 queue.changed.wait()
-            batch = [queue.jobs.popleft() for _ in range(min(BATCH, len(queue.jobs)))]
+            batch = [queue.jobs.popleft() for _ in range(min(_BATCH, len(queue.jobs)))]
             queue.is_due = bool(queue.jobs)
             room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
             woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
@@ -359,8 +354,62 @@ class Writer:
             _call_in_loop(loop, partial(_release_waiter, waiter))
         return sorted(batch, key=lambda job: job.order)
 
+    def _run_batch(self, batch: Sequence[_Job[Any]]) -> None:
+        """Runs a batch and sets every job's result or error. If it fails, each job runs alone."""
+        try:
+            self._run_with_retries(batch)
+        except Exception as error:
+            if len(batch) == 1 or isinstance(error, StoreUnavailable):
+                for job in batch:
+                    job.error = _as_gateway_error(error)
+                return
+            for job in batch:
+                self._run_batch([job])
 
-def _run_units(connection: Connection, units: Sequence[Unit[T]]) -> list[T]:
+    def _run_with_retries(self, batch: Sequence[_Job[Any]]) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._run_once(batch)
+            except DBAPIError as error:
+                if attempt == _ATTEMPTS or not (is_transient(error) or _is_disconnect(error)):
+                    raise
+            time.sleep(random.uniform(0.005, 0.01) * 2**attempt)  # noqa: S311  # spreads replicas that met
+
+    def _run_once(self, batch: Sequence[_Job[Any]]) -> None:
+        """Runs the batch in one transaction. StoreUnavailable when running jobs alone would not help."""
+        try:
+            connection = self._engine.connect()
+        except DBAPIError as error:
+            raise StoreUnavailable("the store cannot be reached; retry later") from error
+        with connection:
+            try:
+                connection.begin()
+            except DBAPIError as error:
+                raise StoreUnavailable("the store is locked by another process") from error
+            for unit, jobs in _join_jobs(batch):
+                for job, result in zip(jobs, unit(connection, [job.item for job in jobs]), strict=True):
+                    job.result = (result,)
+            if self._complete is not None:
+                self._complete(connection)
+            self._commit(connection)
+
+    def _commit(self, connection: Connection) -> None:
+        started = time.perf_counter()
+        try:
+            connection.commit()
+        except DBAPIError as error:
+            if _is_disconnect(error):
+                # Not tried again, and no unit runs alone: the work may be committed already.
+                raise StoreUnavailable(
+                    "the connection to the store was lost during a commit; the write may or may not have happened"
+                ) from error
+            raise
+        if self._committed is not None:
+            with contextlib.suppress(Exception):  # what is committed must not look as if it had failed
+                self._committed(time.perf_counter() - started)
+
+
+def _run_units(connection: Connection, units: Sequence[Unit[_T]]) -> list[_T]:
     return [unit(connection) for unit in units]
 
 
@@ -381,7 +430,6 @@ def _call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object
 
 def _wake_callers(batch: Sequence[_Job[Any]]) -> None:
     """One wake-up per event loop and batch."""
-
     for loop in {job.loop for job in batch}:
         _call_in_loop(loop, partial(_resolve_jobs, [job for job in batch if job.loop is loop]))
 
@@ -396,97 +444,121 @@ def _release_waiter(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _run_batch(
-    engine: Engine,
-    batch: Sequence[_Job[Any]],
-    committed: Callable[[float], None] | None,
-    complete: Unit[None] | None,
-) -> None:
-    """Runs a batch and sets every job's result or error. If it fails, each job runs alone."""
-    try:
-        _run_with_retries(engine, batch, committed, complete)
-    except Exception as error:
-        if len(batch) == 1 or isinstance(error, StoreUnavailable):
-            for job in batch:
-                job.error = as_gateway_error(error)
-            return
-        for job in batch:
-            _run_batch(engine, [job], committed, complete)
+# Items of many callers that the database gets in one call: those that come during a call go into the next one.
+
+_MOST_ITEMS: Final = 256
+"""Of one call, at most: a write holds up all others."""
+_TURNS_WITHOUT_AN_ITEM: Final = 4
+"""Turns of the event loop in a row that bring no other item, after which the call begins. More than one, since callers
+who are answered together come again together, but not all in one turn."""
 
 
-def _run_with_retries(
-    engine: Engine,
-    batch: Sequence[_Job[Any]],
-    committed: Callable[[float], None] | None,
-    complete: Unit[None] | None,
-) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
+@dataclass(frozen=True)
+class _BatchedItem(Generic[_ItemT, _ResultT]):
+    item: _ItemT
+    result: asyncio.Future[_ResultT]
+    origin: SpanOrigin | None
+
+
+class BatchedCalls(Generic[_ItemT, _ResultT]):
+    """`call` gets the items and returns one result for each, in order. While others come, it waits for them for
+    `patience` seconds."""
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[_ItemT]], Awaitable[Sequence[_ResultT]]],
+        most_items: int = _MOST_ITEMS,
+        *,
+        patience: float = 0.0,
+    ) -> None:
+        self._call = call
+        self._most = most_items
+        self._patience = patience
+        self._waiting: list[_BatchedItem[_ItemT, _ResultT]] = []
+        self._is_calling = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, item: _ItemT, pause: float = 0.0) -> _ResultT:
+        """The item's result. If a call fails, each of its items has one of its own. A call that would begin with this
+        item waits `pause` seconds for others."""
+        loop = asyncio.get_running_loop()
+        waiting = _BatchedItem[_ItemT, _ResultT](item, loop.create_future(), find_origin())
+        self._waiting.append(waiting)
+        if not self._is_calling:
+            self._is_calling = True
+            if pause:
+                loop.call_later(pause, self._call_next)
+            else:
+                loop.call_soon(self._look_for_more, loop.time() + self._patience, 1, _TURNS_WITHOUT_AN_ITEM)
+        return await waiting.result
+
+    def _look_for_more(self, until: float, waiting: int, turns_left: int) -> None:
+        loop = asyncio.get_running_loop()
+        left = turns_left - 1 if len(self._waiting) == waiting else _TURNS_WITHOUT_AN_ITEM
+        if left and loop.time() < until:
+            loop.call_soon(self._look_for_more, until, len(self._waiting), left)
+        else:
+            self._call_next()
+
+    def _call_next(self, _: object = None) -> None:
+        self._is_calling = bool(self._waiting)
+        if self._is_calling:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            context = create_joint_context(one.origin for one in batch)
+            self._task = asyncio.get_running_loop().create_task(self._call_batch(batch), context=context)
+            self._task.add_done_callback(self._call_next)
+
+    async def _call_batch(self, batch: Sequence["_BatchedItem[_ItemT, _ResultT]"]) -> None:
         try:
-            return _run_once(engine, batch, committed, complete)
-        except DBAPIError as error:
-            if attempt == ATTEMPTS or not (is_transient(error) or is_disconnect(error)):
-                raise
-        time.sleep(random.uniform(0.005, 0.01) * 2**attempt)  # noqa: S311  # spreads replicas that met
+            results = await self._call([one.item for one in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for one in batch:
+                    await self._call_batch([one])
+                return
+            failure = error
+            _settle(batch, lambda _, future: future.set_exception(failure))
+        except BaseException:
+            _settle(batch, lambda _, future: future.cancel())
+            raise
+        else:
+            _settle(batch, lambda position, future: future.set_result(results[position]))
 
 
-def _run_once(
-    engine: Engine,
-    batch: Sequence[_Job[Any]],
-    committed: Callable[[float], None] | None,
-    complete: Unit[None] | None,
+def split_by_size(results: Sequence[_ResultT], lists: Sequence[Sequence[object]]) -> list[list[_ResultT]]:
+    """The results of all items of these lists, as lists of the same lengths."""
+    left = iter(results)
+    return [list(islice(left, len(items))) for items in lists]
+
+
+def _settle(
+    batch: Sequence[_BatchedItem[_ItemT, _ResultT]], tell: Callable[[int, asyncio.Future[_ResultT]], object]
 ) -> None:
-    """Runs the batch in one transaction. StoreUnavailable when running jobs alone would not help."""
-    try:
-        connection = engine.connect()
-    except DBAPIError as error:
-        raise StoreUnavailable("the store cannot be reached; retry later") from error
-    with connection:
-        try:
-            connection.begin()
-        except DBAPIError as error:
-            raise StoreUnavailable("the store is locked by another process") from error
-        for unit, jobs in _join_jobs(batch):
-            for job, result in zip(jobs, unit(connection, [job.item for job in jobs]), strict=True):
-                job.result = (result,)
-        if complete is not None:
-            complete(connection)
-        _commit(connection, committed)
+    for position, one in enumerate(batch):
+        if not one.result.done():
+            tell(position, one.result)
 
 
-def _commit(connection: Connection, committed: Callable[[float], None] | None) -> None:
-    started = time.perf_counter()
-    try:
-        connection.commit()
-    except DBAPIError as error:
-        if is_disconnect(error):
-            raise StoreUnavailable(
-                "the connection to the store was lost during a commit; the write may or may not have happened"
-            ) from error
-        raise
-    if committed is not None:
-        with contextlib.suppress(Exception):  # what is committed must not look as if it had failed
-            committed(time.perf_counter() - started)
+# Engines, and the settings of their connections.
 
-
-BUSY_MILLISECONDS = 10_000
-JOURNAL_BYTES = 64 * 1024 * 1024
-CONNECT_SECONDS = 5
-EXECUTIONS_BEFORE_PREPARING = 5
+BUSY_MILLISECONDS: Final = 10_000
+"""How long SQLite waits for a lock that another process holds."""
+_JOURNAL_BYTES: Final = 64 * 1024 * 1024
+_CONNECT_SECONDS: Final = 5
+_EXECUTIONS_BEFORE_PREPARING: Final = 5
 """The driver's own default."""
-
 _PRAGMAS = (
     f"busy_timeout = {BUSY_MILLISECONDS}",  # first, so that the others wait instead of failing
     "journal_mode = WAL",
     "synchronous = FULL",
-    f"journal_size_limit = {JOURNAL_BYTES}",
+    f"journal_size_limit = {_JOURNAL_BYTES}",
     "foreign_keys = ON",
 )
-
 _WRITER_PRAGMAS = (
     *_PRAGMAS,
     "cache_size = -65536",  # kilobytes: an index that grows everywhere at once
     "temp_store = MEMORY",  # what a statement of many rows may take back is no file, which each batch would make
-    f"wal_autocheckpoint = {JOURNAL_BYTES // 4096}",  # pages: those that change often are copied once for many commits
+    f"wal_autocheckpoint = {_JOURNAL_BYTES // 4096}",  # pages: those that change often are copied once for many commits
 )
 
 
@@ -558,9 +630,9 @@ def is_postgres(engine: Engine) -> bool:
 def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: str, prepare: bool) -> Engine:
     if url.drivername.startswith("postgresql"):
         options: dict[str, int | None] = {
-            "connect_timeout": CONNECT_SECONDS,
-            "tcp_user_timeout": 3 * CONNECT_SECONDS * 1000,
-            "prepare_threshold": EXECUTIONS_BEFORE_PREPARING if prepare else None,
+            "connect_timeout": _CONNECT_SECONDS,
+            "tcp_user_timeout": 3 * _CONNECT_SECONDS * 1000,
+            "prepare_threshold": _EXECUTIONS_BEFORE_PREPARING if prepare else None,
         }
         engine = create_engine(url, pool_size=connections, max_overflow=0, connect_args=options)
         let_copy(engine)
@@ -598,131 +670,58 @@ def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None
     event.listen(engine, "begin", begin_transaction)
 
 
-class SteadyClock:
-    """The wall clock when the process began, and the monotonic time since: deadlines stay where they are when the wall
-    clock is set."""
+# What an error of the database means for the service.
 
-    def __init__(self) -> None:
-        self._began = utc_now() - timedelta(seconds=time.monotonic())
-
-    def __call__(self) -> datetime:
-        return self._began + timedelta(seconds=time.monotonic())
-
-
-class Database:
-    """Without a `clock`, leases and deadlines use PostgreSQL's clock, which all replicas share, or this process's
-    monotonic clock on SQLite, which has one replica. `complete` is called before the commits of the writer."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        readers: int,
-        clock: Clock | None,
-        committed: Callable[[float], None] | None,
-        prepare: bool = True,
-        complete: Unit[None] | None = None,
-    ) -> None:
-        self._writing = open_writer(url, prepare=prepare)
-        self._reading = open_reader(url, connections=readers, prepare=prepare)
-        self._clock = clock
-        self._lease_clock = clock or SteadyClock()
-        self.postgres = is_postgres(self._writing)
-        self._system = "postgresql" if self.postgres else "sqlite"
-        self.writer = Writer(self._writing, committed, complete)
-        self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
-        self._readers, self._reads = readers, 0
-
-    async def write(self, unit: Unit[T], order: str = "") -> T:
-        """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
-        with self.open_operation("write", name_operation(unit)):
-            return await self.writer.run(unit, order)
-
-    async def write_shared(self, name: str, unit: SharedUnit[ItemT, T], item: ItemT, order: str = "") -> T:
-        """As `write`, of a unit that is called once for the items of many callers. `name` is that of the operation."""
-        with self.open_operation("write", name):
-            return await self.writer.run_shared(unit, item, order)
-
-    def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
-        """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""
-        return open_span(f"{kind} {name}", {"db.operation.name": name, "db.system.name": self._system})
-
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """Runs `query` on a read-only snapshot of the database."""
-        loop = asyncio.get_running_loop()
-        self._reads += 1
-        try:
-            with self.open_operation("read", name_operation(query)):
-                return await loop.run_in_executor(self._threads, self.read_blocking, query)
-        except RuntimeError as error:
-            if self.writer.closed:
-                raise StoreUnavailable("the store is closed") from error
-            raise
-        finally:
-            self._reads -= 1
-
-    @property
-    def read_depth(self) -> int:
-        """Number of reads that wait for a reader."""
-        return max(0, self._reads - self._readers)
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the SQLite file lies; None without a file."""
-        file = None if self.postgres else self._writing.url.database
-        return None if not file or file == ":memory:" else Path(file).absolute().parent
-
-    def read_blocking(self, query: Callable[[Connection], T]) -> T:
-        try:
-            try:
-                return self._read_in_transaction(query)
-            except DBAPIError as error:
-                if not is_disconnect(error):
-                    raise
-                return self._read_in_transaction(query)  # on a fresh connection: the pool has let go of the old ones
-        except Exception as error:
-            raise as_gateway_error(error) from error
-
-    def _read_in_transaction(self, query: Callable[[Connection], T]) -> T:
-        with self._reading.connect() as connection:
-            return query(connection)
-
-    def write_blocking(self, unit: Unit[T]) -> T:
-        """Runs the unit in its own transaction, for writes before there is an event loop."""
-        try:
-            with self._writing.begin() as connection:
-                return unit(connection)
-        except Exception as error:
-            raise as_gateway_error(error) from error
-
-    def read_clock(self) -> int:
-        """The current time, for columns that record when something was written."""
-        return to_micros(self._clock() if self._clock else utc_now())
-
-    def read_lease_clock(self, connection: Connection) -> int:
-        """The current time of the clock that decides when leases and deadlines are over."""
-        if self._clock is None and self.postgres:
-            return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
-        return to_micros(self._lease_clock())
-
-    def insert_new(self, table: Table) -> Insert:
-        """An insert that ignores rows whose key exists."""
-        return insert_new(table, self.postgres)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._close_blocking)
-
-    def _close_blocking(self) -> None:
-        self.writer.close()
-        self._threads.shutdown()
-        self._reading.dispose()
-        self._writing.dispose()
+DISK_FULL = "the disk of the database cannot be written to: no space left"
+_TRANSIENT = {"40001", "40P01"}
+"""PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
+_PROMPT_GONE = {"fk_judgements_prompt_digest", "fk_tasks_prompt_digest"}
+"""Constraints of PostgreSQL that a prompt breaks which was pruned while somebody stored a use of it, or the other way
+round: the same work succeeds when tried again, since who uses a prompt stores it first."""
+_LOST_STATEMENT = {"42P05", "26000"}
+"""PostgreSQL's duplicate_prepared_statement and invalid_sql_statement_name: a pooler changes sessions under the
+driver."""
+_DISK_FULL_STATE = "53100"
+"""PostgreSQL's disk_full."""
+_READ_ONLY_STATE = "25006"
+"""PostgreSQL's read_only_sql_transaction: the server is a standby that was not promoted."""
 
 
-@cache
-def insert_new(table: Table, postgres: bool) -> Insert:
-    if postgres:
-        from sqlalchemy.dialects import postgresql  # takes long to import
+def _as_gateway_error(error: Exception) -> Exception:
+    """The error to raise for `error`. Values that no database can hold are the caller's fault; an unavailable database
+    is a temporary fault of the service; other errors are bugs and stay as they are."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
+        return InvalidRequest("a value cannot be stored in the database")
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _LOST_STATEMENT:
+        return StoreUnavailable(
+            "a connection pooler stands before the database and keeps no prepared statements: set"
+            " database_prepared_statements to false"
+        )
+    if is_disk_full(error):
+        return StoreUnavailable(DISK_FULL)
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _READ_ONLY_STATE:
+        return StoreUnavailable("the server of the database takes no writes: it is a standby, or set to be read only")
+    if isinstance(error, OperationalError | InterfaceError) or _is_disconnect(error):
+        return StoreUnavailable("the store cannot be reached or written to; retry later")
+    return error
 
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+
+def is_transient(error: Exception) -> bool:
+    if not isinstance(error, DBAPIError):
+        return False
+    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return getattr(error.orig, "sqlstate", None) in _TRANSIENT or broken in _PROMPT_GONE
+
+
+def _is_disconnect(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the driver or the system said that there is no space left."""
+    if isinstance(error, DBAPIError):
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == _DISK_FULL_STATE
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
