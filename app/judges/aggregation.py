@@ -1,4 +1,13 @@
-"""Shared by the modes: a group of distinct texts, its usable judgements, and their aggregation per judge."""
+"""What a judge's readings of a group come to: a group of distinct texts, its usable judgements, and one view per judge.
+
+A view holds the means over the readings: of the criteria's scores, and of the ranks, which are spaced like the
+quantiles of a normal distribution. Its standings are shrunk towards the middle by their reliability, the share of their
+spread that is no noise. Noise is what a text gets in one reading and not in another, beyond what a steady slope over
+the places explains, since mirrored orders cancel that slope. So a judge that agrees with itself loses nothing, and no
+reading is discarded for what it says.
+
+Where only some pairs were compared, the others are estimated by the Bradley-Terry model (decision 0008).
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -26,7 +35,7 @@ from app.domain.tasks import Message
 from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
 from app.ports.judges import Judge
 
-# Ranks of a group's texts: how far two lists of them agree, and win rates from comparisons of pairs.
+# Ranks: how far two lists of them agree, and win rates from comparisons of pairs.
 
 Shares = Mapping[tuple[int, int], float]
 """By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not
@@ -45,6 +54,7 @@ _PRIOR: Final = 0.5
 infinitely strong."""
 _ROUNDS: Final = 200
 _TOLERANCE: Final = 1e-4
+"""The fit ends when no logarithm of a strength changes by more, or after so many rounds."""
 
 
 def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
@@ -52,7 +62,7 @@ def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
     if count <= ROUND_ROBIN:
         return tuple(combinations(range(count), 2))
     met = {
-        tuple(sorted((place, (place + step) % count))) for place in range(count) for step in range(1, NEIGHBOURS + 1)
+        tuple(sorted((index, (index + step) % count))) for index in range(count) for step in range(1, NEIGHBOURS + 1)
     }
     return tuple(sorted((low, high) for low, high in met))
 
@@ -60,8 +70,10 @@ def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
 def suffice_for_order(planned: Pairings, made: Pairings) -> bool:
     """Whether the comparisons made connect all items, and each item has at least half of those planned for it: who was
     compared with whom must hardly depend on whose text a judge fails at."""
-    wanted, had = (Counter(item for pair in pairs for item in pair) for pairs in (planned, made))
-    return all(2 * had[item] >= wanted[item] for item in wanted) and _are_connected(wanted, made)
+    planned_counts, made_counts = (Counter(item for pair in pairs for item in pair) for pairs in (planned, made))
+    return all(2 * made_counts[item] >= planned_counts[item] for item in planned_counts) and _are_connected(
+        planned_counts, made
+    )
 
 
 def _are_connected(items: Collection[int], pairs: Pairings) -> bool:
@@ -116,11 +128,11 @@ def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
     for _ in range(_ROUNDS):
         before = strengths
         strengths = [
-            wins[place]
+            wins[index]
             / math.fsum(
-                [*(1.0 / (own + before[other]) for other in opponents[place]), 2.0 * _PRIOR / (own + 1.0)],
+                [*(1.0 / (own + before[other]) for other in opponents[index]), 2.0 * _PRIOR / (own + 1.0)],
             )
-            for place, own in enumerate(before)
+            for index, own in enumerate(before)
         ]
         if all(abs(math.log(now / then)) < _TOLERANCE for now, then in zip(strengths, before, strict=True)):
             break
@@ -174,13 +186,14 @@ def mean_kendall_tau(readings: Sequence[Sequence[float]]) -> float:
 
 
 def mean(values: Iterable[float]) -> float:
+    """Exact, so that the order of readings never changes a reward."""
     listed = values if type(values) is list or type(values) is tuple else list(values)
     return math.fsum(listed) / len(listed)
 
 
 def _list_signs(values: Sequence[float]) -> list[int]:
     """Of all pairs."""
-    return [get_sign(one - other) for one, other in combinations(values, 2)]
+    return [_get_sign(one - other) for one, other in combinations(values, 2)]
 
 
 def _compare_signs(ones: Sequence[int], others: Sequence[int]) -> float:
@@ -189,20 +202,20 @@ def _compare_signs(ones: Sequence[int], others: Sequence[int]) -> float:
     return sum([1 if one == other else one * other for one, other in zip(ones, others, strict=True)]) / len(ones)
 
 
-def get_sign(difference: float) -> int:
+def _get_sign(difference: float) -> int:
     return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
 
 
 def rank_by_value(values: Sequence[float]) -> tuple[float, ...]:
     """Normalised ranks; values that are equal share the mean of their places."""
     tiers: dict[float, list[str]] = {}
-    for place, value in enumerate(values):
-        tiers.setdefault(round(value, 9), []).append(str(place))
+    for index, value in enumerate(values):
+        tiers.setdefault(round(value, 9), []).append(str(index))
     standings = normalise_ranks([tiers[value] for value in sorted(tiers, reverse=True)])
-    return tuple(standings[str(place)] for place in range(len(values)))
+    return tuple(standings[str(index)] for index in range(len(values)))
 
 
-# How far one judge's standings of a group are more than noise, by what changes when the group is read again.
+# Reliability: how far standings are more than noise, by what changes when the group is read again.
 
 _NOTHING: Final = 1e-12
 _USUAL_NOISE_OF_ABSOLUTE: Final = 0.1
@@ -234,7 +247,7 @@ class GroupSample:
         )
 
 
-def measure_reliability(samples: Sequence[GroupSample]) -> float:
+def _measure_reliability(samples: Sequence[GroupSample]) -> float:
     """The spread of standings as a share of spread and noise, from 0 to 1. 1 where repeating was not tried or cannot
     tell. 0 where every difference is between places."""
     values = [sample.standings for sample in samples]
@@ -268,8 +281,8 @@ def estimate_gain(samples: Sequence[GroupSample], relative_weight: float, more: 
 
 def _measure_spread(values: Sequence[Sequence[float]]) -> float:
     """The variance of the texts' means."""
-    means = [_mean(column) for column in zip(*values, strict=True)]
-    middle = _mean(means)
+    means = [mean(column) for column in zip(*values, strict=True)]
+    middle = mean(means)
     return math.fsum([(value - middle) ** 2 for value in means]) / max(1, len(means) - 1)
 
 
@@ -309,18 +322,16 @@ def _centre_places(shown: tuple[tuple[float, ...], ...]) -> _PlacesShown:
 
 def _centre(values: Sequence[Sequence[float]]) -> list[list[float]]:
     """Without the means of texts and of samples."""
-    columns = [_mean(column) for column in zip(*values, strict=True)]
-    rows = [_mean(row) for row in values]
-    middle = _mean(rows)
+    columns = [mean(column) for column in zip(*values, strict=True)]
+    rows = [mean(row) for row in values]
+    middle = mean(rows)
     return [
         [value - row - column + middle for value, column in zip(listed, columns, strict=True)]
         for listed, row in zip(values, rows, strict=True)
     ]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
+# Groups, and what was read of them.
 
 BY_POSITION: Final = 0.5
 """From this Kendall's tau by slot a judge counts as following position, if it also exceeds the tau by candidate."""
@@ -328,7 +339,7 @@ BY_POSITION: Final = 0.5
 Values = Mapping[str, float | None]
 JudgedGroup = tuple["CandidateGroup", Judgement]
 """A group, or part of one, with a judgement of it."""
-PartReadings = tuple["CandidateGroup", Sequence["UsableJudgement"]]
+_PartReadings = tuple["CandidateGroup", Sequence["UsableJudgement"]]
 """A group, or part of one, with its usable judgements."""
 
 
@@ -378,8 +389,8 @@ class CandidateGroup:
 
     def locate_texts(self, part: "CandidateGroup") -> tuple[int, ...]:
         """The positions of the texts of `part` in this group."""
-        where = {text: place for place, text in enumerate(self.texts)}
-        return tuple(where[text] for text in part.texts)
+        positions = {text: position for position, text in enumerate(self.texts)}
+        return tuple(positions[text] for text in part.texts)
 
     def build_request(self, order: Sequence[str], mode: Mode, vote: int = 0, *, mirrored: bool = True) -> JudgeRequest:
         return JudgeRequest.build_trusted(
@@ -478,7 +489,7 @@ class GroupResult:
 
 def build_view(
     group: CandidateGroup,
-    parts: Sequence[PartReadings],
+    parts: Sequence[_PartReadings],
     standings: Sequence[float] | None,
     *,
     follows_position: bool = False,
@@ -490,16 +501,16 @@ def build_view(
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
     judges: list[list[str]] = [[] for _ in group.texts]
     for part, readings in parts:
-        places = group.locate_texts(part)
+        positions = group.locate_texts(part)
         for reading in readings:
-            for place, verdict in zip(places, reading.verdicts, strict=True):
-                verdicts[place].append(verdict)
-                judges[place].append(reading.judge)
+            for position, verdict in zip(positions, reading.verdicts, strict=True):
+                verdicts[position].append(verdict)
+                judges[position].append(reading.judge)
     values = _average_verdicts(group.case.rubric, verdicts)
     if not any(value is not None for each in values for value in each.values()):
         return None
     samples = () if standings is None else build_samples(group, parts)
-    reliability = measure_reliability(samples) if samples else 1.0
+    reliability = _measure_reliability(samples) if samples else 1.0
     return JudgeView(
         verdicts=tuple(map(tuple, verdicts)),
         judges=tuple(map(tuple, judges)),
@@ -516,7 +527,7 @@ def build_view(
     )
 
 
-def build_samples(group: CandidateGroup, parts: Sequence[PartReadings]) -> tuple[GroupSample, ...]:
+def build_samples(group: CandidateGroup, parts: Sequence[_PartReadings]) -> tuple[GroupSample, ...]:
     """As many as every part has readings: the first of each together, then the second, and so on. Where parts are
     single texts, standings follow from the absolute values."""
     rounds = min(len(readings) for _, readings in parts)
@@ -556,11 +567,11 @@ def _average_verdicts(rubric: Rubric, verdicts: Sequence[Sequence[Verdict]]) -> 
 
 def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | None:
     """Converts a judgement of `group`; None when it is invalid."""
-    if find_fault(group, judgement):
+    if _find_fault(group, judgement):
         return None
-    said = {group.ids[text]: group.own.get(text) or text for text in group.texts}
+    texts = {group.ids[text]: group.own.get(text) or text for text in group.texts}
     verdicts = {
-        verdict.candidate: drop_unproven_defects(verdict, said[verdict.candidate], group.case.rubric)
+        verdict.candidate: drop_unproven_defects(verdict, texts[verdict.candidate], group.case.rubric)
         for verdict in judgement.verdicts
     }
     standings = normalise_ranks(judgement.ranking)
@@ -581,11 +592,11 @@ def build_result(judge: Judge, judgements: Sequence[Judgement], view: JudgeView 
 
 def build_failed_result(judge: Judge, asked: Sequence[JudgedGroup]) -> GroupResult:
     """A result without a view. Each error is listed once."""
-    errors = dict.fromkeys(filter(None, (find_fault(group, judgement) for group, judgement in asked)))
+    errors = dict.fromkeys(filter(None, (_find_fault(group, judgement) for group, judgement in asked)))
     return GroupResult(judge.name, tuple(judgement for _, judgement in asked), None, "; ".join(errors))
 
 
-def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
+def _find_fault(group: CandidateGroup, judgement: Judgement) -> str:
     """Why a judgement is invalid; empty when it is valid. Judges of plug-ins may not check their own answers."""
     if judgement.error is not None:
         return judgement.error or "failed without an error message"
@@ -623,5 +634,5 @@ def average_values(values: Sequence[Values]) -> Values:
     if len(values) == 1:
         return values[0]
     names = dict.fromkeys(chain.from_iterable(values))
-    known = {name: [value for each in values if (value := each.get(name)) is not None] for name in names}
-    return {name: mean(listed) if listed else None for name, listed in known.items()}
+    by_name = {name: [value for each in values if (value := each.get(name)) is not None] for name in names}
+    return {name: mean(listed) if listed else None for name, listed in by_name.items()}

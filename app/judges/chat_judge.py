@@ -38,7 +38,7 @@ from app.judges.judge_client import ChatResponse, JudgeClient, PromptMessage, Se
 from app.judges.limits import await_turn_at_judging
 from app.judges.modes import parse_references
 from app.judges.offline import rank_candidates
-from app.judges.prompts import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
+from app.judges.prompts import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_correction, build_prompt
 from app.judges.verdicts import (
     PARSER_VERSION,
     JudgeAnswer,
@@ -61,8 +61,6 @@ from app.ports.judges import (
     gives_rewards,
 )
 
-_LONGEST_QUOTED: Final = 8_000
-"""Characters of an invalid answer that the corrective retry quotes."""
 _MOST_PARSED_ON_LOOP: Final = 20_000
 """Longest answer, in characters, that is parsed on the event loop."""
 _HEALTH_BY_BREAKER_STATE: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
@@ -232,10 +230,7 @@ class ChatJudge:
             raise build_refusal_error(spent.raw)
         if isinstance(answer, UnusableAnswer):
             spent.trouble = f"invalid answer: {'; '.join(answer.problems)}"
-            messages += [
-                {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
-                {"role": "user", "content": render_correction(answer.problems)},
-            ]
+            messages += build_correction(spent.raw, answer.problems)
             answer = await self._parse_response(await self._client.ask(messages, formed, deadline, spent), request)
         if isinstance(answer, UnusableAnswer) and is_refusal(spent.raw):
             raise build_refusal_error(spent.raw)

@@ -1,4 +1,10 @@
-"""Prompts of chat judges: fixed rules first, then rubric and situation as plain lines, with the candidates last."""
+"""Prompts of chat judges, and the rubrics that people bring: read from files, or written by a judge's model.
+
+A prompt holds fixed rules, then rubric and situation as plain lines, and the candidates last. What all groups of a
+rubric share comes first, and then what all readings of a group share: servers keep such beginnings in their caches.
+Every text of a stranger is on one line. One with line breaks is written as a JSON string, so that no text can begin a
+line of its own and pass for a heading, a rule or another candidate.
+"""
 
 import hashlib
 import json
@@ -31,99 +37,7 @@ from app.judges.verdicts import assign_letters
 from app.ports.judges import JudgeCache
 from app.toolkit.templates import Template
 
-_BETWEEN: Final = " | "
-_SAID: Final = (("speaker", "text"), ("role", "content"))
-"""Fields of a line of a conversation."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
-_BREAKS_LEFT_BY_JSON: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-
-
-def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[str]:
-    """No text can begin a line of its own: one with line breaks is written as a JSON string. Headings are not indented,
-    and all else by at most one space, which costs no tokens."""
-    for name, value in fields.items():
-        if is_empty(value):
-            continue
-        if isinstance(value, dict | list):
-            yield from _render_part(name, SameObject(value)) if indent else _iterate_field_lines(name, value, indent)
-        else:
-            yield f"{indent}{name}: {_render_value(value)}"
-
-
-@lru_cache(maxsize=1024)
-def _render_part(name: str, part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> tuple[str, ...]:
-    """Kept, since the scenes of a character share most parts of its sheet."""
-    return tuple(_iterate_field_lines(name, part.value, " "))
-
-
-def _iterate_field_lines(name: str, value: dict[str, JsonValue] | list[JsonValue], indent: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield f"{name}:"
-        yield from render_lines(value, " ")
-    elif any(isinstance(item, dict | list) for item in value):
-        records = [item for item in map(_drop_empty, value) if not is_empty(item)]
-        columns = _find_columns(records)
-        yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
-        yield from (f" - {_render_item(item, named=not columns)}" for item in records)
-    else:
-        yield f"{indent}{name}: {_render_value(value)}"
-
-
-def is_empty(value: JsonValue) -> bool:
-    """Whether a value says nothing. False and 0 say something."""
-    return value is None or value in ("", [], {})
-
-
-def encode_text(text: str) -> str:
-    """A JSON string on one line."""
-    written = _ENCODER.encode(text)
-    return written if written.isascii() else written.translate(_BREAKS_LEFT_BY_JSON)
-
-
-def _drop_empty(item: JsonValue) -> JsonValue:
-    return {name: value for name, value in item.items() if not is_empty(value)} if isinstance(item, dict) else item
-
-
-def _find_columns(records: Sequence[JsonValue]) -> tuple[str, ...]:
-    """The fields of records that all have the same ones: they are named once, above. A list within would look like
-    further fields."""
-    fields = [item for item in records if isinstance(item, dict)]
-    names = {tuple(item) for item in fields}
-    if len(fields) < max(2, len(records)) or len(names) > 1:
-        return ()
-    flat = not any(isinstance(value, dict | list) for item in fields for value in item.values())
-    (columns,) = names
-    return columns if flat and len(columns) > 1 and columns not in _SAID else ()
-
-
-def _render_item(item: JsonValue, *, named: bool) -> str:
-    """A record on one line. One that has only a text, or a text and its speaker, needs no names of fields."""
-    if not isinstance(item, dict):
-        return _render_value(item)
-    if list(item) == ["text"]:
-        return _render_value(item["text"])
-    if tuple(item) in _SAID:
-        speaker, text = map(_render_value, item.values())
-        return f"{speaker}: {text}"
-    return _BETWEEN.join(
-        f"{name}: {_render_value(each)}" if named else _render_value(each) for name, each in item.items()
-    )
-
-
-def _render_value(value: JsonValue) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value if _is_plain(value) else encode_text(value)
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return _BETWEEN.join(_render_value(item) for item in value)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(_BREAKS_LEFT_BY_JSON)
-
-
-def _is_plain(text: str) -> bool:
-    return len(text.splitlines()) == 1 and text == text.strip() and "|" not in text and not text.startswith('"')
-
-
 _FOLDER: Final = Path(__file__).with_name("prompts")
 _MESSAGE: Final = Template.read(_FOLDER / "message.j2")
 _RULES: Final = Template.read(_FOLDER / "rules.j2")
@@ -133,10 +47,12 @@ _ANSWERS: Final[Mapping[VerdictForm, Template]] = {
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 _REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
-EVIDENCE_ASKED: Final = 3
+_EVIDENCE_ASKED: Final = 3
+_LONGEST_QUOTED: Final = 8_000
+"""Characters of an invalid answer that the correction quotes."""
 _MOST_PREFIXES: Final = 512
 """Groups in flight, in which what their readings share is made once."""
-LAYOUT_VERSION: Final = 2
+_LAYOUT_VERSION: Final = 2
 """Increase this when the same request would be laid out differently."""
 _SCALE: Final[Mapping[Mode, str]] = {
     "listwise": "Read all candidates before you score any. Give equal scores only to equal replies.",
@@ -152,8 +68,8 @@ TEMPLATES_DIGEST: Final = digest(
         {form: template.digest for form, template in _ANSWERS.items()},
         _CORRECTION.digest,
         dict(_SCALE),
-        EVIDENCE_ASKED,
-        LAYOUT_VERSION,
+        _EVIDENCE_ASKED,
+        _LAYOUT_VERSION,
     ]
 )
 
@@ -163,7 +79,7 @@ class JudgePrompt:
     system: str
     user: str
     shared: str = ""
-    """What `user` begins with in all readings of a group."""
+    """What `user` begins with in all readings of a group. It is encoded once."""
 
     def encode(self, judge: str) -> tuple[str, str]:
         """Its messages as JSON, and the digest of that and the judge's digest."""
@@ -235,32 +151,35 @@ def _build_prefix(
 
 def _leave_out_known(probes: Probes, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The probes without words of the voice that the document has already."""
-    shown: dict[str, JsonValue] = probes.model_dump(mode="json")
-    known = _list_texts(document) if probes.voice else []
-    return {**shown, "voice": [word for word in probes.voice if not any(word in texts for texts in known)]}
+    listed_probes: dict[str, JsonValue] = probes.model_dump(mode="json")
+    texts_of_document = _list_texts(document) if probes.voice else []
+    return {
+        **listed_probes,
+        "voice": [word for word in probes.voice if not any(word in texts for texts in texts_of_document)],
+    }
 
 
 def _list_texts(document: Mapping[str, JsonValue]) -> list[frozenset[str]]:
     """Every string in it, however deep, by its parts."""
     parts = [part for value in document.values() for part in (value.values() if isinstance(value, dict) else [value])]
-    found = [_collect_texts(SameObject(part)) for part in parts if isinstance(part, list | dict)]
-    return [*found, frozenset(part for part in parts if isinstance(part, str))]
+    collected = [_collect_texts(SameObject(part)) for part in parts if isinstance(part, list | dict)]
+    return [*collected, frozenset(part for part in parts if isinstance(part, str))]
 
 
 @lru_cache(maxsize=1024)
 def _collect_texts(part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> frozenset[str]:
     """Kept, as their lines."""
-    found: set[str] = set()
-    left: list[Iterable[JsonValue]] = [[part.value]]
-    while left:
-        for item in left.pop():
+    texts: set[str] = set()
+    open_parts: list[Iterable[JsonValue]] = [[part.value]]
+    while open_parts:
+        for item in open_parts.pop():
             if isinstance(item, str):
-                found.add(item)
+                texts.add(item)
             elif isinstance(item, list):
-                left.append(item)
+                open_parts.append(item)
             elif isinstance(item, dict):
-                left.append(item.values())
-    return frozenset(found)
+                open_parts.append(item.values())
+    return frozenset(texts)
 
 
 def _render_candidate(letter: str, candidate: Candidate) -> str:
@@ -275,12 +194,16 @@ def _render_rules(mode: Mode, form: VerdictForm, grounded: str) -> str:
     return _MESSAGE.render(
         mode=mode,
         rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
-        answer=_ANSWERS[form].render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
+        answer=_ANSWERS[form].render(quotes=_EVIDENCE_ASKED, claims=bool(grounded)),
     )
 
 
-def render_correction(problems: Sequence[str]) -> str:
-    return replace_surrogates(_CORRECTION.render(problems=problems))
+def build_correction(answer: str, problems: Sequence[str]) -> list[PromptMessage]:
+    """What is said after an invalid answer: its end, and its problems."""
+    return [
+        {"role": "assistant", "content": answer[-_LONGEST_QUOTED:] or "(nothing)"},
+        {"role": "user", "content": replace_surrogates(_CORRECTION.render(problems=problems))},
+    ]
 
 
 @lru_cache(maxsize=64)
@@ -303,10 +226,105 @@ def _iterate_rubric_lines(rubric: Rubric) -> Iterator[str]:
             yield from render_lines({f"{rule.code}{omission}": rule.description or "(no description)"})
 
 
+# Fields as plain lines.
+
+_BETWEEN: Final = " | "
+_SAID: Final = (("speaker", "text"), ("role", "content"))
+"""Fields of a line of a conversation."""
+# Line breaks for `str.splitlines`, which JSON leaves as they are.
+_BREAKS_LEFT_BY_JSON: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[str]:
+    """No text can begin a line of its own: one with line breaks is written as a JSON string. Headings are not indented,
+    and all else by at most one space, which costs no tokens."""
+    for name, value in fields.items():
+        if _is_empty(value):
+            continue
+        if isinstance(value, dict | list):
+            yield from _render_part(name, SameObject(value)) if indent else _iterate_field_lines(name, value, indent)
+        else:
+            yield f"{indent}{name}: {_render_value(value)}"
+
+
+@lru_cache(maxsize=1024)
+def _render_part(name: str, part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> tuple[str, ...]:
+    """Kept, since the scenes of a character share most parts of its sheet."""
+    return tuple(_iterate_field_lines(name, part.value, " "))
+
+
+def _iterate_field_lines(name: str, value: dict[str, JsonValue] | list[JsonValue], indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield f"{name}:"
+        yield from render_lines(value, " ")
+    elif any(isinstance(item, dict | list) for item in value):
+        records = [item for item in map(_drop_empty, value) if not _is_empty(item)]
+        columns = _find_columns(records)
+        yield f"{indent}{name} ({_BETWEEN.join(columns)}):" if columns else f"{indent}{name}:"
+        yield from (f" - {_render_item(item, named=not columns)}" for item in records)
+    else:
+        yield f"{indent}{name}: {_render_value(value)}"
+
+
+def _is_empty(value: JsonValue) -> bool:
+    """Whether a value says nothing. False and 0 say something."""
+    return value is None or value in ("", [], {})
+
+
+def encode_text(text: str) -> str:
+    """A JSON string on one line."""
+    written = _ENCODER.encode(text)
+    return written if written.isascii() else written.translate(_BREAKS_LEFT_BY_JSON)
+
+
+def _drop_empty(item: JsonValue) -> JsonValue:
+    return {name: value for name, value in item.items() if not _is_empty(value)} if isinstance(item, dict) else item
+
+
+def _find_columns(records: Sequence[JsonValue]) -> tuple[str, ...]:
+    """The fields of records that all have the same ones: they are named once, above. A list within would look like
+    further fields."""
+    fields = [item for item in records if isinstance(item, dict)]
+    names = {tuple(item) for item in fields}
+    if len(fields) < max(2, len(records)) or len(names) > 1:
+        return ()
+    flat = not any(isinstance(value, dict | list) for item in fields for value in item.values())
+    (columns,) = names
+    return columns if flat and len(columns) > 1 and columns not in _SAID else ()
+
+
+def _render_item(item: JsonValue, *, named: bool) -> str:
+    """A record on one line. One that has only a text, or a text and its speaker, needs no names of fields."""
+    if not isinstance(item, dict):
+        return _render_value(item)
+    if list(item) == ["text"]:
+        return _render_value(item["text"])
+    if tuple(item) in _SAID:
+        speaker, text = map(_render_value, item.values())
+        return f"{speaker}: {text}"
+    return _BETWEEN.join(
+        f"{name}: {_render_value(each)}" if named else _render_value(each) for name, each in item.items()
+    )
+
+
+def _render_value(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value if _is_plain(value) else encode_text(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return _BETWEEN.join(_render_value(item) for item in value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(_BREAKS_LEFT_BY_JSON)
+
+
+def _is_plain(text: str) -> bool:
+    return len(text.splitlines()) == 1 and text == text.strip() and "|" not in text and not text.startswith('"')
+
+
 # Rubrics of one's own: checked against the gates, and read from files with the line of every error.
 
-MAX_RUBRIC_BYTES: Final = 256 * 1024
-CONFIRMED_HINTS: Final = tuple(gate.flag for gate in GATES if gate.confirmed)
+_MAX_RUBRIC_BYTES: Final = 256 * 1024
+_CONFIRMED_HINTS: Final = tuple(gate.flag for gate in GATES if gate.confirmed)
 """Hints whose gate closes when a defect of the rubric confirms them."""
 
 
@@ -328,7 +346,7 @@ def build_sound_rubric(own: OwnRubric) -> Rubric:
 
 def require_sound_rubric(own: OwnRubric, field: str) -> None:
     """InvalidRequest naming the part of `field` that is wrong."""
-    for problem in find_rubric_problems(own, CONFIRMED_HINTS):
+    for problem in find_rubric_problems(own, _CONFIRMED_HINTS):
         if problem.level == "error":
             steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.at)
             raise InvalidRequest(problem.message, field="".join((field, *steps)))
@@ -336,19 +354,19 @@ def require_sound_rubric(own: OwnRubric, field: str) -> None:
 
 def load_rubric(path: Path) -> OwnRubric:
     """ValueError with the first error: file, line and key."""
-    read = read_rubric(path)
-    if read.rubric is None:
-        first = next(finding for finding in read.findings if finding.level == "error")
-        place = f"{first.file}, line {first.line}" if first.line else first.file
-        raise ValueError(": ".join(filter(None, (place, first.field, first.message))))
-    return read.rubric
+    file = read_rubric(path)
+    if file.rubric is None:
+        first = next(finding for finding in file.findings if finding.level == "error")
+        where = f"{first.file}, line {first.line}" if first.line else first.file
+        raise ValueError(": ".join(filter(None, (where, first.field, first.message))))
+    return file.rubric
 
 
 def read_rubric(path: Path) -> RubricFile:
     """Never raises for invalid content."""
     name = str(path)
     try:
-        document = parse_document(read_text(path, MAX_RUBRIC_BYTES), path.name)
+        document = parse_document(read_text(path, _MAX_RUBRIC_BYTES), path.name)
         own = OwnRubric.model_validate(document.value)
     except BrokenYaml as error:
         message = error.detail.removeprefix(f"{path.name}: ")
@@ -359,17 +377,17 @@ def read_rubric(path: Path) -> RubricFile:
         return RubricFile((_build_finding(name, 0, "", error.detail),), None)
     except OSError as error:
         return RubricFile((_build_finding(name, 0, "", error.strerror or str(error)),), None)
-    found = [
+    findings = [
         _build_finding(name, document.find_line(one.at), _format_path(one.at), one.message, one.level)
-        for one in find_rubric_problems(own, CONFIRMED_HINTS)
+        for one in find_rubric_problems(own, _CONFIRMED_HINTS)
     ]
-    broken = any(finding.level == "error" for finding in found)
-    return RubricFile(tuple(sorted(found, key=lambda one: (one.line, one.level))), None if broken else own)
+    broken = any(finding.level == "error" for finding in findings)
+    return RubricFile(tuple(sorted(findings, key=lambda one: (one.line, one.level))), None if broken else own)
 
 
 def _explain_fields(name: str, document: YamlDocument, error: ValidationError) -> tuple[SheetFinding, ...]:
     """By line; unknown keys before missing ones, since those may be the same, misspelt."""
-    found = []
+    findings = []
     listed = error.errors(include_url=False, include_input=False, include_context=False)
     for one in sorted(listed, key=lambda one: one["type"] == "missing"):
         at = tuple(step for step in one["loc"] if step != "[key]")
@@ -378,8 +396,8 @@ def _explain_fields(name: str, document: YamlDocument, error: ValidationError) -
             message = "should be a mapping of keys to values"
         if one["type"] == "extra_forbidden":
             message = f"there is no key {at[-1]!r}{suggest(str(at[-1]), _list_keys(at[:-1]))}"
-        found.append(_build_finding(name, document.find_line(at), _format_path(at), " ".join(message.split())))
-    return tuple(sorted(found, key=lambda finding: finding.line))
+        findings.append(_build_finding(name, document.find_line(at), _format_path(at), " ".join(message.split())))
+    return tuple(sorted(findings, key=lambda finding: finding.line))
 
 
 def _list_keys(at: Sequence[str | int]) -> list[str]:
@@ -407,13 +425,12 @@ def _format_path(at: Sequence[str | int]) -> str:
     return ".".join(map(str, at))
 
 
-# Lets a judge's model write a rubric from a preference.
+# Rubrics that a judge's model writes from a preference.
 
-FEWEST: Final = 2
-MOST: Final = 6
-_WRITING_RULES: Final = Template.read(Path(__file__).with_name("prompts") / "rubric.j2")
+_FEWEST_CRITERIA: Final = 2
+_MOST_CRITERIA: Final = 6
+_WRITING_RULES: Final = Template.read(_FOLDER / "rubric.j2")
 _MOST_PROBLEMS: Final = 6
-_LONGEST_QUOTED: Final = 8_000
 
 
 class WrittenCriterion(Frozen):
@@ -423,7 +440,7 @@ class WrittenCriterion(Frozen):
 
 
 class WrittenRubric(Frozen):
-    criteria: Annotated[tuple[WrittenCriterion, ...], Field(min_length=FEWEST, max_length=MOST)]
+    criteria: Annotated[tuple[WrittenCriterion, ...], Field(min_length=_FEWEST_CRITERIA, max_length=_MOST_CRITERIA)]
 
     @model_validator(mode="after")
     def _require_unique_names(self) -> Self:
@@ -438,17 +455,17 @@ async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCa
     The judge's budgets apply, and the cost is stored as a judgement without candidates."""
     account = SpendingAccount(utc_now)
     account.update_state(await memory.get_budget_state(config.name))
-    line, spent = JudgeClient(config, account, memory), ReadingCost(create_reservation_id())
+    client, spent = JudgeClient(config, account, memory), ReadingCost(create_reservation_id())
     deadline = Deadline(config.deadline_seconds, config.queue_seconds)
-    asked = replace_surrogates(json.dumps({"preference": preference}, ensure_ascii=False))
+    question = replace_surrogates(json.dumps({"preference": preference}, ensure_ascii=False))
     messages: list[PromptMessage] = [
-        {"role": "system", "content": _WRITING_RULES.render(fewest=FEWEST, most=MOST)},
-        {"role": "user", "content": asked},
+        {"role": "system", "content": _WRITING_RULES.render(fewest=_FEWEST_CRITERIA, most=_MOST_CRITERIA)},
+        {"role": "user", "content": question},
     ]
     failed: str | None = "given up"
     try:
         async with deadline:
-            written = await _ask_for_rubric(line, messages, deadline, spent)
+            written = await _ask_for_rubric(client, messages, deadline, spent)
         failed = None
         return written
     except TimeoutError:
@@ -458,47 +475,44 @@ async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCa
         failed = _redact(config, error.detail)
         raise JudgeFailed(failed) from None
     finally:
-        await line.close()
+        await client.close()
         judgement = spent.add_to(_build_spending_judgement(config, messages, failed), config.prices)
-        await _record_spending(line, judgement, spent.hold, memory)
+        await _record_spending(client, judgement, spent.hold, memory)
 
 
 async def _ask_for_rubric(
-    line: JudgeClient, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
+    client: JudgeClient, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
 ) -> WrittenRubric:
     try:
-        return _parse_rubric((await line.ask(messages, None, deadline, spent)).text)
+        return _parse_rubric((await client.ask(messages, None, deadline, spent)).text)
     except ValueError as error:
-        messages += [
-            {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
-            {"role": "user", "content": render_correction(_list_problems(error))},
-        ]
+        messages += build_correction(spent.raw, _list_problems(error))
     try:
-        return _parse_rubric((await line.ask(messages, None, deadline, spent)).text)
+        return _parse_rubric((await client.ask(messages, None, deadline, spent)).text)
     except ValueError as error:
         problems = "; ".join(_list_problems(error))
         raise JudgeFailed(f"invalid answer, also after the corrective retry: {problems}") from None
 
 
-async def _record_spending(line: JudgeClient, judgement: Judgement, hold: str, memory: JudgeCache) -> None:
+async def _record_spending(client: JudgeClient, judgement: Judgement, hold: str, memory: JudgeCache) -> None:
     if judgement.calls:
         await memory.put(judgement, hold)
     else:
-        await line.budget.release(hold)
+        await client.budget.release(hold)
 
 
 def _build_spending_judgement(
     config: ChatJudgeConfig, messages: Sequence[PromptMessage], failed: str | None
 ) -> Judgement:
-    told = json.dumps(messages[:2], ensure_ascii=False)
+    prompt = json.dumps(messages[:2], ensure_ascii=False)
     return Judgement(
         judge=config.name,
         model=config.model,
         order=(),
-        prompt=told,
-        prompt_digest=digest(told),
+        prompt=prompt,
+        prompt_digest=digest(prompt),
         error=failed,
-        reading=digest([config.name, config.base_url, told, create_reservation_id()]),
+        reading=digest([config.name, config.base_url, prompt, create_reservation_id()]),
     )
 
 
@@ -507,12 +521,12 @@ def _parse_rubric(answer: str) -> WrittenRubric:
     text = strip_thoughts(answer)
     start, end = text.find("{"), text.rfind("}")
     try:
-        found: object = json.loads(text[start : end + 1]) if start >= 0 else None
+        value: object = json.loads(text[start : end + 1]) if start >= 0 else None
     except RecursionError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ValueError("there is no JSON object in the answer")
-    return WrittenRubric.model_validate(found)
+    return WrittenRubric.model_validate(value)
 
 
 def _list_problems(error: ValueError) -> list[str]:

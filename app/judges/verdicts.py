@@ -1,4 +1,14 @@
-"""How a group is presented to a judge: letters by place, and orders that depend only on the texts."""
+"""How a group is put to a judge, and how its answer becomes verdicts.
+
+Candidates have letters by place, and orders are keyed hashes of the texts. An answer has one of two forms: the short
+one lists scores by criterion and quotes for defects alone, the long one has an entry for each candidate. Both are read,
+whichever was asked for.
+
+Reading is tolerant of what stands around the JSON (a thought, a fence, an earlier draft, a trailing comma) and strict
+about what stands in it. Every candidate, criterion and rank must be there exactly once; a quote must be in the reply,
+or its defect does not count. Whatever is wrong is said in words that the judge can act on in its corrective retry. A
+judge reads text that a policy wrote: no answer, however made, takes more than linear time or raises.
+"""
 
 import base64
 import hashlib
@@ -28,6 +38,8 @@ from app.judges.offline import (
     parse_claims,
     shorten,
 )
+
+# Presentation.
 
 _ID_LENGTH: Final = 5
 
@@ -72,14 +84,15 @@ def build_mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tu
 
 def list_mirrored_orders(key: str, texts: Sequence[str], pairs: int) -> MirroredOrders:
     """Up to `pairs` mirrored orders of which none repeats another: two texts have one pair, three have three."""
-    found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    distinct: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     number = 0
-    while len(found) < min(pairs, math.factorial(min(len(texts), 5)) // 2):
+    # Half of all orders mirror the other half. From five texts on there are more than anybody asks for.
+    while len(distinct) < min(pairs, math.factorial(min(len(texts), 5)) // 2):
         orders = build_mirrored_orders(key, texts, number)
         number += 1
-        if not any(orders[0] in known for known in found):
-            found.append(orders)
-    return tuple(found)
+        if not any(orders[0] in pair for pair in distinct):
+            distinct.append(orders)
+    return tuple(distinct)
 
 
 def choose_first(key: str, texts: Sequence[str], count: int) -> int:
@@ -103,7 +116,7 @@ def _compute_keyed_hash(key: str, *parts: str) -> bytes:
     return _add_parts(_begin_keyed_hash(key), parts).digest()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # all hashes of a group begin with its key
 def _begin_keyed_hash(key: str) -> "hashlib.blake2b":
     return hashlib.blake2b(
         digest_size=16, key=hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
@@ -128,195 +141,7 @@ def _encode_letters(data: bytes) -> str:
     return base64.b32encode(data[:_ID_LENGTH]).decode().lower()[:_ID_LENGTH]
 
 
-# What form a judge is asked to answer in, the short form of answers, and JSON that is nearly right.
-
-_LISTS: Final = ("claims", "defects")
-_MOST_NAMED: Final = 2
-_WORK_FACTOR: Final = 8
-"""Most decoded characters, as a multiple of the answer's length."""
-_MOST_TRIES: Final = 5_000
-_JSON_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
-
-
-def is_short(answer: Mapping[str, object]) -> bool:
-    """Whether an object is a whole answer of the short form, not a part of one of the long form."""
-    scores = answer.get("scores")
-    if scores is None or "verdicts" in answer or "candidate" in answer:
-        return False
-    by_letter = isinstance(scores, dict) and all(each is None or isinstance(each, dict) for each in scores.values())
-    return by_letter or "ranking" in answer or "notes" in answer
-
-
-def expand_short_answer(
-    answer: Mapping[str, object], letters: Sequence[str], rubric: Rubric, problems: list[str]
-) -> dict[str, object]:
-    """The same answer in the long form. What belongs to no candidate becomes a problem."""
-    entries: dict[str, dict[str, object]] = {letter: {"candidate": letter, "scores": {}} for letter in letters}
-    criteria = [criterion.name for criterion in rubric.criteria]
-    scores = answer["scores"]
-    if isinstance(scores, dict):
-        _spread_scores(_by_criterion(scores, letters, criteria), entries, problems)
-    else:
-        problems.append('"scores" is not an object')
-    for name in _LISTS:
-        _deal_items(name, answer.get(name), entries, problems)
-    notes = answer.get("notes")
-    for letter, note in notes.items() if isinstance(notes, dict) else ():
-        if letter in entries:
-            entries[letter]["note"] = note
-    return {**answer, "verdicts": list(entries.values())}
-
-
-def _by_criterion(
-    scores: Mapping[str, object], letters: Collection[str], criteria: Collection[str]
-) -> Mapping[str, object]:
-    """`scores`, turned round where they are listed by candidate."""
-    if not scores or not all(name in letters and name not in criteria for name in scores):
-        return scores
-    found: dict[str, dict[str, object]] = {}
-    for letter, each in scores.items():
-        for criterion, score in each.items() if isinstance(each, dict) else ():
-            found.setdefault(criterion, {})[letter] = score
-    return found
-
-
-def _spread_scores(scores: Mapping[str, object], entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
-    """Null in place of the letters is null for every candidate."""
-    for criterion, given in scores.items():
-        if given is None:
-            given = dict.fromkeys(entries)
-        if not isinstance(given, dict):
-            problems.append(f"{shorten(criterion)} must be an object with a number for each letter, or null")
-            continue
-        problems += [f"there is no candidate {shorten(letter)}" for letter in given if letter not in entries][
-            :_MOST_NAMED
-        ]
-        for letter in entries.keys() & given.keys():
-            own = entries[letter]["scores"]
-            if isinstance(own, dict):
-                own[criterion] = given[letter]
-
-
-def _deal_items(name: str, items: object, entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
-    """Gives each item to its candidate. Of what is no list nobody gets one."""
-    if not isinstance(items, list):
-        return
-    dealt: dict[str, list[object]] = {letter: [] for letter in entries}
-    for item in items:
-        letter = item.get("candidate") if isinstance(item, dict) else None
-        if isinstance(letter, str) and letter in dealt:
-            dealt[letter].append(item)
-        else:
-            problems.append(f'an item of "{name}" names no candidate')
-    for letter, own in dealt.items():
-        entries[letter][name] = own
-
-
-_TRAILING_COMMA: Final = re.compile(r",[ \t\r\n]*[}\]]?\Z")
-_SYNTAX: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
-"""Strings, brackets, and commas before a closing bracket."""
-_LONGEST_GAP: Final = 200
-"""Blank characters between a comma and the bracket behind it."""
-
-
-def _is_trailing_comma(text: str, position: int) -> bool:
-    """Whether a comma before a closing bracket is why `text` could not be decoded at `position`."""
-    return _TRAILING_COMMA.search(text, max(0, position - _LONGEST_GAP), position + 1) is not None
-
-
-def _drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
-    """The object that begins at `start`, without commas before closing brackets, and where it ends."""
-    parts: list[str] = []
-    depth, done = 0, start
-    for found in _SYNTAX.finditer(text, start):
-        sign = found.group()
-        depth += (sign in "{[") - (sign in "}]")
-        if sign == ",":
-            parts.append(text[done : found.start()])
-            done = found.end()
-        elif depth == 0 and sign in "}]":
-            return "".join((*parts, text[done : found.end()])), found.end()
-    return "", len(text)
-
-
-class _DuplicateKey:
-    """Marks the value of a duplicate key."""
-
-
-_DUPLICATE: Final = _DuplicateKey()
-
-
-def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        found |= {name: _DUPLICATE for name in found if counts[name] > 1}
-    return found
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
-
-
-def decode_whole(text: str, is_wanted: Callable[[dict[str, object]], bool]) -> dict[str, object] | None:
-    """The object that is all of `text`, if it alone of all objects in it is wanted. None too when some are in its
-    strings, or may be."""
-    objects = wanted = 0
-
-    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-        nonlocal objects, wanted
-        found = _build_object(pairs)
-        objects += bool(pairs)
-        wanted += is_wanted(found)
-        return found
-
-    try:
-        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or not is_wanted(value) or wanted > 1:
-        return None
-    return value if objects == min(len(_JSON_OPENING.findall(text)), _MOST_TRIES) else None
-
-
-def _find_openings(text: str) -> "deque[re.Match[str]]":
-    return deque(_JSON_OPENING.finditer(text), maxlen=_MOST_TRIES)
-
-
-def iterate_objects(text: str) -> Iterator[dict[str, object]]:
-    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
-    allowance."""
-    work = _WORK_FACTOR * len(text) + 1000
-    for opening in reversed(_find_openings(text)):
-        start = opening.start()
-        try:
-            value, end = _DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            work -= error.pos - start
-            if _is_trailing_comma(text, error.pos):
-                repaired, end = _drop_trailing_commas(text, start)
-                work -= end - start
-                yield from _decode_object(repaired)
-        except (ValueError, RecursionError):
-            # a number with thousands of digits, or nesting beyond reason: neither is an answer
-            work -= len(text)
-        else:
-            work -= end - start
-            yield value
-        if work <= 0:
-            return
-
-
-def _decode_object(text: str) -> Iterator[dict[str, object]]:
-    try:
-        value, _ = _DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return
-    yield value
-
-
-def list_duplicates(found: Mapping[str, object]) -> list[str]:
-    """The names that occur more than once in an object that _DECODER read."""
-    return [name for name, value in found.items() if value is _DUPLICATE]
+# The format that a server is asked for.
 
 
 def choose_mode(mode: JsonMode, request: JudgeRequest | None) -> JsonMode:
@@ -413,20 +238,24 @@ _SCHEMAS: Final[Mapping[VerdictForm, Callable[[JudgeRequest], JsonValue]]] = {
 }
 
 
-# Parses a judge's answer: tolerant of text around the JSON, strict about its content.
+# Answers.
 
-HIGHEST: Final = 4.0
+_HIGHEST: Final = 4.0
+"""Judges score from 0 to 4, verdicts hold the share of that."""
 PARSER_VERSION: Final = 9
 """Increase this when the same answer would be parsed differently."""
 
-_LONGEST_ANSWER: Final = 400_000  # characters that are parsed, from the end
+_LONGEST_ANSWER: Final = 400_000
+"""Characters that are parsed, from the end: the answer follows the thought."""
 _MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
     "long": '"verdicts" is missing or not a list',
     "short": '"scores" is missing or not an object',
 }
 _MISSING: Final = object()
+"""Unlike null, which says that a criterion does not apply."""
 _NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
 _MOST_ANSWERS: Final = 50
+"""Invalid answers after which no further one is looked for."""
 _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
 _MOST_DEFECTS: Final = 30
@@ -457,12 +286,12 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     failures: list[UnusableAnswer] = []
     text = text[-_LONGEST_ANSWER:]
     for part in _iterate_search_texts(text):
-        whole = decode_whole(part, may_be_answer)
-        for found in iterate_objects(part) if whole is None else (whole,):
-            if not may_be_answer(found):
+        whole = _decode_whole(part)
+        for value in _iterate_objects(part) if whole is None else (whole,):
+            if not may_be_answer(value):
                 problem = _MISSING_FIELDS[form]
                 continue
-            answer = _validate_answer(found, request, is_whole=whole is not None and part is text)
+            answer = _validate_answer(value, request, is_whole=whole is not None and part is text)
             if isinstance(answer, JudgeAnswer):
                 return answer
             failures.append(answer)
@@ -471,8 +300,8 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
     return failures[0] if failures else UnusableAnswer((problem,))
 
 
-def may_be_answer(found: Mapping[str, object]) -> bool:
-    return "verdicts" in found or is_short(found)
+def may_be_answer(value: Mapping[str, object]) -> bool:
+    return "verdicts" in value or _is_short(value)
 
 
 def _iterate_search_texts(text: str) -> Iterator[str]:
@@ -489,16 +318,16 @@ def _iterate_search_texts(text: str) -> Iterator[str]:
 
 
 def _validate_answer(
-    found: Mapping[str, object], request: JudgeRequest, *, is_whole: bool
+    value: Mapping[str, object], request: JudgeRequest, *, is_whole: bool
 ) -> JudgeAnswer | UnusableAnswer:
     ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
     texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
-    problems = _find_duplicates(found, "the answer")
-    if is_short(found):
-        problems += _find_duplicates_within(found)
-        found = expand_short_answer(found, tuple(ids), request.rubric, problems)
-    entries = _parse_entries(found, tuple(texts), problems)
-    ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
+    problems = _find_duplicates(value, "the answer")
+    if _is_short(value):
+        problems += _find_duplicates_within(value)
+        value = _expand_short_answer(value, tuple(ids), request.rubric, problems)
+    entries = _parse_entries(value, tuple(texts), problems)
+    ranking = _parse_ranking(value.get("ranking"), tuple(texts), problems)
     sources = list_sources(request)
     criteria = dict.fromkeys(criterion.name for criterion in request.rubric.criteria)
     verdicts = {
@@ -515,9 +344,9 @@ def _validate_answer(
 
 
 def _parse_entries(
-    found: Mapping[str, object], ids: Sequence[str], problems: list[str]
+    answer: Mapping[str, object], ids: Sequence[str], problems: list[str]
 ) -> dict[str, Mapping[str, object]]:
-    listed = found.get("verdicts")
+    listed = answer.get("verdicts")
     if not isinstance(listed, list):
         problems.append('"verdicts" is missing or not a list')
         return {}
@@ -564,14 +393,14 @@ def _parse_verdict(
     sources: Mapping[str, QuotedText],
     problems: list[str],
 ) -> Verdict:
-    said = QuotedText(text)
+    reply = QuotedText(text)
     dropped: list[str] = []
-    evidence = _parse_evidence(entry.get("evidence"), said, dropped)
+    evidence = _parse_evidence(entry.get("evidence"), reply, dropped)
     listed = entry.get("claims")
     claims: tuple[Claim, ...] = ()
     if rubric.claims is not None and listed is not None:  # who lists none reports none
-        claims = parse_claims(name, listed, said, sources, problems)
-    defects = _parse_defects(entry.get("defects"), said, rubric, dropped)
+        claims = parse_claims(name, listed, reply, sources, problems)
+    defects = _parse_defects(entry.get("defects"), reply, rubric, dropped)
     scores = _parse_scores(name, entry.get("scores"), criteria, dropped, problems)
     note = entry.get("note")
     remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
@@ -600,17 +429,17 @@ def _parse_scores(
     dropped += unknown
     scores: dict[str, float | None] = {}
     for criterion in criteria:
-        given = value.get(criterion, _MISSING)
-        if (type(given) is int or type(given) is float) and 0 <= given <= HIGHEST:  # no bool
-            scores[criterion] = given / HIGHEST
+        raw = value.get(criterion, _MISSING)
+        if (type(raw) is int or type(raw) is float) and 0 <= raw <= _HIGHEST:  # no bool
+            scores[criterion] = raw / _HIGHEST
             continue
-        score = _parse_number(given)
-        if given is _MISSING:
+        score = _parse_number(raw)
+        if raw is _MISSING:
             problems.append(f"candidate {name} has no score for {criterion}")
-        elif score is None and given is not None:
+        elif score is None and raw is not None:
             problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
         else:
-            scores[criterion] = None if score is None else score / HIGHEST
+            scores[criterion] = None if score is None else score / _HIGHEST
     if len(scores) < len(criteria):
         problems += [f"candidate {name}: {each}" for each in unknown]
     elif all([score is None for score in scores.values()]):
@@ -622,7 +451,7 @@ def _parse_number(value: object) -> float | None:
     """A score from 0 to 4, also one in quotation marks. None for everything else."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HIGHEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _HIGHEST:
         return None
     return float(value)
 
@@ -632,9 +461,9 @@ def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> It
     if not any(None in each.scores.values() for each in verdicts.values()):
         return
     for name in (criterion.name for criterion in rubric.criteria):
-        given = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
-        without = [letter for letter, score in given.items() if score is None]
-        if 0 < len(without) < len(given):
+        scores = {letter: each.scores[name] for letter, each in verdicts.items() if name in each.scores}
+        without = [letter for letter, score in scores.items() if score is None]
+        if 0 < len(without) < len(scores):
             yield (
                 f"{name} is null for {', '.join(without)} and a number for others: null is for a criterion "
                 "that applies to none of the candidates"
@@ -650,29 +479,30 @@ def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
     return [problem for where, part in parts.items() for problem in _find_duplicates(part, where)]
 
 
-def _find_duplicates(found: Mapping[str, object], *where: str) -> list[str]:
-    names = list_duplicates(found)
-    return [f"{' '.join(where)} has {shorten(name)} more than once" for name in names] if names else names
+def _find_duplicates(value: Mapping[str, object], *where: str) -> list[str]:
+    return [
+        f"{' '.join(where)} has {shorten(name)} more than once" for name, each in value.items() if each is _DUPLICATE
+    ]
 
 
-def _parse_evidence(value: object, said: QuotedText, dropped: list[str]) -> tuple[str, ...]:
+def _parse_evidence(value: object, reply: QuotedText, dropped: list[str]) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
-    found: list[str] = []
+    quotes: list[str] = []
     for quote in value[:_MOST_QUOTES]:
         if isinstance(quote, str):
-            if said.contains(quote):
-                found.append(replace_surrogates(quote))
+            if reply.contains(quote):
+                quotes.append(replace_surrogates(quote))
             else:
                 dropped.append(f"the reply does not say {shorten(quote)}")
-    return tuple(found)
+    return tuple(quotes)
 
 
-def _parse_defects(value: object, said: QuotedText, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
+def _parse_defects(value: object, reply: QuotedText, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
     """Defects without a verbatim quote are dropped, but for omissions."""
     if not isinstance(value, list) or not value:
         return ()
-    kept: list[Defect] = []
+    defects: list[Defect] = []
     for item in value[:_MOST_DEFECTS]:
         code = item.get("code") if isinstance(item, dict) else item
         quote = item.get("quote", "") if isinstance(item, dict) else ""
@@ -680,19 +510,19 @@ def _parse_defects(value: object, said: QuotedText, rubric: Rubric, dropped: lis
             dropped.append(f"the rubric has no defect {shorten(code)}")
         elif not isinstance(quote, str):
             dropped.append(f"{shorten(code)}, since its quote is no text")
-        elif fault := _find_defect_fault(code, quote, said, rubric):
+        elif fault := _find_defect_fault(code, quote, reply, rubric):
             dropped.append(fault)
         else:
-            kept.append(Defect(code=code, quote=replace_surrogates(quote.strip())))
-    return tuple(dict.fromkeys(kept))
+            defects.append(Defect(code=code, quote=replace_surrogates(quote.strip())))
+    return tuple(dict.fromkeys(defects))
 
 
-def _find_defect_fault(code: str, quote: str, said: QuotedText, rubric: Rubric) -> str:
+def _find_defect_fault(code: str, quote: str, reply: QuotedText, rubric: Rubric) -> str:
     rule = next((rule for rule in rubric.defects if rule.code == code), None)
     if rule is None:
         return f"the rubric has no defect {shorten(code)}"
     if quote.strip():
-        return "" if said.contains(quote) else f"{code}, since the reply does not say {shorten(quote)}"
+        return "" if reply.contains(quote) else f"{code}, since the reply does not say {shorten(quote)}"
     return "" if rule.omission else f"{code}, since it has no quote"
 
 
@@ -701,16 +531,203 @@ def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdic
     of plug-ins may not check their own answers."""
     if not verdict.defects:
         return verdict
-    said = QuotedText(replace_surrogates(text))
-    kept = [each for each in verdict.defects if not _find_defect_fault(each.code, each.quote, said, rubric)]
-    return verdict.model_copy(update={"defects": tuple(kept)})
+    reply = QuotedText(replace_surrogates(text))
+    proven = [each for each in verdict.defects if not _find_defect_fault(each.code, each.quote, reply, rubric)]
+    return verdict.model_copy(update={"defects": tuple(proven)})
 
 
-# Expected scores: each score's mean over the numbers the judge might have given, weighted by token probability.
+# The short form.
+
+_LISTS: Final = ("claims", "defects")
+_MOST_NAMED: Final = 2
+
+
+def _is_short(answer: Mapping[str, object]) -> bool:
+    """Whether an object is a whole answer of the short form, not a part of one of the long form."""
+    scores = answer.get("scores")
+    if scores is None or "verdicts" in answer or "candidate" in answer:
+        return False
+    by_letter = isinstance(scores, dict) and all(each is None or isinstance(each, dict) for each in scores.values())
+    return by_letter or "ranking" in answer or "notes" in answer
+
+
+def _expand_short_answer(
+    answer: Mapping[str, object], letters: Sequence[str], rubric: Rubric, problems: list[str]
+) -> dict[str, object]:
+    """The same answer in the long form. What belongs to no candidate becomes a problem."""
+    entries: dict[str, dict[str, object]] = {letter: {"candidate": letter, "scores": {}} for letter in letters}
+    criteria = [criterion.name for criterion in rubric.criteria]
+    scores = answer["scores"]
+    if isinstance(scores, dict):
+        _spread_scores(_by_criterion(scores, letters, criteria), entries, problems)
+    else:
+        problems.append('"scores" is not an object')
+    for name in _LISTS:
+        _deal_items(name, answer.get(name), entries, problems)
+    notes = answer.get("notes")
+    for letter, note in notes.items() if isinstance(notes, dict) else ():
+        if letter in entries:
+            entries[letter]["note"] = note
+    return {**answer, "verdicts": list(entries.values())}
+
+
+def _by_criterion(
+    scores: Mapping[str, object], letters: Collection[str], criteria: Collection[str]
+) -> Mapping[str, object]:
+    """`scores`, turned round where they are listed by candidate."""
+    if not scores or not all(name in letters and name not in criteria for name in scores):
+        return scores
+    turned: dict[str, dict[str, object]] = {}
+    for letter, each in scores.items():
+        for criterion, score in each.items() if isinstance(each, dict) else ():
+            turned.setdefault(criterion, {})[letter] = score
+    return turned
+
+
+def _spread_scores(scores: Mapping[str, object], entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
+    """Null in place of the letters is null for every candidate."""
+    for criterion, by_letter in scores.items():
+        if by_letter is None:
+            by_letter = dict.fromkeys(entries)
+        if not isinstance(by_letter, dict):
+            problems.append(f"{shorten(criterion)} must be an object with a number for each letter, or null")
+            continue
+        problems += [f"there is no candidate {shorten(letter)}" for letter in by_letter if letter not in entries][
+            :_MOST_NAMED
+        ]
+        for letter in entries.keys() & by_letter.keys():
+            own = entries[letter]["scores"]
+            if isinstance(own, dict):
+                own[criterion] = by_letter[letter]
+
+
+def _deal_items(name: str, items: object, entries: Mapping[str, dict[str, object]], problems: list[str]) -> None:
+    """Gives each item to its candidate. Of what is no list nobody gets one."""
+    if not isinstance(items, list):
+        return
+    dealt: dict[str, list[object]] = {letter: [] for letter in entries}
+    for item in items:
+        letter = item.get("candidate") if isinstance(item, dict) else None
+        if isinstance(letter, str) and letter in dealt:
+            dealt[letter].append(item)
+        else:
+            problems.append(f'an item of "{name}" names no candidate')
+    for letter, own in dealt.items():
+        entries[letter][name] = own
+
+
+# JSON that is nearly right.
+
+_WORK_FACTOR: Final = 8
+"""Most decoded characters, as a multiple of the answer's length: an answer may open thousands of objects and close
+none."""
+_MOST_TRIES: Final = 5_000
+"""Most places where an object may begin."""
+_JSON_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
+_TRAILING_COMMA: Final = re.compile(r",[ \t\r\n]*[}\]]?\Z")
+_SYNTAX: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
+"""Strings, brackets, and commas before a closing bracket. `*+` never gives back what it took, so that a string without
+an end is read once."""
+_LONGEST_GAP: Final = 200
+"""Blank characters between a comma and the bracket behind it."""
+
+
+def _is_trailing_comma(text: str, position: int) -> bool:
+    """Whether a comma before a closing bracket is why `text` could not be decoded at `position`."""
+    return _TRAILING_COMMA.search(text, max(0, position - _LONGEST_GAP), position + 1) is not None
+
+
+def _drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
+    """The object that begins at `start`, without commas before closing brackets, and where it ends."""
+    parts: list[str] = []
+    depth, done = 0, start
+    for match in _SYNTAX.finditer(text, start):
+        sign = match.group()
+        depth += (sign in "{[") - (sign in "}]")
+        if sign == ",":
+            parts.append(text[done : match.start()])
+            done = match.end()
+        elif depth == 0 and sign in "}]":
+            return "".join((*parts, text[done : match.end()])), match.end()
+    return "", len(text)
+
+
+class _DuplicateKey:
+    """Marks the value of a duplicate key."""
+
+
+_DUPLICATE: Final = _DuplicateKey()
+
+
+def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        value |= {name: _DUPLICATE for name in value if counts[name] > 1}
+    return value
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+def _decode_whole(text: str) -> dict[str, object] | None:
+    """The object that is all of `text`, if it alone of all objects in it may be an answer. None too when some are in
+    its strings, or may be."""
+    objects = answers = 0
+
+    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        nonlocal objects, answers
+        part = _build_object(pairs)
+        objects += bool(pairs)
+        answers += may_be_answer(part)
+        return part
+
+    try:
+        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not may_be_answer(value) or answers > 1:
+        return None
+    return value if objects == min(len(_JSON_OPENING.findall(text)), _MOST_TRIES) else None
+
+
+def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
+    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
+    allowance."""
+    work = _WORK_FACTOR * len(text) + 1000
+    for opening in reversed(deque(_JSON_OPENING.finditer(text), maxlen=_MOST_TRIES)):
+        start = opening.start()
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            work -= error.pos - start
+            if _is_trailing_comma(text, error.pos):
+                repaired, end = _drop_trailing_commas(text, start)
+                work -= end - start
+                yield from _decode_object(repaired)
+        except (ValueError, RecursionError):
+            # a number with thousands of digits, or nesting beyond reason: neither is an answer
+            work -= len(text)
+        else:
+            work -= end - start
+            yield value
+        if work <= 0:
+            return
+
+
+def _decode_object(text: str) -> Iterator[dict[str, object]]:
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return
+    yield value
+
+
+# Expected scores: the mean over the numbers that the judge might have given, weighted by token probability.
 
 ALTERNATIVES_ASKED: Final = 8
 """`top_logprobs` to request: five scores and some other tokens."""
-LEAST_KNOWN_PROBABILITY: Final = 0.5
+_LEAST_KNOWN_PROBABILITY: Final = 0.5
 """Least total probability of the alternatives that are scores."""
 
 _SCORES: Final = re.compile(rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{([^{}"]*(?:"[^"\\{}]*"[^{}"]*)*)\}')
@@ -743,12 +760,12 @@ def insert_expected_scores(text: str, tokens: Sequence[Token]) -> str:
     ends = list(accumulate(len(token.piece) for token in tokens))
     pieces: list[bytes] = []
     done = 0
-    for place in _find_score_offsets(data):
-        token = tokens[bisect_right(ends, start + place)]
+    for offset in _find_score_offsets(data):
+        token = tokens[bisect_right(ends, start + offset)]
         value = _compute_expected_score(token)
         if value is not None:
-            pieces += [data[done:place], f"{value:.4f}".encode()]
-            done = place + 1
+            pieces += [data[done:offset], f"{value:.4f}".encode()]
+            done = offset + 1
     return b"".join((*pieces, data[done:])).decode("utf-8", "surrogatepass")
 
 
@@ -765,8 +782,8 @@ def parse_tokens(choice: object) -> tuple[Token, ...]:
         others = get_field(item, "top_logprobs")
         weighed = [_parse_token_probability(other) for other in others] if isinstance(others, list) else []
         # the token itself need not be among the likeliest when it was drawn by lot
-        found = dict([own, *(other for other in weighed if other is not None)])
-        tokens.append(Token(own[0], tuple(found.items())))
+        alternatives = dict([own, *(other for other in weighed if other is not None)])
+        tokens.append(Token(own[0], tuple(alternatives.items())))
     return tuple(tokens)
 
 
@@ -786,13 +803,13 @@ def _compute_expected_score(token: Token) -> float | None:
     if _parse_score(token.piece) is None:
         return None
     scores = [(score, chance) for piece, chance in token.alternatives if (score := _parse_score(piece)) is not None]
-    known = math.fsum(chance for _, chance in scores)
-    return None if known < LEAST_KNOWN_PROBABILITY else math.fsum(score * chance for score, chance in scores) / known
+    total = math.fsum(chance for _, chance in scores)
+    return None if total < _LEAST_KNOWN_PROBABILITY else math.fsum(score * chance for score, chance in scores) / total
 
 
 def _parse_score(piece: bytes) -> int | None:
     digit = piece.strip(_SURROUNDING_BYTES)
-    return int(digit) if len(digit) == 1 and digit.isdigit() and int(digit) <= HIGHEST else None
+    return int(digit) if len(digit) == 1 and digit.isdigit() and int(digit) <= _HIGHEST else None
 
 
 def _parse_token_probability(item: object) -> tuple[bytes, float] | None:
@@ -806,10 +823,10 @@ def _parse_token_probability(item: object) -> tuple[bytes, float] | None:
     return (text.encode("utf-8", "surrogatepass"), chance) if isinstance(text, str) else None
 
 
-# Detects refusals in a judge's answer, as opposed to malformed answers.
+# Refusals, as opposed to malformed answers.
 
-_LONGEST: Final = 1500
-"""Longest refusal in characters. Longer text is a malformed answer."""
+_LONGEST_REFUSAL: Final = 1500
+"""In characters. Longer text is a malformed answer."""
 _NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
 _REFUSAL_OPENING: Final = re.compile(
     r" (?:(?:(?:i m|i am|we re|we are) (?:very |so |truly )?sorry|sorry|(?:i|we) apologi[sz]e|my apologies"
@@ -827,7 +844,7 @@ def is_refusal(answer: str) -> bool:
     """Whether an answer is clearly a refusal: short, without JSON, and opening with a refusal in English or using a
     service's phrase in one of ten languages. Anything less clear gets the corrective retry."""
     reply = Reply(answer)
-    if not reply.visible or len(reply.visible) > _LONGEST or "{" in reply.visible:
+    if not reply.visible or len(reply.visible) > _LONGEST_REFUSAL or "{" in reply.visible:
         return False
     return (
         _REFUSAL_OPENING.match(reply.padded_words) is not None
