@@ -178,8 +178,8 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "judges/verdicts.py",
-        "if len(found) < len(pairs):",
-        "if pairs and not found:",
+        "if len(value) < len(pairs):",
+        "if pairs and not value:",
         "judges/test_verdict_parsing.py",
     ),
     ("main/application.py", "_choose_size(settings.workers, settings)", "choose_size()", "main/test_application.py"),
