@@ -1,4 +1,14 @@
-"""The limits of judges' calls in the database, and whether a process that holds a part of them is gone."""
+"""Budgets of judges and of runs, quotas of keys, and limits of judges' calls, shared by all processes on the database.
+
+Budgets and quotas work alike. What something may cost is reserved before it begins, in a transaction that checks it
+against all that was spent and all that is reserved; what it did cost takes the place of the reservation in the
+transaction that stores it. So what others have under way counts too, where one process alone would only see what they
+have spent. On PostgreSQL an advisory lock for each judge, run or key lets one such transaction check at a time.
+
+A killed process leaves its reservations behind. That of a judge's call counts as spent once it is overdue, since the
+provider may charge the call. That of a run's group ends with its time, and at once when its process is certainly gone.
+That of a key ends with its lease.
+"""
 
 import os
 import secrets
@@ -31,7 +41,6 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects import sqlite
 
 from app.domain.budgets import (
     GROUPS_FOR_MEAN,
@@ -59,7 +68,17 @@ from app.domain.values import digest
 from app.ports.store import HandOut, HandOutGrant, QuotaStore
 from app.store.database import Database
 from app.store.leases import IS_LIVE
-from app.store.statements import PreparedStatement, Value, decode, encode, from_micros, is_among
+from app.store.statements import (
+    MICROSECONDS_PER_DAY,
+    MICROSECONDS_PER_SECOND,
+    PreparedStatement,
+    Value,
+    begin_insert,
+    decode,
+    encode,
+    from_micros,
+    is_among,
+)
 from app.store.tables import (
     groups,
     judge_holds,
@@ -75,114 +94,36 @@ from app.store.tables import (
     runs,
 )
 
-_PROC: Final = Path("/proc")
-_STATE, _THREADS, _STARTED = 0, 17, 19
-"""Places in `/proc/PID/stat` after the program's name."""
+_MICROSECONDS_PER_HOUR: Final = 3_600 * MICROSECONDS_PER_SECOND
 
 
-@dataclass(frozen=True)
-class ProcessIdentity:
-    """One process, told from all that have had its number. `host` stands for one boot of one machine and the namespaces
-    of its process numbers and times; `started` is in clock ticks since that boot."""
+# Budgets of judges: what each has spent, by day, and what its open calls may still cost.
 
-    host: str
-    pid: int
-    started: int
-
-    def name_holder(self, holder: str) -> str:
-        return f"{holder}@{self.host}/{self.pid}/{self.started}"
-
-    @classmethod
-    def parse_holder(cls, name: str) -> Self | None:
-        """None for a holder whose process could not identify itself."""
-        host, _, numbers = name.partition("@")[2].partition("/")
-        pid, _, started = numbers.partition("/")
-        return cls(host, int(pid), int(started)) if pid.isdecimal() and started.isdecimal() else None
-
-    def is_gone(self) -> bool:
-        """For a process of this host. False where that cannot be told."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except (PermissionError, OverflowError):
-            pass  # of another user, or no number of this system
-        status = _read_status(self.pid)
-        return status is not None and (status.ended or status.started != self.started)
-
-
-def exchange(connection: Connection, database: Database, asked: LimitsExchange) -> LimitsGrant:
-    mine = judge_limits.c.judge == asked.judge
-    locked = select(judge_limits.c.body).where(mine).with_for_update()
-    body = connection.execute(locked).scalar()
-    if body is None:
-        fresh = {"judge": asked.judge, "body": encode(SharedLimits())}
-        connection.execute(database.insert_new(judge_limits), fresh)
-        body = connection.execute(locked).scalar_one()
-    now = database.read_lease_clock(connection)
-    named = replace(asked, holder=name_holder(asked.holder) or asked.holder)
-    state, grant = exchange_limits(decode(SharedLimits, body), named, now, is_gone)
-    connection.execute(update(judge_limits).where(mine).values(body=encode(state)))
-    return grant
-
-
-def name_holder(holder: str) -> str | None:
-    """The name of a holder in this process; None where the system does not say enough to tell it from others."""
-    own = identify_process()
-    return None if own is None else own.name_holder(holder)
-
-
-def is_gone(holder: str) -> bool:
-    """Whether the holder's process ran on this host and certainly does not any more."""
-    own, its = identify_process(), ProcessIdentity.parse_holder(holder)
-    return own is not None and its is not None and its.host == own.host and its.is_gone()
-
-
-def identify_process() -> ProcessIdentity | None:
-    """This process; None where the system does not say enough to tell it from others."""
-    return _identify(os.getpid())
-
-
-@cache
-def _identify(pid: int) -> ProcessIdentity | None:
-    """Kept by number, since a fork is another process."""
-    status, host = _read_status(pid), _describe_host(pid)
-    return None if status is None or host is None else ProcessIdentity(host, pid, status.started)
-
-
-def _describe_host(pid: int) -> str | None:
-    try:
-        if str((_PROC / "self").readlink()) != str(pid):
-            return None  # it shows the numbers of another namespace
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        spaces = [str((_PROC / "self/ns" / name).stat().st_ino) for name in ("pid", "time")]
-    except OSError:
-        return None
-    return digest([boot, os.uname().nodename, *spaces])
-
-
-@dataclass(frozen=True)
-class _ProcessStatus:
-    started: int
-    ended: bool
-
-
-def _read_status(pid: int) -> _ProcessStatus | None:
-    try:
-        told = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    ended = told[_STATE] in (b"Z", b"X") and int(told[_THREADS]) <= 1
-    return _ProcessStatus(int(told[_STARTED]), ended)
-
-
-# Spending and budget reservations of judges, shared by all processes on the database.
-
-MICROSECONDS_PER_DAY: Final = 86_400_000_000
-"""Microseconds."""
 _SPENDING_FIELDS: Final = tuple(Spending.model_fields)
-_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
-"""An arbitrary constant: the first key of PostgreSQL's advisory locks on the budgets of judges."""
+
+
+def reserve_budget(connection: Connection, hold: Reservation, budget: BudgetConfig, stamp: int) -> Admission:
+    _lock(connection, _JUDGE_LOCK_KEY, hold.judge)
+    admission = load_budget_state(connection, hold.judge, stamp, without=hold.id).admit(hold, budget)
+    # A call that waits keeps only what it has used: two that each kept an open call would wait for each other.
+    reserved = hold if admission.admits == "now" else hold.without_call
+    row: dict[str, Value] = {
+        "hold": hold.id,
+        "judge": hold.judge,
+        "day": stamp // MICROSECONDS_PER_DAY,
+        "used_tokens": reserved.used.tokens,
+        "used_usd": reserved.used.usd,
+        "open_tokens": reserved.open.tokens,
+        "open_usd": reserved.open.usd,
+        "until": stamp + int(hold.seconds * 1e6),
+    }
+    _PUT_HOLD.fetch(connection, **row)
+    return admission
+
+
+def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
+    _DELETE_HOLD.fetch(connection, released=hold)
+    return load_budget_state(connection, judge, stamp)
 
 
 def record_spending(
@@ -197,36 +138,28 @@ def record_spending(
     return load_budget_state(connection, judge, stamp)
 
 
-def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
-    _DELETE_HOLD.fetch(connection, released=hold)
-    return load_budget_state(connection, judge, stamp)
-
-
-def reserve_budget(
-    connection: Connection, hold: Reservation, budget: BudgetConfig, stamp: int, postgres: bool
-) -> Admission:
-    if postgres:  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(literal(_JUDGE_LOCK_KEY) + func.hashtext(hold.judge))))
-    admission = load_budget_state(connection, hold.judge, stamp, without=hold.id).admit(hold, budget)
-    kept = hold if admission.admits == "now" else hold.without_call
-    row: dict[str, Value] = {
-        "hold": hold.id,
-        "judge": hold.judge,
-        "day": stamp // MICROSECONDS_PER_DAY,
-        "used_tokens": kept.used.tokens,
-        "used_usd": kept.used.usd,
-        "open_tokens": kept.open.tokens,
-        "open_usd": kept.open.usd,
-        "until": stamp + int(hold.seconds * 1e6),
-    }
-    _PUT_HOLD.fetch(connection, **row)
-    return admission
-
-
 def load_budget_state(connection: Connection, judge: str, stamp: int, *, without: str = "") -> BudgetState:
     bound: dict[str, Value] = {"of": judge, "day_now": stamp // MICROSECONDS_PER_DAY, "now": stamp, "without": without}
     (sums,) = _SELECT_BUDGET_STATE.fetch(connection, **bound)
     return _parse_budget_state(list(map(float, sums)))
+
+
+def _parse_budget_state(values: list[float]) -> BudgetState:
+    width = len(_SPENDING_FIELDS)
+    total, today, held = values[:width], values[width : 2 * width], values[2 * width :]
+    return BudgetState(
+        total=_parse_spending(total, held[4:7]),
+        today=_parse_spending(today, held[7:10]),
+        used=Amount(int(held[0]), held[1]),
+        open=Amount(int(held[2]), held[3]),
+    )
+
+
+def _parse_spending(values: list[float], lost: list[float]) -> Spending:
+    sums = dict(zip(_SPENDING_FIELDS, values, strict=True))
+    for name, more in zip(("unanswered_calls", "unanswered_tokens", "unanswered_usd"), lost, strict=True):
+        sums[name] += more
+    return Spending.build_trusted(**_parse_sums(sums))
 
 
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
@@ -236,7 +169,7 @@ _ZERO: Final[ColumnElement[int]] = literal_column("0")
 def _build_sums(*terms: tuple[ColumnElement[bool] | None, ColumnElement[Any]]) -> list[ColumnElement[Any]]:
     """Conditional sums with generated names; 0 over no rows."""
     chosen = [value if where is None else case((where, value), else_=_ZERO) for where, value in terms]
-    return [func.coalesce(func.sum(value), _ZERO).label(f"sum_{place}") for place, value in enumerate(chosen)]
+    return [func.coalesce(func.sum(value), _ZERO).label(f"sum_{number}") for number, value in enumerate(chosen)]
 
 
 def _build_budget_query() -> Select[Any]:
@@ -264,80 +197,107 @@ def _build_budget_query() -> Select[Any]:
 
 
 _SELECT_BUDGET_STATE: Final = PreparedStatement(lambda _: _build_budget_query())
+_ADD_JUDGE_SPENDING: Final = PreparedStatement(
+    lambda postgres: _build_upsert(judge_spending, ("judge", "day"), postgres, adding=True)
+)
+_PUT_HOLD: Final = PreparedStatement(lambda postgres: _build_upsert(judge_holds, ("hold",), postgres, adding=False))
 _DELETE_HOLD: Final = PreparedStatement(
     lambda _: delete(judge_holds).where(judge_holds.c.hold == bindparam("released"))
 )
 
 
-def _parse_budget_state(values: list[float]) -> BudgetState:
-    width = len(_SPENDING_FIELDS)
-    total, today, held = values[:width], values[width : 2 * width], values[2 * width :]
-    return BudgetState(
-        total=_parse_judge_spending(total, held[4:7]),
-        today=_parse_judge_spending(today, held[7:10]),
-        used=Amount(int(held[0]), held[1]),
-        open=Amount(int(held[2]), held[3]),
-    )
+# Budgets of runs: what judging a run has cost, written with its judgements, and what its open groups may still cost.
 
-
-def _parse_judge_spending(values: list[float], lost: list[float]) -> Spending:
-    found = dict(zip(_SPENDING_FIELDS, values, strict=True))
-    for name, more in zip(("unanswered_calls", "unanswered_tokens", "unanswered_usd"), lost, strict=True):
-        found[name] += more
-    whole = {name: value if name.endswith("_usd") else int(value) for name, value in found.items()}
-    return Spending.build_trusted(**whole)
-
-
-def _insert(table: Table, postgres: bool) -> Any:
-    if postgres:
-        from sqlalchemy.dialects import postgresql  # takes long to import
-
-        return postgresql.insert(table)
-    return sqlite.insert(table)
-
-
-@cache
-def build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
-    into = _insert(table, postgres)
-    changed = {
-        column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
-        for column in table.columns
-        if column.name not in key
-    }
-    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
-    return written
-
-
-_ADD_JUDGE_SPENDING: Final = PreparedStatement(
-    lambda postgres: build_upsert(judge_spending, ("judge", "day"), postgres, adding=True)
-)
-_PUT_HOLD: Final = PreparedStatement(lambda postgres: build_upsert(judge_holds, ("hold",), postgres, adding=False))
-
-
-# What judging a run has cost, kept with its judgements; budgets of runs, shared by all processes on the database.
-
-MICROSECONDS_PER_HOUR: Final = 3_600_000_000
-_RUN_LOCK_KEY: Final = 7_305_811_962_048
-"""An arbitrary constant: the first key of PostgreSQL's advisory locks on the budgets of runs."""
-_IS_OPEN_OR_SETTLED: Final = (run_holds.c.settled.is_(False), run_holds.c.settled.is_(True))
 _COUNTED: Final = tuple(RunSpending.model_fields)
+_IS_OPEN_OR_SETTLED: Final = (run_holds.c.settled.is_(False), run_holds.c.settled.is_(True))
+
+
+def reserve_cost(
+    connection: Connection,
+    database: Database,
+    *,
+    run: str,
+    environment: str,
+    group_id: str,
+    estimate_usd: float,
+    seconds: float,
+) -> BudgetAnswer:
+    """Reserves what the group is expected to cost, if the run's budget allows."""
+    _lock(connection, _RUN_LOCK_KEY, run)
+    budget = connection.execute(select(runs.c.budget_usd).where(runs.c.name == run)).scalar()
+    if budget is None:
+        return "now"
+    now = database.read_lease_clock(connection)
+    # Before the spending: what is stored between the two then counts twice instead of never.
+    held, settled = _load_holds(connection, run, now, without=group_id)
+    spent = {each.environment: each.spent for each in _load_spending(connection, run)}
+    of_environment = spent.get(environment, RunSpending())
+    expected = (
+        of_environment.usd_at_most / of_environment.groups if of_environment.groups >= GROUPS_FOR_MEAN else estimate_usd
+    )
+    admit = partial(
+        admit_group,
+        budget_usd=budget,
+        spent_usd=settled + sum(each.usd_at_most for each in spent.values()),
+        expected_usd=expected,
+    )
+    answer = admit(held_usd=held)
+    if answer == "later" and _release_holds_of_the_dead(connection, run):
+        answer = admit(held_usd=_load_holds(connection, run, now, without=group_id)[0])
+    _release_holds(connection, [group_id])
+    if answer == "now":
+        hold = {"group_id": group_id, "run": run, "usd": expected, "until": now + int(seconds * 1e6), "settled": False}
+        connection.execute(database.insert_new(run_holds), hold | {"holder": _name_holder("run")})
+    return answer
+
+
+def settle_hold(connection: Connection, group_id: str, usd: float) -> None:
+    connection.execute(update(run_holds).where(run_holds.c.group_id == group_id).values(usd=usd, settled=True))
+    connection.execute(delete(run_holds).where(run_holds.c.group_id == group_id, run_holds.c.usd == 0))
+
+
+def _release_holds(connection: Connection, group_ids: Sequence[str]) -> None:
+    _DELETE_HOLDS.fetch(connection, given=list(group_ids))
+
+
+_DELETE_HOLDS: Final = PreparedStatement(
+    lambda postgres: delete(run_holds).where(is_among(run_holds.c.group_id, "given", postgres))
+)
+
+
+def _release_holds_of_the_dead(connection: Connection, run: str) -> bool:
+    """Whether anything was reserved for groups that nobody judges any longer. What judged groups cost stays."""
+    is_open = (run_holds.c.run == run, run_holds.c.settled.is_(False))
+    holders = connection.execute(select(run_holds.c.holder).where(*is_open, run_holds.c.holder.is_not(None)).distinct())
+    gone = [holder for holder in holders.scalars() if is_gone(holder)]
+    if gone:
+        connection.execute(delete(run_holds).where(*is_open, run_holds.c.holder.in_(gone)))
+    return bool(gone)
+
+
+def _load_holds(connection: Connection, run: str, now: int, *, without: str = "") -> tuple[float, float]:
+    """Of groups that are being judged, and of judged ones that are not stored yet."""
+    sums = [func.coalesce(func.sum(case((which, run_holds.c.usd), else_=0.0)), 0.0) for which in _IS_OPEN_OR_SETTLED]
+    statement = select(*sums).where(run_holds.c.run == run, run_holds.c.until > now, run_holds.c.group_id != without)
+    held, settled = connection.execute(statement).one()
+    return float(held), float(settled)
 
 
 def record_costs(connection: Connection, made: Sequence[tuple[int, Judgement]], stamp: int) -> None:
     """Call before the judgements of these groups, by sequence, are inserted. What was reserved for the groups is free
     again."""
-    found = _SELECT_RUNS.fetch(connection, given=sorted({sequence for sequence, _ in made}))
-    of_run = {sequence: (str(run), str(environment)) for sequence, _, run, environment, _ in found}
+    rows = _SELECT_RUNS.fetch(connection, given=sorted({sequence for sequence, _ in made}))
+    of_run = {sequence: (str(run), str(environment)) for sequence, _, run, environment, _ in rows}
     spent: defaultdict[tuple[str, str], list[RunSpending]] = defaultdict(list)
-    for sequence, _, _, _, is_known in found:
-        spent[of_run[sequence]].append(RunSpending(groups=0 if is_known else 1))
+    for sequence, _, _, _, has_judgements in rows:
+        spent[of_run[sequence]].append(RunSpending(groups=0 if has_judgements else 1))
     for sequence, judgement in made:
         if sequence in of_run:
             spent[of_run[sequence]].append(_price_judgement(judgement))
     for run, environment in sorted(spent):
         _add_spending(connection, run, environment, spent[run, environment], stamp)
-    if found:
-        release_holds(connection, [group_id for _, group_id, _, _, _ in found])
+    if rows:
+        _release_holds(connection, [group_id for _, group_id, _, _, _ in rows])
 
 
 def record_health_costs(
@@ -347,7 +307,7 @@ def record_health_costs(
     if made:
         priced = [_price_judgement(judgement) for judgement in made]
         _add_spending(connection, run, environment, priced, database.read_clock())
-    release_holds(connection, [hold])
+    _release_holds(connection, [hold])
 
 
 def _price_judgement(judgement: Judgement) -> RunSpending:
@@ -356,31 +316,21 @@ def _price_judgement(judgement: Judgement) -> RunSpending:
 
 
 def _add_spending(connection: Connection, run: str, environment: str, spent: Sequence[RunSpending], stamp: int) -> None:
-    hour = stamp // MICROSECONDS_PER_HOUR
+    hour = stamp // _MICROSECONDS_PER_HOUR
     counted: dict[str, Value] = dict(add_up(spent))
     _ADD_RUN_SPENDING.fetch(
         connection, run=run, environment=environment, hour=hour, **counted, first_at=stamp, last_at=stamp
     )
 
 
-def _build_upsert(postgres: bool) -> Insert:
-    into: Any
-    if postgres:
-        from sqlalchemy.dialects import postgresql  # takes long to import
-
-        into = postgresql.insert(run_costs)
-    else:
-        into = sqlite.insert(run_costs)
+def _build_cost_upsert(postgres: bool) -> Insert:
+    into = begin_insert(run_costs, postgres)
     changed = {name: run_costs.c[name] + into.excluded[name] for name in _COUNTED}
     changed["last_at"] = case(
         (run_costs.c.last_at > into.excluded.last_at, run_costs.c.last_at), else_=into.excluded.last_at
     )
     written: Insert = into.on_conflict_do_update(index_elements=["run", "environment", "hour"], set_=changed)
     return written
-
-
-def release_holds(connection: Connection, group_ids: Sequence[str]) -> None:
-    _DELETE_HOLDS.fetch(connection, given=list(group_ids))
 
 
 _SELECT_RUNS: Final = PreparedStatement(
@@ -393,29 +343,21 @@ _SELECT_RUNS: Final = PreparedStatement(
     ).where(is_among(groups.c.sequence, "given", postgres), groups.c.run.is_not(None))
 )
 """Of groups that are of runs."""
-_ADD_RUN_SPENDING: Final = PreparedStatement(_build_upsert)
-_DELETE_HOLDS: Final = PreparedStatement(
-    lambda postgres: delete(run_holds).where(is_among(run_holds.c.group_id, "given", postgres))
-)
-
-
-def settle_hold(connection: Connection, group_id: str, usd: float) -> None:
-    connection.execute(update(run_holds).where(run_holds.c.group_id == group_id).values(usd=usd, settled=True))
-    connection.execute(delete(run_holds).where(run_holds.c.group_id == group_id, run_holds.c.usd == 0))
+_ADD_RUN_SPENDING: Final = PreparedStatement(_build_cost_upsert)
 
 
 def load_ledger(connection: Connection, database: Database, run: str) -> RunLedger:
     now = database.read_clock()
-    known = _load_spending(connection, run)
-    since = MICROSECONDS_PER_HOUR * (now // MICROSECONDS_PER_HOUR - 1)
+    costs = _load_spending(connection, run)
+    since = _MICROSECONDS_PER_HOUR * (now // _MICROSECONDS_PER_HOUR - 1)
     recent = select(func.coalesce(func.sum(run_costs.c.cost_usd), 0.0), func.min(run_costs.c.first_at)).where(
-        run_costs.c.run == run, run_costs.c.hour >= since // MICROSECONDS_PER_HOUR
+        run_costs.c.run == run, run_costs.c.hour >= since // _MICROSECONDS_PER_HOUR
     )
     spent, first = connection.execute(recent).one()
-    started = min((each.first_at for each in known), default=from_micros(now))
+    started = min((each.first_at for each in costs), default=from_micros(now))
     began = since if started < from_micros(since) else (first or now)
     return RunLedger(
-        environments=known,
+        environments=costs,
         recent_usd=float(spent),
         recent_seconds=max(60.0, (now - began) / 1e6),
         held_usd=sum(_load_holds(connection, run, database.read_lease_clock(connection))),
@@ -433,7 +375,7 @@ def _load_spending(connection: Connection, run: str) -> tuple[EnvironmentCost, .
     return tuple(
         EnvironmentCost(
             environment=environment,
-            spent=_parse_run_spending(dict(zip(_COUNTED, values, strict=True))),
+            spent=RunSpending.model_validate(_parse_sums(dict(zip(_COUNTED, values, strict=True)))),
             first_at=from_micros(first),
             last_at=from_micros(last),
         )
@@ -441,75 +383,18 @@ def _load_spending(connection: Connection, run: str) -> tuple[EnvironmentCost, .
     )
 
 
-def _parse_run_spending(values: Mapping[str, Any]) -> RunSpending:
-    whole = {name: float(value) if name.endswith("_usd") else int(value) for name, value in values.items()}
-    return RunSpending.model_validate(whole)
+def _parse_sums(sums: Mapping[str, Any]) -> dict[str, int | float]:
+    """PostgreSQL sums integers to decimals."""
+    return {name: float(value) if name.endswith("_usd") else int(value) for name, value in sums.items()}
 
 
-def _load_holds(connection: Connection, run: str, now: int, *, without: str = "") -> tuple[float, float]:
-    """Of groups that are being judged, and of judged ones that are not stored yet."""
-    sums = [func.coalesce(func.sum(case((which, run_holds.c.usd), else_=0.0)), 0.0) for which in _IS_OPEN_OR_SETTLED]
-    statement = select(*sums).where(run_holds.c.run == run, run_holds.c.until > now, run_holds.c.group_id != without)
-    held, settled = connection.execute(statement).one()
-    return float(held), float(settled)
+# Quotas of keys: what a key has used today, and what is reserved for tasks that it holds.
 
-
-def reserve_cost(
-    connection: Connection,
-    database: Database,
-    *,
-    run: str,
-    environment: str,
-    group_id: str,
-    estimate_usd: float,
-    seconds: float,
-) -> BudgetAnswer:
-    """Reserves what the group is expected to cost, if the run's budget allows."""
-    if database.postgres:  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(literal(_RUN_LOCK_KEY) + func.hashtext(run))))
-    budget = connection.execute(select(runs.c.budget_usd).where(runs.c.name == run)).scalar()
-    if budget is None:
-        return "now"
-    now = database.read_lease_clock(connection)
-    # Before the spending: what is stored between the two then counts twice instead of never.
-    held, settled = _load_holds(connection, run, now, without=group_id)
-    known = {each.environment: each.spent for each in _load_spending(connection, run)}
-    here = known.get(environment, RunSpending())
-    expected = here.usd_at_most / here.groups if here.groups >= GROUPS_FOR_MEAN else estimate_usd
-    admit = partial(
-        admit_group,
-        budget_usd=budget,
-        spent_usd=settled + sum(each.usd_at_most for each in known.values()),
-        expected_usd=expected,
-    )
-    answer = admit(held_usd=held)
-    if answer == "later" and _release_holds_of_the_dead(connection, run):
-        answer = admit(held_usd=_load_holds(connection, run, now, without=group_id)[0])
-    release_holds(connection, [group_id])
-    if answer == "now":
-        hold = {"group_id": group_id, "run": run, "usd": expected, "until": now + int(seconds * 1e6), "settled": False}
-        connection.execute(database.insert_new(run_holds), hold | {"holder": name_holder("run")})
-    return answer
-
-
-def _release_holds_of_the_dead(connection: Connection, run: str) -> bool:
-    """Whether anything was reserved for groups that nobody judges any longer. What judged groups cost stays."""
-    is_open = (run_holds.c.run == run, run_holds.c.settled.is_(False))
-    holders = connection.execute(select(run_holds.c.holder).where(*is_open, run_holds.c.holder.is_not(None)).distinct())
-    gone = [holder for holder in holders.scalars() if is_gone(holder)]
-    if gone:
-        connection.execute(delete(run_holds).where(*is_open, run_holds.c.holder.in_(gone)))
-    return bool(gone)
-
-
-# What keys use and hold, counted for all processes on the database.
-
-BATCH_SECONDS: Final = 60
+_BATCH_SECONDS: Final = 60
 """A batch whose tasks are not made after so long never will be: its process died."""
 _PART: Final = secrets.randbelow(256)
-"""Of this process: upserts of two processes into one row would wait for each other, whatever else they lock."""
-_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
-"""An arbitrary constant: the first key of PostgreSQL's advisory locks on the quotas of keys."""
+"""Of a key's usage, this process's row: two processes that add to one row would wait for each other's commit, with
+other locks in hand."""
 
 
 class SqlQuotaStore(QuotaStore):
@@ -557,10 +442,10 @@ def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
 
 
 def _reserve(connection: Connection, database: Database, asked: HandOut) -> HandOutGrant:
-    _lock_key(connection, database, asked.key)
+    _lock(connection, _QUOTA_LOCK_KEY, asked.key)
     usage, now = _load_usage(connection, database, asked.key)
     expected = {part.environment: _expect(connection, asked.run, part.environment, part.bound) for part in asked.parts}
-    wanted = Demand.combine(
+    demand = Demand.combine(
         [
             Demand(
                 leases=part.count if asked.is_leased else 0,
@@ -571,15 +456,15 @@ def _reserve(connection: Connection, database: Database, asked: HandOut) -> Hand
         ]
     )
     uses = usage.list_uses(asked.quotas)
-    if (exceeded := usage.find_exceeded(asked.quotas, wanted)) is not None:
+    if (exceeded := usage.find_exceeded(asked.quotas, demand)) is not None:
         return HandOutGrant(exceeded, uses)
     _count_request(connection, database, asked.key, asked.quotas, now)
     _admit(connection, database, asked.key, [asked.run or ""], now + MICROSECONDS_PER_DAY)
     if not asked.is_leased:
         return HandOutGrant(None, uses)
     hold = f"batch_{secrets.token_hex(16)}"
-    until = now + BATCH_SECONDS * 1_000_000
-    connection.execute(insert(key_holds), _build_hold(hold, asked.key, wanted.leases, wanted.judging, until))
+    until = now + _BATCH_SECONDS * MICROSECONDS_PER_SECOND
+    connection.execute(insert(key_holds), _build_hold(hold, asked.key, demand.leases, demand.judging, until))
     return HandOutGrant(None, uses, hold, expected)
 
 
@@ -599,7 +484,7 @@ def _expect(connection: Connection, run: str | None, environment: str, bound: Am
 def _admit_runs(
     connection: Connection, database: Database, key: str, quotas: KeyQuotas, runs: Collection[str]
 ) -> QuotaUse | None:
-    _lock_key(connection, database, key)
+    _lock(connection, _QUOTA_LOCK_KEY, key)
     usage, now = _load_usage(connection, database, key)
     mine = key_admissions.c.key == key, key_admissions.c.run.in_(runs), key_admissions.c.until > now
     admitted = set(connection.execute(select(key_admissions.c.run).where(*mine)).scalars())
@@ -612,7 +497,7 @@ def _admit_runs(
 
 
 def _admit(connection: Connection, database: Database, key: str, runs: Collection[str], until: int) -> None:
-    statement = build_upsert(key_admissions, ("key", "run"), database.postgres, adding=False)
+    statement = _build_upsert(key_admissions, ("key", "run"), database.postgres, adding=False)
     for run in runs:
         connection.execute(statement, {"key": key, "run": run, "until": until})
 
@@ -633,7 +518,7 @@ def _add_usage(
         "judge_tokens": used.tokens,
         "judge_usd": used.usd,
     }
-    connection.execute(build_upsert(key_usage, ("key", "day", "part"), postgres, adding=True), row)
+    connection.execute(_build_upsert(key_usage, ("key", "day", "part"), postgres, adding=True), row)
 
 
 def _load_usage(connection: Connection, database: Database, key: str) -> tuple[KeyUsage, int]:
@@ -685,11 +570,138 @@ def _compute_day_end(now: int) -> int:
     return (now // MICROSECONDS_PER_DAY + 1) * MICROSECONDS_PER_DAY
 
 
-def _lock_key(connection: Connection, database: Database, key: str) -> None:
-    """SQLite has one writer at a time as it is."""
-    if database.postgres:
-        connection.execute(select(func.pg_advisory_xact_lock(literal(_QUOTA_LOCK_KEY) + func.hashtext(key))))
-
-
 def _build_order_key(key: str) -> str:
     return f"quotas {key}"
+
+
+# Writes of rows that may be there, and locks.
+
+
+@cache
+def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
+    into = begin_insert(table, postgres)
+    changed = {
+        column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
+        for column in table.columns
+        if column.name not in key
+    }
+    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
+    return written
+
+
+_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
+_RUN_LOCK_KEY: Final = 7_305_811_962_048
+_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
+"""Arbitrary constants: the first of the numbers that PostgreSQL's advisory locks on budgets and quotas have."""
+
+
+def _lock(connection: Connection, first_number: int, name: str) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
+        connection.execute(select(func.pg_advisory_xact_lock(literal(first_number) + func.hashtext(name))))
+
+
+# Limits of judges' calls, which processes share, and whether a process that holds a part of them is gone.
+
+
+def exchange(connection: Connection, database: Database, asked: LimitsExchange) -> LimitsGrant:
+    mine = judge_limits.c.judge == asked.judge
+    locked = select(judge_limits.c.body).where(mine).with_for_update()
+    body = connection.execute(locked).scalar()
+    if body is None:
+        fresh = {"judge": asked.judge, "body": encode(SharedLimits())}
+        connection.execute(database.insert_new(judge_limits), fresh)
+        body = connection.execute(locked).scalar_one()
+    now = database.read_lease_clock(connection)
+    named = replace(asked, holder=_name_holder(asked.holder) or asked.holder)
+    state, grant = exchange_limits(decode(SharedLimits, body), named, now, is_gone)
+    connection.execute(update(judge_limits).where(mine).values(body=encode(state)))
+    return grant
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process, told from all that have had its number. `host` stands for one boot of one machine and the namespaces
+    of its process numbers and times; `started` is in clock ticks since that boot."""
+
+    host: str
+    pid: int
+    started: int
+
+    def name_holder(self, holder: str) -> str:
+        return f"{holder}@{self.host}/{self.pid}/{self.started}"
+
+    @classmethod
+    def parse_holder(cls, name: str) -> Self | None:
+        """None for a holder whose process could not identify itself."""
+        host, _, numbers = name.partition("@")[2].partition("/")
+        pid, _, started = numbers.partition("/")
+        return cls(host, int(pid), int(started)) if pid.isdecimal() and started.isdecimal() else None
+
+    def is_gone(self) -> bool:
+        """For a process of this host. False where that cannot be told."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except (PermissionError, OverflowError):
+            pass  # of another user, or no number of this system
+        status = _read_status(self.pid)
+        return status is not None and (status.ended or status.started != self.started)
+
+
+def _name_holder(holder: str) -> str | None:
+    """The name of a holder in this process; None where the system does not say enough to tell it from others."""
+    own = identify_process()
+    return None if own is None else own.name_holder(holder)
+
+
+def is_gone(holder: str) -> bool:
+    """Whether the holder's process ran on this host and certainly does not any more."""
+    own, its = identify_process(), ProcessIdentity.parse_holder(holder)
+    return own is not None and its is not None and its.host == own.host and its.is_gone()
+
+
+def identify_process() -> ProcessIdentity | None:
+    """This process; None where the system does not say enough to tell it from others."""
+    return _identify(os.getpid())
+
+
+@cache
+def _identify(pid: int) -> ProcessIdentity | None:
+    """Cached by number, since a fork is another process."""
+    status, host = _read_status(pid), _describe_host(pid)
+    return None if status is None or host is None else ProcessIdentity(host, pid, status.started)
+
+
+_PROC: Final = Path("/proc")
+
+
+def _describe_host(pid: int) -> str | None:
+    try:
+        if str((_PROC / "self").readlink()) != str(pid):
+            return None  # it shows the numbers of another namespace
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        spaces = [str((_PROC / "self/ns" / name).stat().st_ino) for name in ("pid", "time")]
+    except OSError:
+        return None
+    return digest([boot, os.uname().nodename, *spaces])
+
+
+_STATE, _THREADS, _STARTED = 0, 17, 19
+"""Positions in `/proc/PID/stat` after the program's name."""
+
+
+@dataclass(frozen=True)
+class _ProcessStatus:
+    started: int
+    ended: bool
+
+
+def _read_status(pid: int) -> _ProcessStatus | None:
+    try:
+        values = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # A zombie whose first thread ended may have others that still run.
+    ended = values[_STATE] in (b"Z", b"X") and int(values[_THREADS]) <= 1
+    return _ProcessStatus(int(values[_STARTED]), ended)

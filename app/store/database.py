@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, func, make_url, select
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -47,7 +46,7 @@ from app.ports.tracing import (
     open_linked_span,
     open_span,
 )
-from app.store.statements import fetch_rows, let_copy, to_micros
+from app.store.statements import begin_insert, fetch_rows, let_copy, to_micros
 
 _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")
@@ -181,11 +180,8 @@ class Database:
 
 @cache
 def insert_new(table: Table, postgres: bool) -> Insert:
-    if postgres:
-        from sqlalchemy.dialects import postgresql  # takes long to import
-
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+    merge: Insert = begin_insert(table, postgres).on_conflict_do_nothing()
+    return merge
 
 
 # What features do with a store before it is used.

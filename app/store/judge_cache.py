@@ -18,6 +18,7 @@ from app.store import budgets
 from app.store.budgets import charge_key
 from app.store.database import BatchedCalls, Database
 from app.store.statements import (
+    MICROSECONDS_PER_DAY,
     PreparedStatement,
     Row,
     decode,
@@ -118,9 +119,9 @@ class SqlJudgeCache(JudgeCache):
         return await self._database.read(lambda connection: budgets.load_budget_state(connection, judge, stamp))
 
     async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
-        stamp, postgres = self._database.read_clock(), self._database.postgres
+        stamp = self._database.read_clock()
         return await self._database.write(
-            lambda connection: budgets.reserve_budget(connection, hold, budget, stamp, postgres),
+            lambda connection: budgets.reserve_budget(connection, hold, budget, stamp),
             _build_order_key(hold.judge),
         )
 
@@ -167,7 +168,7 @@ class SqlJudgeCache(JudgeCache):
         return (
             None
             if self._keeping.days is None
-            else self._database.read_clock() - int(self._keeping.days * budgets.MICROSECONDS_PER_DAY)
+            else self._database.read_clock() - int(self._keeping.days * MICROSECONDS_PER_DAY)
         )
 
 

@@ -39,6 +39,7 @@ from app.domain.values import Split, canonical_json, digest
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
 from app.store.statements import (
+    MICROSECONDS_PER_SECOND,
     PreparedStatement,
     Row,
     Value,
@@ -52,8 +53,6 @@ from app.store.tables import leases, runs, streams
 
 TaskKind = tuple[str, Split]
 """An environment and a split."""
-_MICROSECONDS: Final = 1_000_000
-"""In a second."""
 MAX_DEFERRED = 256
 """Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
 MAX_COUNTED = 2 * MAX_DEFERRED
@@ -80,7 +79,7 @@ def lease_slots(
         _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
     opened = _open_stream(connection, database, stream, now)
-    expires_at = now + round(seconds * _MICROSECONDS)
+    expires_at = now + round(seconds * MICROSECONDS_PER_SECOND)
     allocation = _LeaseAllocation(connection, stream, digest(stream.params), opened, now, expires_at, count, step)
     allocation.assign_expired()
     allocation.assign_deferred()

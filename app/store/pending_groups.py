@@ -57,6 +57,7 @@ from app.store.database import Database
 from app.store.group_rows import EncodedTexts, GroupHead, load_groups
 from app.store.groups import add_groups, require_unpruned
 from app.store.statements import (
+    MICROSECONDS_PER_SECOND,
     PreparedStatement,
     decode,
     decode_json,
@@ -80,8 +81,6 @@ _HOLD_SECONDS: Final = 15.0
 disconnected when the service starts."""
 CLEAR_BATCH_SIZE: Final = 32
 """Maximum number of entries deleted at once."""
-_MICROSECONDS: Final = 1_000_000
-"""In a second."""
 
 
 class SqlPendingGroupStore(PendingGroupStore):
@@ -285,7 +284,7 @@ class _NewestGroup:
         """Whether the group is open, or closed and still waits for missing completions."""
         if self.is_open:
             return True
-        over = self.row["closed_at"] <= now - round(windows.late * _MICROSECONDS)
+        over = self.row["closed_at"] <= now - round(windows.late * MICROSECONDS_PER_SECOND)
         return not over and self.late < self.row["missing"]
 
     def find_free_place(self, name: SampleName) -> int | None:
@@ -315,7 +314,7 @@ class _Assignments:
 
     @property
     def held_until(self) -> int:
-        return self.now + round(_HOLD_SECONDS * _MICROSECONDS)
+        return self.now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND)
 
     def assign(self, number: int, arrival: _SampleArrival) -> GroupSlot:
         newest = self.newest.get(arrival.pending.scope)
@@ -332,7 +331,7 @@ class _Assignments:
         members = self.earlier.get(arrival.retry_key, [])
         if arrival.name.fingerprint:
             return members[-1] if members else None
-        retried_after = self.now - round(arrival.windows.retry * _MICROSECONDS)
+        retried_after = self.now - round(arrival.windows.retry * MICROSECONDS_PER_SECOND)
         return members.pop() if members and members[-1]["held_until"] > retried_after else None
 
     def _reassign(self, member: dict[str, Any]) -> GroupSlot:
@@ -542,10 +541,10 @@ def _renew_holds(
 ) -> None:
     now = database.read_lease_clock(connection)
     if held and database.postgres:
-        _renew_members(connection, held, now + round(_HOLD_SECONDS * _MICROSECONDS))
+        _renew_members(connection, held, now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND))
     if scoring:
         claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
-        due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+        due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
         connection.execute(
             update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
         )
@@ -588,7 +587,7 @@ def _claim_due(connection: Connection, database: Database, limit: int) -> list[G
     # A row that is locked is being closed or claimed by another replica.
     rows = connection.execute(statement).mappings().all()
     to_score = [_close_group(connection, database, row, now) for row in rows if row["state"] == "open"]
-    claimed_until = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+    claimed_until = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
     for row in rows:
         if row["state"] == "closed":
             pending = _load_pending(connection, row["group_id"])
@@ -645,7 +644,7 @@ def _describe_whole(group: Group) -> PendingGroup:
 
 
 def _delete_old(connection: Connection, database: Database, seconds: float) -> int:
-    before = database.read_lease_clock(connection) - round(seconds * _MICROSECONDS)
+    before = database.read_lease_clock(connection) - round(seconds * MICROSECONDS_PER_SECOND)
     old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEAR_BATCH_SIZE)
     group_ids = list(connection.execute(old).scalars())
     if group_ids:
@@ -728,14 +727,14 @@ def _close_groups(
         connection.execute(_CLOSE_PART, rows)
         _FORGET_COMPLETIONS.run(connection, closed=closed)
     if late:
-        due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+        due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
         connection.execute(_POSTPONE_PART, [{"of": one.row["group_id"], "new_due": due} for one in late])
     return stored
 
 
 def _describe_closing(row: _PartRow, arrived: int, now: int) -> dict[str, Any]:
     """The columns of a group that is closed now."""
-    due = now + round(_CLAIM_SECONDS * _MICROSECONDS)
+    due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
     return {"state": "closed", "missing": row["size"] - arrived, "closed_at": min(now, row["deadline"]), "due": due}
 
 
@@ -786,7 +785,7 @@ def _open_group(
 
 def _build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
     """The row of a group that is open."""
-    deadline = now + round(seconds * _MICROSECONDS)
+    deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
     head = GroupHead(
         policy=pending.policy, lease_id=pending.lease_id, hand_out_step=pending.hand_out_step, sender=pending.sender
     )

@@ -129,6 +129,8 @@ def format_integers(values: Iterable[int], *, postgres: bool) -> str:
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+MICROSECONDS_PER_SECOND: Final = 1_000_000
+MICROSECONDS_PER_DAY: Final = 86_400 * MICROSECONDS_PER_SECOND
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PIECE: Final = 256 * 1024
@@ -378,14 +380,17 @@ def _compile_merge(table: Table, changed: tuple[str, ...], returning: tuple[str,
     return str(merge.returning(*(table.c[name] for name in returning)).compile(dialect=_find_dialect(_POSTGRES)))
 
 
-def _build_merge(table: Table, changed: tuple[str, ...], url: str) -> Insert:
-    into: Any
-    if url == _POSTGRES:
+def begin_insert(table: Table, postgres: bool) -> Any:
+    """An insert that may say what happens where a key exists: each dialect has its own."""
+    if postgres:
         from sqlalchemy.dialects import postgresql  # takes long to import
 
-        into = postgresql.insert(table)
-    else:
-        into = sqlite.insert(table)
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
+def _build_merge(table: Table, changed: tuple[str, ...], url: str) -> Insert:
+    into = begin_insert(table, url == _POSTGRES)
     keys = [column.name for column in table.primary_key]
     merge: Insert = (
         into.on_conflict_do_update(index_elements=keys, set_={name: into.excluded[name] for name in changed})
