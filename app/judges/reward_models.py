@@ -217,7 +217,7 @@ class RewardModelJudge(ChatJudge):
         rewards: dict[str, float] = {}
         for candidate in request.candidates:
             call = self._build_call(request, candidate)
-            rewards[candidate.id] = float((await self._line.ask_route(call, deadline, spent)).text)
+            rewards[candidate.id] = float((await self._client.ask_route(call, deadline, spent)).text)
         spent.raw = json.dumps(rewards)
         return JudgeAnswer(
             verdicts=tuple(self._build_verdict(name, reward) for name, reward in rewards.items()),
