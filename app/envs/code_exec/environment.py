@@ -55,84 +55,6 @@ from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, Lev
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings, read_packaged_data
 
-# What an answer earns: its programs are run, and their results compared with what is expected.
-
-ItemT = TypeVar("ItemT")
-
-_ENDING_TEXTS: Final[Mapping[Ending, str]] = {
-    "no_function": "it defines no such function, or cannot be read",
-    "seconds": "it takes longer than {0.seconds:g} seconds",
-    "idle_seconds": "it sleeps or waits for longer than {0.idle_seconds:g} s",
-    "cpu_seconds": "it takes more than {0.cpu_seconds:g} seconds of processor time",
-    "memory_mb": "it takes more than {0.memory_mb} MB of memory",
-    "output_bytes": "it returns more than {1} kB",
-    "died": "its process ended before the tests did",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CodeTests:
-    """What is run for a task. `defines` is what the reply is to define."""
-
-    defines: str
-    limits: ProgramLimits
-    count: int
-    is_large: bool
-    """Whether the tests may be so large that they would hold up others."""
-    write: Callable[[str], Iterable[tuple[Program, Sequence[Test]]]]
-    """Makes programs of the reply, each with the tests that its calls are."""
-
-
-async def run_tests(source: str, tests: CodeTests, tools: Tools) -> Score:
-    """Stops at the first program that meets a limit."""
-    right, raised = list[bool](), 0
-    ending: Ending = "finished"
-    for program, cases in await _in_thread(tests, lambda: list(tests.write(source))):
-        try:
-            execution = await tools.programs.run(program)
-        except ScoringFailed as error:
-            return Score.from_error(error)
-        right += await _in_thread(tests, partial(check_results, cases, execution.returned))
-        raised += sum(one.fault == "raised" for one in execution.returned)
-        ending = execution.ending
-        if ending != "finished":
-            break
-    return _grade_results(ending, right, raised, tests)
-
-
-async def _in_thread(tests: CodeTests, work: Callable[[], ItemT]) -> ItemT:
-    return await asyncio.to_thread(work) if tests.is_large else work()
-
-
-def _grade_results(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> Score:
-    correct = float(ending == "finished" and len(right) == tests.count and all(right))
-    return Score(
-        outcome="scored",
-        reward=correct,
-        gate=1.0,
-        absolute=correct,
-        criteria=build_criteria(correct, sum(right) / tests.count),
-        rationale=_explain_score(ending, right, raised, tests),
-    )
-
-
-def _explain_score(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> str:
-    if ending != "finished":
-        return _ENDING_TEXTS[ending].format(tests.limits, tests.limits.output_bytes // 1024)
-    if all(right):
-        return "correct"
-    without = f"; in {raised} of them it raises an exception" if raised else ""
-    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
-
-
-def build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
-    """The same for every completion, as trainers want them."""
-    return (
-        Criterion(name="correct", value=correct, weight=1.0),
-        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
-    )
-
-
 LIMITS: Final = ProgramLimits()
 _ROW_PROMPTS: Final = read_packaged_data(Path(__file__).with_name("row_prompts.yaml"), TypeAdapter(dict[str, str]))
 
@@ -158,6 +80,19 @@ class RowReference(Frozen):
     row: str
     """Digest of the row."""
     tests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTests:
+    """What is run for a task. `defines` is what the reply is to define."""
+
+    defines: str
+    limits: ProgramLimits
+    count: int
+    is_large: bool
+    """Whether the tests may be so large that they would hold up others."""
+    write: Callable[[str], Iterable[tuple[Program, Sequence[Test]]]]
+    """Makes programs of the reply, each with the tests that its calls are."""
 
 
 class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
@@ -208,7 +143,7 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
         )
 
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
-        if getattr(params, "tests", None) is not None:
+        if getattr(params, "tests", None) is not None:  # it concerns rows alone, so it must not change an own task
             params = params.model_copy(update={"tests": None})
         return super().build_own_task(split, index, params)
 
@@ -258,7 +193,7 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
             return [Score.from_error(error)] * len(group)
         programs = await map_completions(group, lambda one: extract_committed_code(one.answer, tests.defines))
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
-        scores = await asyncio.gather(*(run_tests(source, tests, tools) for source in sources))
+        scores = await asyncio.gather(*(_run_tests(source, tests, tools) for source in sources))
         by_source = dict(zip(sources, scores, strict=True))
         return [_pick_score(program, by_source) for program in programs]
 
@@ -313,8 +248,73 @@ def _digest_row(row: CodeRow) -> str:
 def _pick_score(program: Committed, by_source: Mapping[str, Score]) -> Score:
     if program.text is not None:
         return by_source[program.text]
-    return score_without_answer(program).model_copy(update={"criteria": build_criteria(0.0, 0.0)})
+    return score_without_answer(program).model_copy(update={"criteria": _build_criteria(0.0, 0.0)})
 
 
 def _write_example(made: CodeExercise, case: ReferenceCase) -> str:
     return f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
+
+
+# What an answer earns: its programs are run, and their results compared with what is expected.
+
+ItemT = TypeVar("ItemT")
+
+_ENDING_TEXTS: Final[Mapping[Ending, str]] = {
+    "no_function": "it defines no such function, or cannot be read",
+    "seconds": "it takes longer than {0.seconds:g} seconds",
+    "idle_seconds": "it sleeps or waits for longer than {0.idle_seconds:g} s",
+    "cpu_seconds": "it takes more than {0.cpu_seconds:g} seconds of processor time",
+    "memory_mb": "it takes more than {0.memory_mb} MB of memory",
+    "output_bytes": "it returns more than {1} kB",
+    "died": "its process ended before the tests did",
+}
+
+
+async def _run_tests(source: str, tests: CodeTests, tools: Tools) -> Score:
+    """Stops at the first program that meets a limit."""
+    right, raised = list[bool](), 0
+    ending: Ending = "finished"
+    for program, cases in await _in_thread(tests, lambda: list(tests.write(source))):
+        try:
+            execution = await tools.programs.run(program)
+        except ScoringFailed as error:
+            return Score.from_error(error)
+        right += await _in_thread(tests, partial(check_results, cases, execution.returned))
+        raised += sum(one.fault == "raised" for one in execution.returned)
+        ending = execution.ending
+        if ending != "finished":
+            break
+    return _grade_results(ending, right, raised, tests)
+
+
+async def _in_thread(tests: CodeTests, work: Callable[[], ItemT]) -> ItemT:
+    return await asyncio.to_thread(work) if tests.is_large else work()
+
+
+def _grade_results(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> Score:
+    correct = float(ending == "finished" and len(right) == tests.count and all(right))
+    return Score(
+        outcome="scored",
+        reward=correct,
+        gate=1.0,
+        absolute=correct,
+        criteria=_build_criteria(correct, sum(right) / tests.count),
+        rationale=_explain_score(ending, right, raised, tests),
+    )
+
+
+def _explain_score(ending: Ending, right: Sequence[bool], raised: int, tests: CodeTests) -> str:
+    if ending != "finished":
+        return _ENDING_TEXTS[ending].format(tests.limits, tests.limits.output_bytes // 1024)
+    if all(right):
+        return "correct"
+    without = f"; in {raised} of them it raises an exception" if raised else ""
+    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
+
+
+def _build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
+    """The same for every completion, as trainers want them."""
+    return (
+        Criterion(name="correct", value=correct, weight=1.0),
+        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+    )

@@ -1,6 +1,12 @@
-"""Input shapes: how an argument is generated, such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}`.
+"""Exercises: a family of functions, parameters for it, and a seed for its examples and hidden tests.
 
-All chance comes from the seed, so the same seed gives the same arguments everywhere.
+A family has a function of ours as its reference, whose keyword arguments are the parameters. Beside each module of
+`references` a YAML file says, by the function's name, how hard it is, what is asked (with `{slots}` for parameters),
+what the parameters may be, what its arguments look like, and which cases are always tried. The reference, written as a
+program, is the right answer, so the text of those modules is part of the digest of the families.
+
+All chance comes from the seed, so the same seed gives the same arguments everywhere. Tests are chosen so that a
+constant passes few of them, and a program for another value of a parameter fails one.
 """
 
 import ast
@@ -27,10 +33,12 @@ from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 
-Chosen: TypeAlias = Mapping[str, JsonValue]
+# Input shapes: how an argument is generated, such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}`.
+
+_Chosen: TypeAlias = Mapping[str, JsonValue]
 """A family's parameters by name."""
 
-MOST_REPEATS = 40
+_MOST_REPEATS = 40
 """Extra draws for a list of distinct items, to replace items that are drawn twice."""
 
 
@@ -40,14 +48,14 @@ def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:
     return bounds
 
 
-Bounds = Annotated[tuple[int, int], AfterValidator(_check_bounds)]
+_Bounds = Annotated[tuple[int, int], AfterValidator(_check_bounds)]
 """Least and most, both included."""
 
 
 class IntegerShape(Frozen):
-    whole: Bounds
+    whole: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return _draw_within(self.whole, draws)
 
 
@@ -57,7 +65,7 @@ class NearParameterShape(Frozen):
     near: str
     within: int
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         middle = chosen[self.near]
         if not isinstance(middle, int):
             raise ValueError(f"parameter {self.near} is not a whole number")
@@ -69,7 +77,7 @@ class ParameterShape(Frozen):
 
     parameter: str
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         value = chosen[self.parameter]
         return draws.one(value) if isinstance(value, list) else value
 
@@ -77,17 +85,17 @@ class ParameterShape(Frozen):
 class OneOfShape(Frozen):
     one_of: Annotated[tuple[FiniteJson, ...], Field(min_length=1)]
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return draws.one(self.one_of)
 
 
 class NumeralShape(Frozen):
     """A whole number in digits, padded with zeros to `width`."""
 
-    numeral: Bounds
+    numeral: _Bounds
     width: int = 1
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return str(_draw_within(self.numeral, draws)).zfill(self.width)
 
 
@@ -95,9 +103,9 @@ class TextShape(Frozen):
     """A text of these characters."""
 
     text: Annotated[str, Field(min_length=1)]
-    length: Bounds
+    length: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return "".join(draws.one(self.text) for _ in range(_draw_within(self.length, draws)))
 
 
@@ -106,13 +114,13 @@ class JoinedShape(Frozen):
 
     joined: "Shape"
     by: "Shape | str" = ""
-    length: Bounds
+    length: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         text = ""
-        for place in range(_draw_within(self.length, draws)):
+        for index in range(_draw_within(self.length, draws)):
             between = self.by if isinstance(self.by, str) else str(self.by.draw(draws, chosen))
-            text += between * (place > 0) + str(self.joined.draw(draws, chosen))
+            text += between * (index > 0) + str(self.joined.draw(draws, chosen))
         return text
 
 
@@ -121,42 +129,42 @@ class ConcatenatedShape(Frozen):
 
     parts: tuple["Shape | str", ...]
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return "".join(part if isinstance(part, str) else str(part.draw(draws, chosen)) for part in self.parts)
 
 
 class ListShape(Frozen):
     items: "Shape" = Field(alias="list")
-    length: Bounds
+    length: _Bounds
     distinct: bool = False
     ordered: bool = False
     """Sorted; for numbers, texts, or lists of these only."""
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         count = _draw_within(self.length, draws)
-        found: list[JsonValue] = []
-        for _ in range(count + MOST_REPEATS * self.distinct):
+        items: list[JsonValue] = []
+        for _ in range(count + _MOST_REPEATS * self.distinct):
             item = self.items.draw(draws, chosen)
-            if len(found) < count and not (self.distinct and item in found):
-                found.append(item)
-        return sorted(found, key=_make_sort_key) if self.ordered else found
+            if len(items) < count and not (self.distinct and item in items):
+                items.append(item)
+        return sorted(items, key=_make_sort_key) if self.ordered else items
 
 
 class RowShape(Frozen):
     row: tuple["Shape", ...]
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return [one.draw(draws, chosen) for one in self.row]
 
 
 class SpanShape(Frozen):
     """A start and an end. The end is larger than the start by `least` to `most`."""
 
-    span: Bounds
+    span: _Bounds
     most: int
     least: int = 0
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         start = _draw_within(self.span, draws)
         return [start, start + _draw_within((self.least, self.most), draws)]
 
@@ -165,10 +173,10 @@ class GridShape(Frozen):
     """Rows of equal length."""
 
     grid: "Shape"
-    rows: Bounds
-    columns: Bounds
+    rows: _Bounds
+    columns: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         width = _draw_within(self.columns, draws)
         rows = _draw_within(self.rows, draws)
         return [[self.grid.draw(draws, chosen) for _ in range(width)] for _ in range(rows)]
@@ -178,10 +186,10 @@ class TextGridShape(Frozen):
     """Texts of equal length."""
 
     lines: Annotated[str, Field(min_length=1)]
-    rows: Bounds
-    columns: Bounds
+    rows: _Bounds
+    columns: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         width = _draw_within(self.columns, draws)
         return ["".join(draws.one(self.lines) for _ in range(width)) for _ in range(_draw_within(self.rows, draws))]
 
@@ -191,9 +199,9 @@ class MappingShape(Frozen):
 
     names: "Shape"
     to: "Shape"
-    length: Bounds
+    length: _Bounds
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         count = _draw_within(self.length, draws)
         return {str(self.names.draw(draws, chosen)): self.to.draw(draws, chosen) for _ in range(count)}
 
@@ -203,7 +211,7 @@ class EitherShape(Frozen):
 
     either: Annotated[tuple["Shape", ...], Field(min_length=1)]
 
-    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: _Chosen) -> JsonValue:
         return draws.one(self.either).draw(draws, chosen)
 
 
@@ -225,6 +233,7 @@ Shape: TypeAlias = (
     | EitherShape
 )
 
+# They name `Shape`, which is made of them.
 for _model in (JoinedShape, ConcatenatedShape, ListShape, RowShape, GridShape, MappingShape, EitherShape):
     _model.model_rebuild()
 
@@ -235,16 +244,16 @@ def _draw_within(bounds: tuple[int, int], draws: SeededRandom) -> int:
 
 
 def _make_sort_key(value: JsonValue) -> tuple[list[int], str]:
-    """Sort key: numbers and rows of numbers by value, everything else as text."""
+    """Numbers and rows of numbers by value, everything else as text."""
     numbers = value if isinstance(value, list) else [value]
     return [number for number in numbers if isinstance(number, int)], str(value)
 
 
-# Families of tasks: a function of ours is the reference, its keyword arguments are the parameters of the family.
+# Families.
 
-Interval: TypeAlias = Annotated[StrictStr, Field(pattern=r"^-?[0-9]+\.\.-?[0-9]+$")]
+_Interval: TypeAlias = Annotated[StrictStr, Field(pattern=r"^-?[0-9]+\.\.-?[0-9]+$")]
 """`2..9`: every whole number from the one to the other."""
-Words: TypeAlias = dict[StrictBool | StrictInt | StrictStr, str]
+_Words: TypeAlias = dict[StrictBool | StrictInt | StrictStr, str]
 """What a parameter may be, each with what the statement says of it."""
 
 _COUNTED = "bracket|character|column|desk|digit|item|minute|number|order|place|road|step"
@@ -254,7 +263,7 @@ _ONE_OF_SEVERAL = re.compile(rf"(?<![-+*] )\b1 ({_COUNTED})s\b")
 class Spec(Frozen):
     level: Literal["easy", "medium", "hard"]
     says: str
-    choices: dict[str, Interval | tuple[FiniteJson, ...] | Words]
+    choices: dict[str, _Interval | tuple[FiniteJson, ...] | _Words]
     inputs: dict[str, Shape]
     edges: tuple[tuple[FiniteJson, ...], ...] = ()
     """Arguments that are tried whatever is drawn."""
@@ -279,11 +288,11 @@ class Family:
         """How many combinations of parameters there are."""
         return prod(map(len, self.choices.values()))
 
-    def combinations(self) -> Iterator[Chosen]:
+    def combinations(self) -> Iterator[_Chosen]:
         for values in product(*self.choices.values()):
             yield dict(zip(self.choices, values, strict=True))
 
-    def neighbours(self, chosen: Chosen) -> Iterator[Chosen]:
+    def neighbours(self, chosen: _Chosen) -> Iterator[_Chosen]:
         """The combinations that differ from this one in a single parameter."""
         for name, values in self.choices.items():
             yield from ({**chosen, name: value} for value in values if value != chosen[name])
@@ -291,17 +300,17 @@ class Family:
     def choose(self, draws: SeededRandom) -> dict[str, JsonValue]:
         return {name: draws.one(values) for name, values in self.choices.items()}
 
-    def arguments(self, draws: SeededRandom, chosen: Chosen) -> list[JsonValue]:
+    def arguments(self, draws: SeededRandom, chosen: _Chosen) -> list[JsonValue]:
         return [shape.draw(draws, chosen) for shape in self.spec.inputs.values()]
 
-    def compute_expected(self, arguments: list[JsonValue], chosen: Chosen) -> JsonValue:
+    def compute_expected(self, arguments: list[JsonValue], chosen: _Chosen) -> JsonValue:
         return self.function(*arguments, **chosen)
 
-    def statement(self, chosen: Chosen) -> str:
+    def statement(self, chosen: _Chosen) -> str:
         plain = {name: _plain(value) for name, value in chosen.items()}
         words = {name: _describe_value(self.spec.choices[name], value) for name, value in chosen.items()}
-        said = {name: word.format_map(plain) for name, word in words.items() if word is not None}
-        return _in_english(self.spec.says.format_map({**plain, **said}).strip())
+        phrases = {name: word.format_map(plain) for name, word in words.items() if word is not None}
+        return _in_english(self.spec.says.format_map({**plain, **phrases}).strip())
 
     @cached_property
     def signature(self) -> str:
@@ -310,13 +319,13 @@ class Family:
         asked = [one for one in signature.parameters.values() if one.kind is not one.KEYWORD_ONLY]
         return f"def {self.name}{signature.replace(parameters=asked)}"
 
-    def solution(self, chosen: Chosen) -> str:
+    def solution(self, chosen: _Chosen) -> str:
         """The reference as a program, with the parameters written into it."""
         program = copy(_parse_functions(self.function.__module__)[self.name])
         program.args = copy(program.args)
         program.args.kwonlyargs, program.args.kw_defaults = [], []
-        given = ast.parse("\n".join(f"{name} = {value!r}" for name, value in chosen.items()))
-        program.body = [*given.body, *program.body]
+        assignments = ast.parse("\n".join(f"{name} = {value!r}" for name, value in chosen.items()))
+        program.body = [*assignments.body, *program.body]
         return ast.unparse(program)
 
 
@@ -327,14 +336,14 @@ def _parse_functions(module: str) -> Mapping[str, ast.FunctionDef]:
     return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def read_families(module: ModuleType) -> list[Family]:
+def _read_families(module: ModuleType) -> list[Family]:
     """Those of a module of references, in the order of the YAML file beside it. AttributeError for one that the module
     does not have."""
     specs = read_packaged_data(Path(str(module.__file__)).with_suffix(".yaml"), TypeAdapter(dict[str, Spec]))
     return [Family(getattr(module, name), spec) for name, spec in specs.items()]
 
 
-def _values(choice: str | tuple[JsonValue, ...] | Words) -> tuple[JsonValue, ...]:
+def _values(choice: str | tuple[JsonValue, ...] | _Words) -> tuple[JsonValue, ...]:
     if isinstance(choice, str):
         least, most = map(int, choice.split(".."))
         return tuple(range(least, most + 1))
@@ -350,11 +359,9 @@ def _plain(value: JsonValue) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _describe_value(choice: str | tuple[JsonValue, ...] | Words, value: JsonValue) -> str | None:
+def _describe_value(choice: str | tuple[JsonValue, ...] | _Words, value: JsonValue) -> str | None:
     return choice[value] if isinstance(choice, dict) and isinstance(value, str | int) else None
 
-
-# All families by name.
 
 _MODULES = (strings, lists, machines, numbers, dates, grids, formats, machines, ordering, searches)
 
@@ -362,7 +369,7 @@ _MODULES = (strings, lists, machines, numbers, dates, grids, formats, machines, 
 @cache
 def read_all_families() -> Mapping[str, Family]:
     """By name. Checking their specifications takes a while, and most services ask for no programs."""
-    return {family.name: family for module in _MODULES for family in read_families(module)}
+    return {family.name: family for module in _MODULES for family in _read_families(module)}
 
 
 @cache
@@ -379,16 +386,18 @@ def digest_families() -> str:
     )
 
 
-# A task: a family, its parameters, and a seed for its examples and hidden tests.
+# Exercises.
 
-EXAMPLES = 2
-CANDIDATES = 24
+_EXAMPLES = 2
+_CANDIDATES = 24
 """Cases from which the examples are chosen."""
 TESTS = 36
 """Fewer only if there are not enough different arguments."""
-MOST_DRAWN = 180
-MOST_DRAWN_ON = 600
-MOST_ALIKE = 8
+_MOST_DRAWN = 180
+"""Cases from which the tests are chosen."""
+_MOST_DRAWN_ON = 600
+"""More cases, where a task is not told apart from its neighbours yet."""
+_MOST_ALIKE = 8
 """Tests with the same result, before other results are preferred."""
 
 
@@ -417,30 +426,30 @@ class ReferenceCase:
 
 def choose_examples(exercise: CodeExercise) -> list[ReferenceCase]:
     """The examples of the prompt, with different and informative results where possible."""
-    drawn = list(islice(_draw_cases(exercise, "examples"), CANDIDATES))
+    drawn = list(islice(_draw_cases(exercise, "examples"), _CANDIDATES))
     telling = [case for case in drawn if case.expected and case.expected not in case.arguments] or drawn
     others = [case for case in telling[1:] if not is_same_json(case.expected, telling[0].expected)]
-    return [telling[0], *[*others, *drawn][: EXAMPLES - 1]]
+    return [telling[0], *[*others, *drawn][: _EXAMPLES - 1]]
 
 
 def choose_hidden_tests(exercise: CodeExercise) -> list[ReferenceCase]:
     """Tests with different arguments, none of them an example's. Rare results are preferred, so that a constant answer
     passes few tests. Cases are added that a program for other parameters gets wrong."""
     shown = {case.key for case in choose_examples(exercise)}
-    found, spare = dict[str, ReferenceCase](), list[ReferenceCase]()
+    tests, spare = dict[str, ReferenceCase](), list[ReferenceCase]()
     results = Counter[str]()
-    for number, case in enumerate(islice(_iterate_tests(exercise), MOST_DRAWN)):
+    for number, case in enumerate(islice(_iterate_tests(exercise), _MOST_DRAWN)):
         always = number < len(exercise.definition.spec.edges)
-        if case.key in shown or case.key in found or (len(found) >= TESTS and not always):
+        if case.key in shown or case.key in tests or (len(tests) >= TESTS and not always):
             continue
         results[canonical_json(case.expected)] += 1
-        if always or results[canonical_json(case.expected)] <= MOST_ALIKE:
-            found[case.key] = case
+        if always or results[canonical_json(case.expected)] <= _MOST_ALIKE:
+            tests[case.key] = case
         else:
             spare.append(case)
-    for case in spare[: max(0, TESTS - len(found))]:
-        found.setdefault(case.key, case)
-    return [*found.values(), *_find_telling_cases(exercise, list(found.values()), shown)]
+    for case in spare[: max(0, TESTS - len(tests))]:
+        tests.setdefault(case.key, case)
+    return [*tests.values(), *_find_telling_cases(exercise, list(tests.values()), shown)]
 
 
 def _find_telling_cases(
@@ -453,17 +462,17 @@ def _find_telling_cases(
         for other in family.neighbours(exercise.chosen)
         if not any(_has_other_result(family, one, other) for one in tests)
     ]
-    for case in islice(_draw_cases(exercise, "more tests"), MOST_DRAWN_ON if same else 0):
-        told = [other for other in same if _has_other_result(family, case, other)]
-        if told and case.key not in shown:
+    for case in islice(_draw_cases(exercise, "more tests"), _MOST_DRAWN_ON if same else 0):
+        told_apart = [other for other in same if _has_other_result(family, case, other)]
+        if told_apart and case.key not in shown:
             added.append(case)
-            same = [other for other in same if other not in told]
+            same = [other for other in same if other not in told_apart]
         if not same:
             break
     return added
 
 
-def _has_other_result(family: Family, case: ReferenceCase, chosen: Chosen) -> bool:
+def _has_other_result(family: Family, case: ReferenceCase, chosen: _Chosen) -> bool:
     return not is_same_json(family.compute_expected(case.arguments, chosen), case.expected)
 
 
@@ -473,8 +482,8 @@ class Test(Protocol):
 
 def check_results(tests: Sequence[Test], returned: Sequence[CallResult]) -> list[bool]:
     """For each test whether the result is right. A missing result is wrong."""
-    found = [not one.fault and test.is_right(one.value) for test, one in zip(tests, returned, strict=False)]
-    return [*found, *[False] * (len(tests) - len(found))]
+    results = [not one.fault and test.is_right(one.value) for test, one in zip(tests, returned, strict=False)]
+    return [*results, *[False] * (len(tests) - len(results))]
 
 
 def is_same_json(one: JsonValue, other: JsonValue) -> bool:

@@ -1,4 +1,12 @@
-"""Tests of a row: what is run, what it is to give, and by which rule the two are compared, outside of the program."""
+"""Tests of a row: what is run, what it is to give, and by which rule the two are compared, outside of the program.
+
+Tests that are written in Python (asserts, and tables of arguments and results) are read, never run. Of each assert, the
+side with the call is evaluated where the program runs, and what the other side says is compared outside: literals, and
+what is made of them by `set`, `tuple`, `sorted` and the like, or by arithmetic of two numbers.
+
+The program knows no expected result, so it gains nothing by changing what it can reach. A function is loaded in one
+process for all calls; a program that reads standard input runs in a new one for each input.
+"""
 
 import ast
 import builtins
@@ -20,11 +28,12 @@ from app.envs.code_exec import call_harness, input_harness
 from app.envs.code_exec.call_harness import harness_mark
 from app.toolkit.seeded import SeededRandom
 
-Rule = Literal["equal", "json", "close", "true", "false", "output"]
+_Rule = Literal["equal", "json", "close", "true", "false", "output"]
 """`equal`: by Python's equality. `json`: the same, where tuples count as lists and keys as texts. `close`: numbers
 within a tolerance. `true`, `false`: what Python takes it for. `output`: line by line, numbers by their value."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+# Questions that accept several answers: their tests hold one of them, and would call the others wrong.
 SEVERAL_ANSWERS: Final = re.compile(
     r"\b(?:print|output|return|find|give) any\b|\bany (?:one )?of them\b|\b(?:multiple|several|many|more than one) "
     r"(?:possible |valid |correct |optimal )?(?:answers?|solutions?)\b",
@@ -39,10 +48,10 @@ class RowCase:
     arguments: tuple[JsonValue, ...]
     """What the program is called with: for tests that are expressions `(expression, name, arguments)`."""
     expected: JsonValue
-    rule: Rule = "equal"
+    rule: _Rule = "equal"
     absolute: float = 0.0
     relative: float = 0.0
-    given: tuple[JsonValue, ...] = ()
+    function_arguments: tuple[JsonValue, ...] = ()
     """The arguments of the function, where they are known."""
     also: JsonValue = None
 
@@ -50,12 +59,12 @@ class RowCase:
         """Never raises, whatever a program gave."""
         try:
             if self.rule == "output":
-                return is_same_output(str(value), str(self.expected))
+                return _is_same_output(str(value), str(self.expected))
             if self.rule in ("true", "false"):
                 return _is_true(value) == (self.rule == "true")
-            if is_equal(value, self.expected, as_json=self.rule == "json"):
+            if _is_equal(value, self.expected, as_json=self.rule == "json"):
                 return True
-            if self.also is not None and is_equal(value, self.also, as_json=True):
+            if self.also is not None and _is_equal(value, self.also, as_json=True):
                 return True
             return self.rule == "close" and self._is_close(value, self.expected)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -66,7 +75,7 @@ class RowCase:
             return abs(one - other) <= max(self.absolute, self.relative * max(abs(one), abs(other)))
         first, second = _get_items(one), _get_items(other)
         if first is None or second is None or len(first) != len(second):
-            return is_equal(one, other, as_json=False)
+            return _is_equal(one, other, as_json=False)
         return all(map(self._is_close, first, second))
 
 
@@ -90,7 +99,7 @@ def mark(value: object) -> JsonValue:
     return marked  # type: ignore[no-any-return]
 
 
-def is_equal(one: JsonValue, other: JsonValue, *, as_json: bool) -> bool:
+def _is_equal(one: JsonValue, other: JsonValue, *, as_json: bool) -> bool:
     return canonical_json(_normalize(one, as_json)) == canonical_json(_normalize(other, as_json))
 
 
@@ -103,17 +112,17 @@ def _normalize(value: Any, as_json: bool) -> Any:
     if isinstance(value, list):
         return [_normalize(one, as_json) for one in value]
     if isinstance(value, dict):
-        ((kind, held),) = value.items()
-        return _normalize_marked(kind, held, as_json)
+        ((kind, content),) = value.items()
+        return _normalize_marked(kind, content, as_json)
     return value
 
 
-def _normalize_marked(kind: str, held: Any, as_json: bool) -> Any:
+def _normalize_marked(kind: str, content: Any, as_json: bool) -> Any:
     if kind == "float":
-        if held not in ("inf", "-inf"):
-            raise ValueError("equal to nothing")
-        return {kind: held}
-    items = [_normalize(one, as_json) for one in held]
+        if content not in ("inf", "-inf"):
+            raise ValueError("equal to nothing")  # as NaN is in Python
+        return {kind: content}
+    items = [_normalize(one, as_json) for one in content]
     if kind == "tuple":
         return items if as_json else {kind: items}
     if kind == "set":
@@ -131,8 +140,8 @@ def _name_key(name: object) -> str:
 
 def _is_true(value: JsonValue) -> bool:
     if isinstance(value, dict):
-        ((kind, held),) = value.items()
-        return held != [0, 0] if kind == "complex" else bool(held)
+        ((kind, content),) = value.items()
+        return content != [0, 0] if kind == "complex" else bool(content)
     return bool(value)
 
 
@@ -142,7 +151,7 @@ def _get_items(value: object) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def is_same_output(one: str, other: str) -> bool:
+def _is_same_output(one: str, other: str) -> bool:
     """As many lines, each the same or with words that are the same numbers."""
     first, second = one.strip().split("\n"), other.strip().split("\n")
     return len(first) == len(second) and all(map(_is_same_line, first, second))
@@ -168,13 +177,13 @@ def require_task(cases: Sequence[RowCase]) -> None:
     if all(case.is_right(cases[0].expected) for case in cases):
         raise leave_out("all its tests expect the same result")
     if any(
-        all(len(case.given) > place and case.is_right(case.given[place]) for case in cases)
-        for place in range(len(cases[0].given))
+        all(len(case.function_arguments) > index and case.is_right(case.function_arguments[index]) for case in cases)
+        for index in range(len(cases[0].function_arguments))
     ):
         raise leave_out("all its tests expect one of the arguments")
 
 
-# Tests that are written in Python: asserts, and tables of arguments and results. They are read, never run.
+# Tests that are written in Python.
 
 UNREAD: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ArithmeticError, KeyError)
 """What reading raises for tests of another kind."""
@@ -219,18 +228,18 @@ def _read_condition(test: ast.expr, name: str, called: str) -> RowCase:
     match test:
         case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
             side, other = _choose_side(left, right, name)
-            return _build_case(side, name, called, evaluate(other))
+            return _build_case(side, name, called, _evaluate(other))
         case ast.Compare(left=ast.Call(func=ast.Name(id="abs"), args=[difference]), ops=[ast.Lt() | ast.LtE()]):
             if not isinstance(difference, ast.BinOp) or not isinstance(difference.op, ast.Sub):
                 raise ValueError
             side, other = _choose_side(difference.left, difference.right, name)
-            within = float(evaluate(test.comparators[0]))
-            return replace(_build_case(side, name, called, evaluate(other)), rule="close", absolute=within)
+            within = float(_evaluate(test.comparators[0]))
+            return replace(_build_case(side, name, called, _evaluate(other)), rule="close", absolute=within)
         case ast.Call(func=ast.Attribute(attr="isclose") | ast.Name(id="isclose"), args=[left, right]):
             side, other = _choose_side(left, right, name)
-            given = _CLOSE | {str(one.arg): float(evaluate(one.value)) for one in test.keywords}
-            case = _build_case(side, name, called, evaluate(other))
-            return replace(case, rule="close", relative=given["rel_tol"], absolute=given["abs_tol"])
+            tolerances = _CLOSE | {str(one.arg): float(_evaluate(one.value)) for one in test.keywords}
+            case = _build_case(side, name, called, _evaluate(other))
+            return replace(case, rule="close", relative=tolerances["rel_tol"], absolute=tolerances["abs_tol"])
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call) if calls(call, name):
             return replace(_build_case(call, name, called, False), rule="false")
         case ast.Call() if calls(test, name):
@@ -255,52 +264,52 @@ def _build_case(side: ast.expr, name: str, called: str, expected: object) -> Row
     for node in ast.walk(side):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in (name, *_BUILT_IN):
             raise ValueError("it calls another function")
-    given: list[object] = []
+    function_arguments: list[object] = []
     if isinstance(side, ast.Call) and not side.keywords:
         try:
-            given = [mark(evaluate(argument)) for argument in side.args]
+            function_arguments = [mark(_evaluate(argument)) for argument in side.args]
         except UNREAD:
-            given = []
+            function_arguments = []
     return RowCase(
         arguments=(ast.unparse(side), called, []),
         expected=mark(expected),
-        given=tuple(given),  # type: ignore[arg-type]
+        function_arguments=tuple(function_arguments),  # type: ignore[arg-type]
     )
 
 
-def evaluate(node: ast.expr, names: Mapping[str, object] | None = None) -> Any:
+def _evaluate(node: ast.expr, names: Mapping[str, object] | None = None) -> Any:
     """The value of a literal, or of what is made of literals. Raises one of UNREAD for anything else."""
-    known = names or {"inf": math.inf, "nan": math.nan}
+    values = names or {"inf": math.inf, "nan": math.nan}
     match node:
         case ast.Constant(value=None | bool() | int() | float() | complex() | str()):
             return node.value
         case ast.List(elts=items):
-            return [evaluate(one, known) for one in items]
+            return [_evaluate(one, values) for one in items]
         case ast.Tuple(elts=items):
-            return tuple(evaluate(one, known) for one in items)
+            return tuple(_evaluate(one, values) for one in items)
         case ast.Set(elts=items):
-            return {evaluate(one, known) for one in items}
-        case ast.Dict(keys=keys, values=values) if None not in keys:
-            pairs = zip(keys, values, strict=True)
-            return {evaluate(key, known): evaluate(value, known) for key, value in pairs if key}
+            return {_evaluate(one, values) for one in items}
+        case ast.Dict(keys=keys, values=value_nodes) if None not in keys:
+            pairs = zip(keys, value_nodes, strict=True)
+            return {_evaluate(key, values): _evaluate(value, values) for key, value in pairs if key}
         case ast.Name(id=name):
-            return known[name]
+            return values[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -evaluate(operand, known)
+            return -_evaluate(operand, values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not evaluate(operand, known)
-    return _compute(node, known)
+            return not _evaluate(operand, values)
+    return _compute(node, values)
 
 
 def _compute(node: ast.expr, names: Mapping[str, object]) -> object:
     match node:
         case ast.BinOp(left=left, op=op, right=right):
-            first, second = evaluate(left, names), evaluate(right, names)
+            first, second = _evaluate(left, names), _evaluate(right, names)
             if not all(isinstance(one, int | float | complex) for one in (first, second)):
                 raise ValueError
             return _OPERATORS[type(op)](first, second)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _MAKERS[name](*(evaluate(one, names) for one in arguments))
+            return _MAKERS[name](*(_evaluate(one, names) for one in arguments))
     raise ValueError
 
 
@@ -318,8 +327,11 @@ def read_table(body: list[ast.stmt], name: str, called: str) -> list[RowCase] | 
     if not _is_plain_loop(loop, name) or "results" not in tables:
         raise leave_out("what its tests expect is computed")
     try:
-        inputs, results = evaluate(tables["inputs"]), evaluate(tables["results"])
-        return [_build_row_of_table(list(given), result, called) for given, result in zip(inputs, results, strict=True)]
+        inputs, results = _evaluate(tables["inputs"]), _evaluate(tables["results"])
+        return [
+            _build_row_of_table(list(arguments), result, called)
+            for arguments, result in zip(inputs, results, strict=True)
+        ]
     except UNREAD:
         raise leave_out("a test is not a call that is compared with a known value") from None
 
@@ -365,9 +377,11 @@ def _is_plain(node: ast.AST) -> bool:
     return True
 
 
-def _build_row_of_table(given: list[object], result: object, called: str) -> RowCase:
-    marked = tuple(mark(one) for one in given)
-    case = RowCase(arguments=(f"candidate(*{given!r})", called, []), expected=mark(result), given=marked)
+def _build_row_of_table(arguments: list[object], result: object, called: str) -> RowCase:
+    marked = tuple(mark(one) for one in arguments)
+    case = RowCase(
+        arguments=(f"candidate(*{arguments!r})", called, []), expected=mark(result), function_arguments=marked
+    )
     relative, absolute = _TABLE_TOLERANCE
     return replace(case, rule="close", relative=relative, absolute=absolute) if _is_of_fractions(result) else case
 
@@ -402,8 +416,8 @@ def write_recorded(module: ast.Module) -> str:
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "assertion":
             statement.body = [ast.Pass()]
-    kept = [one for one in module.body if not (isinstance(one, ast.Import) and one.names[0].name == "numpy")]
-    return "\n".join(map(ast.unparse, kept))
+    statements = [one for one in module.body if not (isinstance(one, ast.Import) and one.names[0].name == "numpy")]
+    return "\n".join(map(ast.unparse, statements))
 
 
 def read_recorded(made: object, called: str) -> list[RowCase]:
@@ -419,20 +433,20 @@ def read_recorded(made: object, called: str) -> list[RowCase]:
     ]
 
 
-# What is run for the tests of a row: a function in one process for all calls, a script in a new one for each input.
+# What is run.
 
 ASSERT_SECONDS: Final = 5.0
 """Of processor time for all calls of a few asserts."""
 TABLE_SECONDS: Final = 10.0
 """The same for up to a thousand calls, or some with large arguments."""
-MOST_CALLS: Final = 1_000
-MOST_RUNS: Final = 32
-MOST_CHARACTERS: Final = 4_000_000
+_MOST_CALLS: Final = 1_000
+_MOST_RUNS: Final = 32
+_MOST_CHARACTERS: Final = 4_000_000
 """Of all chosen tests."""
-OUTPUT_BYTES: Final = 4 * 1024 * 1024
-FILE_BYTES: Final = 16 * 1024 * 1024
-"""Of files, of which standard input and output are two."""
-WAITING: Final = 3
+_OUTPUT_BYTES: Final = 4 * 1024 * 1024
+_FILE_BYTES: Final = 16 * 1024 * 1024
+"""Of files. The harness of scripts makes standard input and output files, where it may."""
+_WAITING: Final = 3
 """Seconds by the clock for one of processor time, on a busy machine."""
 _RUN: Final = "harness_run"
 _FUTURE: Final = re.compile(r"^from __future__ import .*$", re.MULTILINE)
@@ -440,30 +454,31 @@ _FUTURE: Final = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 
 def build_call_limits(cpu_seconds: float, memory_mb: int = 128) -> ProgramLimits:
     return ProgramLimits(
-        seconds=max(10.0, WAITING * cpu_seconds),
+        seconds=max(10.0, _WAITING * cpu_seconds),
         cpu_seconds=cpu_seconds,
         memory_mb=memory_mb,
-        output_bytes=OUTPUT_BYTES,
+        output_bytes=_OUTPUT_BYTES,
     )
 
 
 def build_run_limits(cpu_seconds: float, memory_mb: int) -> ProgramLimits:
-    return build_call_limits(cpu_seconds, memory_mb).model_copy(update={"file_bytes": FILE_BYTES})
+    return build_call_limits(cpu_seconds, memory_mb).model_copy(update={"file_bytes": _FILE_BYTES})
 
 
 def choose_cases(tests: RowTests, most: int | None, seed: str) -> list[RowCase]:
     """Those that are run: the same for every answer. The first of them is always run."""
-    count = most or (MOST_CALLS if tests.function else MOST_RUNS)
-    places = range(1, len(tests.cases))
-    chosen = [0, *sorted(SeededRandom(f"tests {seed}").some(places, count - 1))]
-    cases, left = list[RowCase](), MOST_CHARACTERS
-    for place in chosen:
-        case = tests.cases[place]
+    count = most or (_MOST_CALLS if tests.function else _MOST_RUNS)
+    indexes = range(1, len(tests.cases))
+    chosen = [0, *sorted(SeededRandom(f"tests {seed}").some(indexes, count - 1))]
+    cases, left = list[RowCase](), _MOST_CHARACTERS
+    for index in chosen:
+        case = tests.cases[index]
         left -= len(str(case.arguments)) + len(str(case.expected))
         if left >= 0 or len(cases) < 2:
             cases.append(case)
     if _differ(cases):
         return cases
+    # a constant would pass all that are chosen: the last one gives way to a test that it fails
     others = (one for one in tests.cases if _differ([cases[0], one]))
     return [*cases[:-1], next(others, cases[-1])]
 

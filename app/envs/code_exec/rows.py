@@ -1,10 +1,8 @@
-"""Rows of MBPP, full or sanitized, and of MBPP+: a question, the right code, and tests.
+"""Rows of published data sets as tasks with tests: MBPP, HumanEval, APPS, TACO and LiveCodeBench.
 
-text              (or `prompt`) the question
-code              the right answer
-test_list         asserts; the first one is shown
-test_setup_code   (or `test_imports`) runs after the answer
-test              of MBPP+: the tests as a table, which then count instead of the asserts
+Every form says the same of its row: the name and the slots of its prompt, what an answer is to define, the limits of a
+program, a right answer where the row has one, and the tests. A row is left out, with the reason, where its tests cannot
+be read without running them, would pay for a constant or for an argument, or are all shown in the question.
 """
 
 import ast
@@ -64,20 +62,29 @@ def _as_text(value: object) -> object:
     return "" if value is None else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
-Text = Annotated[str, BeforeValidator(_as_text)]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
+_Text = Annotated[str, BeforeValidator(_as_text)]
+
+
+# MBPP, full or sanitized, and MBPP+.
+#
+#     text              (or `prompt`) the question
+#     code              the right answer
+#     test_list         asserts; the first one is shown
+#     test_setup_code   (or `test_imports`) runs after the answer
+#     test              of MBPP+: the tests as a table, which then count instead of the asserts
 
 
 class MbppRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     code: str
-    test_list: Texts
-    text: Text = ""
-    prompt: Text = ""
-    test_setup_code: Text = ""
-    test_imports: Texts = ()
-    test: Text = ""
+    test_list: _Texts
+    text: _Text = ""
+    prompt: _Text = ""
+    test_setup_code: _Text = ""
+    test_imports: _Texts = ()
+    test: _Text = ""
 
     @model_validator(mode="after")
     def _require_complete(self, info: ValidationInfo) -> Self:
@@ -144,16 +151,23 @@ def _read_line(text: str, name: str) -> RowCase:
     raise leave_out("a test is not a call that is compared with a known value")
 
 
-# Rows of APPS and TACO: a problem of a competition, and tests as pairs of input and output.
+# APPS and TACO: a problem of a competition, and tests as pairs of input and output.
+#
+#     question        the problem
+#     input_output    JSON with `inputs`, `outputs` and, where a function is asked for, `fn_name`
+#     solutions       JSON list of right programs; the first that is Python 3 is the gold
+#     starter_code    how the function begins; in a `class Solution` it is a method
+#     difficulty      a label; of TACO also `time_limit` and `memory_limit`
 
-COMPETITION_SECONDS: Final = 4.0
+_COMPETITION_SECONDS: Final = 4.0
 """Of one test, where the row says nothing."""
-LEAST_SECONDS, MOST_SECONDS = 2.0, 10.0
-MEMORY_MB: Final = 256
-LEAST_MB, MOST_MB = 128, 512
-MOST_CHARACTERS: Final = 1_000_000
+_LEAST_SECONDS, _MOST_SECONDS = 2.0, 10.0
+"""Limits of a row are kept within these: some are of a faster language, some would hold up a batch."""
+_MEMORY_MB: Final = 256
+_LEAST_MB, _MOST_MB = 128, 512
+_MOST_CHARACTERS: Final = 1_000_000
 """Of the input and the output of a test; longer ones are not used."""
-IMPORTS: Final = (
+_IMPORTS: Final = (
     "import bisect, collections, functools, heapq, itertools, math, random, re, string\n"
     "from typing import *\nfrom collections import *\nfrom functools import *\nfrom itertools import *\n"
     "from heapq import *\nfrom bisect import *\nfrom math import *\n"
@@ -169,12 +183,12 @@ class CompetitionRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     question: str
-    input_output: Text
-    solutions: Text = ""
-    starter_code: Text = ""
-    difficulty: Text = ""
-    time_limit: Text = ""
-    memory_limit: Text = ""
+    input_output: _Text
+    solutions: _Text = ""
+    starter_code: _Text = ""
+    difficulty: _Text = ""
+    time_limit: _Text = ""
+    memory_limit: _Text = ""
 
     @field_validator("input_output", "solutions", mode="before")
     @classmethod
@@ -190,7 +204,7 @@ class CompetitionRow(BaseModel):
             return self
         cases = self.build_tests().cases
         require_task(cases)
-        require_hidden(cases, self.question)
+        _require_hidden(cases, self.question)
         return self
 
     @cached_property
@@ -204,19 +218,19 @@ class CompetitionRow(BaseModel):
     @property
     def slots(self) -> tuple[str, dict[str, str]]:
         """The name of its prompt, and what stands in it."""
-        return choose_prompt(self.question, self.starter_code, self.function)
+        return _choose_prompt(self.question, self.starter_code, self.function)
 
     @property
     def defines(self) -> str:
         """What the answer is to define."""
-        return name_definition(self.starter_code, self.function)
+        return _name_definition(self.starter_code, self.function)
 
     @property
     def limits(self) -> ProgramLimits:
-        memory_mb = int(_read_quantity(self.memory_limit, MEMORY_MB, LEAST_MB, MOST_MB))
+        memory_mb = int(_read_quantity(self.memory_limit, _MEMORY_MB, _LEAST_MB, _MOST_MB))
         if self.function:
             return build_call_limits(TABLE_SECONDS, memory_mb)
-        seconds = _read_quantity(self.time_limit, COMPETITION_SECONDS, LEAST_SECONDS, MOST_SECONDS)
+        seconds = _read_quantity(self.time_limit, _COMPETITION_SECONDS, _LEAST_SECONDS, _MOST_SECONDS)
         return build_run_limits(seconds, memory_mb)
 
     @property
@@ -236,11 +250,11 @@ class CompetitionRow(BaseModel):
             raise leave_out("it asks for a function without a name")
         if not name and SEVERAL_ANSWERS.search(self.question):
             raise leave_out("it accepts several answers, and its tests only one")
-        cases = _build_calls(name, inputs, outputs) if name else map(build_run, inputs, outputs)
+        cases = _build_calls(name, inputs, outputs) if name else map(_build_run, inputs, outputs)
         return RowTests(
             function=name,
-            cases=[case for case in cases if count_characters(case) <= MOST_CHARACTERS],
-            before=IMPORTS if name else "",
+            cases=[case for case in cases if _count_characters(case) <= _MOST_CHARACTERS],
+            before=_IMPORTS if name else "",
         )
 
     def _read_pairs(self) -> Mapping[str, Any]:
@@ -259,39 +273,39 @@ class CompetitionRow(BaseModel):
 def _build_calls(name: str, inputs: Sequence[object], outputs: Sequence[object]) -> Iterator[RowCase]:
     """Where every output is a list of one, what stands in it is as right."""
     wrapped = all(isinstance(one, list) and len(one) == 1 for one in outputs)
-    for given, expected in zip(inputs, outputs, strict=True):
-        if not isinstance(given, list):
+    for arguments, expected in zip(inputs, outputs, strict=True):
+        if not isinstance(arguments, list):
             raise leave_out("the arguments of a test are no list")
-        yield build_call(name, given, expected, unwrap=wrapped)
+        yield _build_call(name, arguments, expected, unwrap=wrapped)
 
 
-def build_call(name: str, given: Sequence[object], expected: object, *, unwrap: bool = False) -> RowCase:
+def _build_call(name: str, values: Sequence[object], expected: object, *, unwrap: bool = False) -> RowCase:
     """JSON made texts of keys that are numbers: in arguments they are numbers again."""
     try:
-        arguments = _JSON.validate_python(list(given))
+        arguments = _JSON.validate_python(list(values))
         right, also = mark(expected), mark(expected[0]) if unwrap and isinstance(expected, list) else None
-        marked = tuple(mark(one) for one in given)
+        marked = tuple(mark(one) for one in values)
     except (ValueError, TypeError, ValidationError, RecursionError):
         raise leave_out("a test holds what is no JSON") from None
-    numbered = [place for place, one in enumerate(given) if isinstance(one, dict) and _has_numbers_as_keys(one)]
+    numbered = [index for index, one in enumerate(values) if isinstance(one, dict) and _has_numbers_as_keys(one)]
     written = "*arguments"
     if numbered:
         written = ", ".join(
-            f"{{int(key): value for key, value in arguments[{place}].items()}}"
-            if place in numbered
-            else f"arguments[{place}]"
-            for place in range(len(given))
+            f"{{int(key): value for key, value in arguments[{index}].items()}}"
+            if index in numbered
+            else f"arguments[{index}]"
+            for index in range(len(values))
         )
-    return RowCase((f"candidate({written})", name, arguments), right, rule="json", given=marked, also=also)
+    return RowCase((f"candidate({written})", name, arguments), right, rule="json", function_arguments=marked, also=also)
 
 
 def _has_numbers_as_keys(value: Mapping[str, object]) -> bool:
     return bool(value) and all(re.fullmatch(r"-?[0-9]{1,18}", key) for key in value)
 
 
-def build_run(given: object, expected: object) -> RowCase:
+def _build_run(text_or_lines: object, expected: object) -> RowCase:
     """Of a program that reads standard input."""
-    text, output = _join_lines(given), _join_lines(expected)
+    text, output = _join_lines(text_or_lines), _join_lines(expected)
     try:
         _JSON.validate_python([text, output])
     except ValidationError:
@@ -307,11 +321,11 @@ def _join_lines(value: object) -> str:
     return value
 
 
-def count_characters(case: RowCase) -> int:
+def _count_characters(case: RowCase) -> int:
     return len(str(case.arguments)) + len(str(case.expected))
 
 
-def require_hidden(cases: Sequence[RowCase], question: str) -> None:
+def _require_hidden(cases: Sequence[RowCase], question: str) -> None:
     """Leaves out rows of which the question shows every test, or whose output is their input."""
     runs = [case for case in cases if case.rule == "output"]
     plain = " ".join(question.split())
@@ -321,23 +335,23 @@ def require_hidden(cases: Sequence[RowCase], question: str) -> None:
         raise leave_out("all its tests expect their input")
 
 
-def choose_prompt(question: str, starter: str, function: str) -> tuple[str, dict[str, str]]:
+def _choose_prompt(question: str, starter: str, function: str) -> tuple[str, dict[str, str]]:
     begins = f" It begins:\n\n```python\n{starter.strip()}\n```" if starter.strip() else ""
     what = "method" if "class Solution" in starter else "function"
     slots = {"question": question.strip(), "starter": begins, "what": what}
     return ("function" if function else "input"), slots
 
 
-def name_definition(starter: str, function: str) -> str:
+def _name_definition(starter: str, function: str) -> str:
     """What an answer is to define: it is looked for where there are several blocks of code."""
     return "Solution" if function and "class Solution" in starter else function or "main"
 
 
 def _read_quantity(text: str, usual: float, least: float, most: float) -> float:
-    found = _QUANTITY.search(text)
-    if not found:
+    quantity = _QUANTITY.search(text)
+    if not quantity:
         return usual
-    return min(max(float(found[1]) * (1024 if found[2].lower() == "giga" else 1), least), most)
+    return min(max(float(quantity[1]) * (1024 if quantity[2].lower() == "giga" else 1), least), most)
 
 
 def _can_run(source: str) -> bool:
@@ -349,9 +363,14 @@ def _can_run(source: str) -> bool:
     return not _CANNOT_RUN.search(source)
 
 
-# Rows of HumanEval and HumanEval+: the beginning of a program, to which the answer is added.
+# HumanEval and HumanEval+: the beginning of a program, to which the answer is added.
+#
+#     prompt               imports, helpers, and the function with its docstring; stays in front of the answer
+#     entry_point          the function
+#     canonical_solution   its right body
+#     test                 defines `check(candidate)`, whose asserts are read, not run
 
-CANDIDATE: Final = "candidate"
+_CANDIDATE: Final = "candidate"
 """What every `check` calls the function."""
 
 
@@ -361,8 +380,8 @@ class HumanEvalRow(BaseModel):
     prompt: str
     entry_point: str
     test: str
-    canonical_solution: Text = ""
-    task_id: Text = ""
+    canonical_solution: _Text = ""
+    task_id: _Text = ""
 
     @model_validator(mode="after")
     def _require_complete(self, info: ValidationInfo) -> Self:
@@ -406,8 +425,8 @@ class HumanEvalRow(BaseModel):
         check = _find_check(module)
         try:
             return self._read_tests(module, check)
-        except PydanticCustomError:
-            if not self.gold or not can_be_recorded(module, check, CANDIDATE):
+        except PydanticCustomError:  # what `leave_out` raises: the asserts cannot be read
+            if not self.gold or not can_be_recorded(module, check, _CANDIDATE):
                 raise
         return RowTests(
             function=self.entry_point, cases=(), before=f"{self.prompt}\n", gold=self.gold, check=write_recorded(module)
@@ -415,7 +434,7 @@ class HumanEvalRow(BaseModel):
 
     def _read_tests(self, module: ast.Module, check: ast.FunctionDef) -> RowTests:
         imports = [ast.unparse(one) for one in module.body if isinstance(one, ast.Import | ast.ImportFrom)]
-        table = read_table(check.body, CANDIDATE, self.entry_point)
+        table = read_table(check.body, _CANDIDATE, self.entry_point)
         if table is not None and not compares_plainly(module):
             raise leave_out("its tests compare in a way of their own")
         cases = list(self._read_asserts(check)) if table is None else table
@@ -432,7 +451,7 @@ class HumanEvalRow(BaseModel):
                 case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
                     continue
                 case ast.Assert(test=test):
-                    yield read_assert(test, CANDIDATE, self.entry_point)
+                    yield read_assert(test, _CANDIDATE, self.entry_point)
                 case _:
                     raise leave_out("its check computes what is right")
 
@@ -444,13 +463,18 @@ def _find_check(module: ast.Module) -> ast.FunctionDef:
     raise leave_out("its test defines no `check`")
 
 
-# Rows of LiveCodeBench (code generation): a problem with its date, public and private tests.
+# LiveCodeBench (code generation): a problem with its date, public and private tests.
+#
+#     question_content, question_title    the problem
+#     starter_code, metadata              where a function is asked for: how it begins, and its name (`func_name`)
+#     public_test_cases                   JSON list of `input`, `output` and `testtype`
+#     private_test_cases                  the same, or that text pickled, compressed and encoded
 
-LIVECODEBENCH_SECONDS: Final = 6.0
+_LIVECODEBENCH_SECONDS: Final = 6.0
 """Of one test, as published."""
-MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_BYTES: Final = 64 * 1024 * 1024
 """Of private tests once they are decompressed."""
-ERRATA: Final = frozenset(
+_ERRATA: Final = frozenset(
     {
         "abc311_c",
         "abc326_d",
@@ -476,26 +500,26 @@ class LiveCodeBenchRow(BaseModel):
 
     question_content: str
     public_test_cases: str
-    private_test_cases: Text = ""
-    question_title: Text = ""
-    question_id: Text = ""
-    platform: Text = ""
-    contest_date: Text = ""
-    difficulty: Text = ""
-    starter_code: Text = ""
-    details: Annotated[Text, Field(validation_alias="metadata")] = ""
+    private_test_cases: _Text = ""
+    question_title: _Text = ""
+    question_id: _Text = ""
+    platform: _Text = ""
+    contest_date: _Text = ""
+    difficulty: _Text = ""
+    starter_code: _Text = ""
+    details: Annotated[_Text, Field(validation_alias="metadata")] = ""
 
     @model_validator(mode="after")
     def _require_complete(self, info: ValidationInfo) -> Self:
         if not self.question_content.strip():
             raise ValueError("question_content is empty")
-        if {self.question_id, "-".join(self.question_title.lower().split())} & ERRATA:
+        if {self.question_id, "-".join(self.question_title.lower().split())} & _ERRATA:
             raise leave_out("it is one of the problems that are known to be graded wrongly")
         if info.context == CHECKED:
             return self
         cases = self.build_tests().cases
         require_task(cases)
-        require_hidden(cases, self.question_content)
+        _require_hidden(cases, self.question_content)
         return self
 
     @property
@@ -511,30 +535,30 @@ class LiveCodeBenchRow(BaseModel):
 
     @property
     def metadata(self) -> dict[str, JsonValue]:
-        told = {
+        columns = {
             "question_id": self.question_id,
             "platform": self.platform,
             "contest_date": self.contest_date[:10],
             "difficulty": self.difficulty,
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in columns.items() if value}
 
     @property
     def slots(self) -> tuple[str, dict[str, str]]:
         """The name of its prompt, and what stands in it."""
         question = f"{self.question_title}\n\n{self.question_content}".strip()
-        return choose_prompt(question, self.starter_code, self.function)
+        return _choose_prompt(question, self.starter_code, self.function)
 
     @property
     def defines(self) -> str:
         """What the answer is to define."""
-        return name_definition(self.starter_code, self.function)
+        return _name_definition(self.starter_code, self.function)
 
     @property
     def limits(self) -> ProgramLimits:
         if self.function:
-            return build_call_limits(TABLE_SECONDS, MEMORY_MB)
-        return build_run_limits(LIVECODEBENCH_SECONDS, MEMORY_MB)
+            return build_call_limits(TABLE_SECONDS, _MEMORY_MB)
+        return build_run_limits(_LIVECODEBENCH_SECONDS, _MEMORY_MB)
 
     @property
     def gold(self) -> str | None:
@@ -549,8 +573,8 @@ class LiveCodeBenchRow(BaseModel):
         cases = [_build_case(name, one) for one in tests]
         return RowTests(
             function=name,
-            cases=[case for case in cases if count_characters(case) <= MOST_CHARACTERS],
-            before=IMPORTS if name else "",
+            cases=[case for case in cases if _count_characters(case) <= _MOST_CHARACTERS],
+            before=_IMPORTS if name else "",
         )
 
 
@@ -566,12 +590,12 @@ def _read_tests(text: str) -> list[Any]:
 
 def _build_case(name: str, test: Any) -> RowCase:
     try:
-        given, expected = str(test["input"]), str(test["output"])
-        lines = [json.loads(line) for line in given.split("\n") if name and line.strip()]
+        text, expected = str(test["input"]), str(test["output"])
+        lines = [json.loads(line) for line in text.split("\n") if name and line.strip()]
         result = json.loads(expected) if name else expected
     except (KeyError, TypeError, ValueError, RecursionError):
         raise leave_out("a test cannot be read") from None
-    return build_call(name, lines, result) if name else build_run(given, expected)
+    return _build_call(name, lines, result) if name else _build_run(text, expected)
 
 
 def _unpack(text: str) -> str:
@@ -582,7 +606,8 @@ def _unpack(text: str) -> str:
         return text
     try:
         unpacker = zlib.decompressobj()
-        content = unpacker.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
+        # no more than so many bytes are unpacked, whatever a small text claims to hold
+        content = unpacker.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
         is_whole = unpacker.eof or bool(unpacker.unconsumed_tail)
         unpacked = _read_pickled_text(content) if unpacker.eof else ""
     except (ValueError, zlib.error, IndexError, MemoryError):
@@ -590,12 +615,13 @@ def _unpack(text: str) -> str:
     if not is_whole:
         raise leave_out("its private tests cannot be unpacked")
     if not unpacked:
-        raise leave_out(f"its private tests are more than {MOST_BYTES // 1024 // 1024} MB")
+        raise leave_out(f"its private tests are more than {_MOST_BYTES // 1024 // 1024} MB")
     return unpacked
 
 
 def _read_pickled_text(content: bytes) -> str:
-    """ValueError for a pickle of anything else than one text."""
+    """ValueError for a pickle of anything else than one text. No pickle is loaded, since one can run anything: of its
+    instructions only those are read that hold a text."""
     texts: list[str] = []
     for instruction, argument, _ in pickletools.genops(content):
         if instruction.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):

@@ -1,4 +1,4 @@
-"""All kinds of instructions by name, and how one is parsed."""
+"""Assignments: a request with compatible instructions of any kind, proved by a text that follows all of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -73,6 +73,7 @@ from app.envs.instruction_following.layout_kinds import (
 from app.envs.instruction_following.texts import find_prose_fault, write_text
 from app.toolkit.seeded import SeededRandom
 
+# The order decides what a seed draws.
 _ALL: Final[tuple[type[Instruction], ...]] = (
     *(WordsAtLeast, WordsAtMost, WordsBetween, WordsExactly),
     *(SentencesAtLeast, SentencesExactly, ShortSentences, RisingSentences),
@@ -99,11 +100,9 @@ def _parse_instruction(value: Any) -> Any:
 AnyInstruction = Annotated[SerializeAsAny[Instruction], BeforeValidator(_parse_instruction)]
 
 
-# Assignments: a request with compatible instructions, proved by a text that follows all of them.
-
 _TEXTS: Final = 4
 """Texts tried for a combination before another one is drawn."""
-ROOM: Final = 45
+_ROOM: Final = 45
 """Words that a gold text may have beyond the minimum, unless a length is asked for."""
 
 
@@ -135,7 +134,7 @@ def add_gold(assignment: Assignment, draws: SeededRandom, prompt: str) -> Assign
     """Adds a gold text; None if none of a few texts follows all instructions. `prompt` is all that could be copied."""
     for _ in range(_TEXTS):
         request = assignment.request
-        draft = TextPlan(request, words=(request.least + 12, request.least + ROOM))
+        draft = TextPlan(request, words=(request.least + 12, request.least + _ROOM))
         for instruction in assignment.instructions:
             instruction.apply_to(draft)
         reading = parse_text(write_text(draft, draws))
@@ -151,8 +150,8 @@ def find_faults(reading: ParsedText, instructions: Sequence[Instruction]) -> tup
 
 def _draw_compatible_kinds(draws: SeededRandom, count: int, hard: int) -> list[type[Instruction]]:
     chosen: list[type[Instruction]] = []
-    for wanted, of_these in ((hard, True), (count, False)):
-        for kind in draws.shuffled([kind for kind in KINDS.values() if kind.hard == of_these]):
-            if len(chosen) < wanted and not any(is_conflict(kind, other) for other in chosen):
+    for most, is_hard in ((hard, True), (count, False)):
+        for kind in draws.shuffled([kind for kind in KINDS.values() if kind.hard == is_hard]):
+            if len(chosen) < most and not any(is_conflict(kind, other) for other in chosen):
                 chosen.append(kind)
     return draws.shuffled(chosen)

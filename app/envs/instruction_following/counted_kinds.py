@@ -1,8 +1,9 @@
-"""Instructions about length: words and sentences."""
+"""Kinds of instructions that count: length, letters, case, words, marks and numbers."""
 
 import re
 from functools import partial
 from itertools import count, pairwise
+from string import ascii_lowercase
 from typing import ClassVar, Final, Literal, Self
 
 from app.envs.instruction_following.instructions import (
@@ -18,8 +19,11 @@ from app.envs.instruction_following.instructions import (
 )
 from app.toolkit.seeded import SeededRandom
 
-ROOM = 25
+_ROOM = 25
 """How many words a limit lies above the minimum of every reply."""
+
+
+# Words and sentences.
 
 
 class _LengthInstruction(Instruction):
@@ -33,11 +37,11 @@ class WordsAtLeast(_LengthInstruction):
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + ROOM + 5 * draws.below(18))
+        return cls(count=request.least + _ROOM + 5 * draws.below(18))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.words)
-        return f"{format_count(found, 'word')} where at least {self.count} were asked" if found < self.count else ""
+        count = len(reading.words)
+        return f"{format_count(count, 'word')} where at least {self.count} were asked" if count < self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.words = (self.count, self.count + 20)
@@ -50,11 +54,11 @@ class WordsAtMost(_LengthInstruction):
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + ROOM + draws.below(30))
+        return cls(count=request.least + _ROOM + draws.below(30))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.words)
-        return f"{format_count(found, 'word')} where at most {self.count} were asked" if found > self.count else ""
+        count = len(reading.words)
+        return f"{format_count(count, 'word')} where at most {self.count} were asked" if count > self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.words = (self.count - 10, self.count)
@@ -68,13 +72,13 @@ class WordsBetween(_LengthInstruction):
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        low = request.least + ROOM + draws.below(60)
+        low = request.least + _ROOM + draws.below(60)
         return cls(low=low, high=low + 5 + draws.below(16))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.words)
-        wrong = not self.low <= found <= self.high
-        return f"{format_count(found, 'word')} where {self.low} to {self.high} were asked" if wrong else ""
+        count = len(reading.words)
+        wrong = not self.low <= count <= self.high
+        return f"{format_count(count, 'word')} where {self.low} to {self.high} were asked" if wrong else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.words = (self.low, self.high)
@@ -88,11 +92,11 @@ class WordsExactly(_LengthInstruction):
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + ROOM + draws.below(40))
+        return cls(count=request.least + _ROOM + draws.below(40))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.words)
-        return f"{format_count(found, 'word')} where exactly {self.count} were asked" if found != self.count else ""
+        count = len(reading.words)
+        return f"{format_count(count, 'word')} where exactly {self.count} were asked" if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.words = (self.count, self.count)
@@ -109,8 +113,8 @@ class SentencesExactly(_LengthInstruction):
         return cls(count=request.least // 8 + draws.below(7))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.sentences)
-        return f"{format_count(found, 'sentence')} where exactly {self.count} were asked" if found != self.count else ""
+        count = len(reading.sentences)
+        return f"{format_count(count, 'sentence')} where exactly {self.count} were asked" if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.sentences = (self.count, self.count)
@@ -127,8 +131,8 @@ class SentencesAtLeast(_LengthInstruction):
         return cls(count=request.least // 8 + draws.below(9))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.sentences)
-        return f"{format_count(found, 'sentence')} where at least {self.count} were asked" if found < self.count else ""
+        count = len(reading.sentences)
+        return f"{format_count(count, 'sentence')} where at least {self.count} were asked" if count < self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.sentences = (self.count, draft.sentences[1])
@@ -166,7 +170,7 @@ class RisingSentences(_LengthInstruction):
         lengths = [len(split_words(sentence)) for sentence in reading.sentences]
         if len(lengths) < self.count:
             return f"{format_count(len(lengths), 'sentence')} where at least {self.count} were asked"
-        at = next((place for place, (one, next_) in enumerate(pairwise(lengths), 2) if next_ <= one), 0)
+        at = next((position for position, (one, next_) in enumerate(pairwise(lengths), 2) if next_ <= one), 0)
         return f"sentence {at} is no longer than the one before it" if at else ""
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -174,9 +178,7 @@ class RisingSentences(_LengthInstruction):
         draft.rising = True
 
 
-# Instructions about letters: forbidden ones, frequent ones, and the first letters of sentences.
-
-ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+# Letters: forbidden ones, frequent ones, and the first letters of sentences.
 
 
 class _LetterInstruction(Instruction):
@@ -196,8 +198,8 @@ class NoLetter(_LetterInstruction):
         return cls(letter=draws.one(left))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.folded.count(self.letter)
-        return f"the letter {self.letter} occurs {format_count(found, 'time')}" if found else ""
+        count = reading.folded.count(self.letter)
+        return f"the letter {self.letter} occurs {format_count(count, 'time')}" if count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.avoided.add(self.letter)
@@ -214,9 +216,9 @@ class LetterAtLeast(_LetterInstruction):
         return cls(letter=draws.one("bfgkmpvw"), count=5 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.folded.count(self.letter)
-        wrong = f"the letter {self.letter} {format_count(found, 'time')} where at least {self.count} were asked"
-        return wrong if found < self.count else ""
+        count = reading.folded.count(self.letter)
+        wrong = f"the letter {self.letter} {format_count(count, 'time')} where at least {self.count} were asked"
+        return wrong if count < self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.favoured = self.letter
@@ -253,20 +255,21 @@ class AlphabetSentences(_SentenceStartInstruction):
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(letter=draws.one(ALPHABET[:17]), count=4 + draws.below(3))
+        return cls(letter=draws.one(ascii_lowercase[:17]), count=4 + draws.below(3))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = _list_initials(reading)
-        if len(found) < self.count:
-            return f"{format_count(len(found), 'sentence')} where at least {self.count} were asked"
-        at = ALPHABET.index(self.letter)
-        wanted = [ALPHABET[(at + place) % 26] for place in range(len(found))]
-        wrong = next((place for place, pair in enumerate(zip(found, wanted, strict=True), 1) if pair[0] != pair[1]), 0)
+        initials = _list_initials(reading)
+        if len(initials) < self.count:
+            return f"{format_count(len(initials), 'sentence')} where at least {self.count} were asked"
+        at = ascii_lowercase.index(self.letter)
+        expected = [ascii_lowercase[(at + step) % 26] for step in range(len(initials))]
+        pairs = enumerate(zip(initials, expected, strict=True), 1)
+        wrong = next((position for position, (one, other) in pairs if one != other), 0)
         return f"sentence {wrong} begins with another letter than is its turn" if wrong else ""
 
     def apply_to(self, draft: TextPlan) -> None:
-        at = ALPHABET.index(self.letter)
-        draft.initials = ALPHABET[at : at + 7]
+        at = ascii_lowercase.index(self.letter)
+        draft.initials = ascii_lowercase[at : at + 7]
         draft.sentences = (self.count, len(draft.initials))
 
 
@@ -279,10 +282,10 @@ class Acrostic(_SentenceStartInstruction):
         return cls(word=draws.one(PROSE.acrostics))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = _list_initials(reading)
-        if len(found) != len(self.word):
-            return f"{format_count(len(found), 'sentence')} for a word of {len(self.word)} letters"
-        wrong = sum(one != other for one, other in zip(found, self.word, strict=True))
+        initials = _list_initials(reading)
+        if len(initials) != len(self.word):
+            return f"{format_count(len(initials), 'sentence')} for a word of {len(self.word)} letters"
+        wrong = sum(one != other for one, other in zip(initials, self.word, strict=True))
         return f"{wrong} of {len(self.word)} sentences begin with another letter" if wrong else ""
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -299,10 +302,12 @@ class SameLetterSentences(_SentenceStartInstruction):
         return cls(letter=draws.one("abefilmnostuwy"))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = _list_initials(reading)
-        wrong = sum(letter != self.letter for letter in found)
+        initials = _list_initials(reading)
+        wrong = sum(letter != self.letter for letter in initials)
         return (
-            f"{wrong} of {format_count(len(found), 'sentence')} begin with another letter" if wrong or not found else ""
+            f"{wrong} of {format_count(len(initials), 'sentence')} begin with another letter"
+            if wrong or not initials
+            else ""
         )
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -333,7 +338,7 @@ def _list_initials(reading: ParsedText) -> list[str]:
     return [word[0][:1] if (word := parse_text(sentence).bare) else "" for sentence in reading.sentences]
 
 
-# Instructions about upper and lower case.
+# Upper and lower case.
 
 
 class _CaseInstruction(Instruction):
@@ -349,8 +354,8 @@ class LowerCase(_CaseInstruction):
         return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = sum(map(str.isupper, reading.text))
-        return f"{format_count(found, 'capital letter')} where none was asked" if found else ""
+        count = sum(map(str.isupper, reading.text))
+        return f"{format_count(count, 'capital letter')} where none was asked" if count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.finishes.append(str.lower)
@@ -364,8 +369,8 @@ class UpperCase(_CaseInstruction):
         return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = sum(map(str.islower, reading.text))
-        return f"{format_count(found, 'small letter')} where none was asked" if found else ""
+        count = sum(map(str.islower, reading.text))
+        return f"{format_count(count, 'small letter')} where none was asked" if count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.finishes.append(str.upper)
@@ -380,9 +385,9 @@ class CapitalWords(_CaseInstruction):
         return cls(number=2 + draws.below(5))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = count_capital_words(reading)
-        wrong = f"{format_count(found, 'word')} in capital letters where exactly {self.number} were asked"
-        return wrong if found != self.number else ""
+        count = count_capital_words(reading)
+        wrong = f"{format_count(count, 'word')} in capital letters where exactly {self.number} were asked"
+        return wrong if count != self.number else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [_write_capitals] * self.number
@@ -398,8 +403,8 @@ class AlternatingCase(_CaseInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         with_letters = [word for word in reading.words if _count_letters(word)]
-        turns = (word.isupper() if place % 2 else word.islower() for place, word in enumerate(with_letters, 1))
-        wrong = next((place for place, right in enumerate(turns, 1) if not right), 0)
+        turns = (word.isupper() if position % 2 else word.islower() for position, word in enumerate(with_letters, 1))
+        wrong = next((position for position, right in enumerate(turns, 1) if not right), 0)
         return f"word {wrong} is not in the case whose turn it is" if wrong else ""
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -431,7 +436,7 @@ def _alternate_word(word: str, turn: "count[int]") -> str:
     return word.lower() if next(turn) % 2 else word.upper()
 
 
-# Instructions about which words occur, and how often.
+# Which words occur, and how often.
 
 
 class _KeywordInstruction(Instruction):
@@ -452,7 +457,7 @@ class IncludedWords(_KeywordInstruction):
         return f"{len(missing)} of {len(self.words)} words that must occur do not" if missing else ""
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.said += _write_clauses(self.words, 0)
+        draft.clauses += _write_clauses(self.words, 0)
 
 
 class WordTimes(_KeywordInstruction):
@@ -466,12 +471,12 @@ class WordTimes(_KeywordInstruction):
         return cls(word=_draw_keywords(draws, request, 1)[0], count=2 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.bare.count(self.word)
-        wrong = f'"{self.word}" {format_count(found, "time")} where exactly {self.count} were asked'
-        return wrong if found != self.count else ""
+        count = reading.bare.count(self.word)
+        wrong = f'"{self.word}" {format_count(count, "time")} where exactly {self.count} were asked'
+        return wrong if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.said += _write_clauses((self.word,) * self.count, len(self.word))
+        draft.clauses += _write_clauses((self.word,) * self.count, len(self.word))
 
 
 class WordsInOrder(_KeywordInstruction):
@@ -485,16 +490,16 @@ class WordsInOrder(_KeywordInstruction):
         return cls(words=tuple(_draw_keywords(draws, request, 3 + draws.below(3))))
 
     def find_fault(self, reading: ParsedText) -> str:
-        wanted = set(self.words)
-        found = tuple(word for word in reading.bare if word in wanted)
-        if set(found) != wanted:
-            return f"{len(wanted.difference(found))} of {len(wanted)} words that must occur do not"
-        if len(found) > len(wanted):
+        words = set(self.words)
+        occurrences = tuple(word for word in reading.bare if word in words)
+        if set(occurrences) != words:
+            return f"{len(words.difference(occurrences))} of {len(words)} words that must occur do not"
+        if len(occurrences) > len(words):
             return "a word that must occur once occurs more often"
-        return "" if found == self.words else "the words that must occur are in another order"
+        return "" if occurrences == self.words else "the words that must occur are in another order"
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.said += _write_clauses(self.words, 1)
+        draft.clauses += _write_clauses(self.words, 1)
 
 
 class ForbiddenWords(_KeywordInstruction):
@@ -508,8 +513,8 @@ class ForbiddenWords(_KeywordInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         banned = set(self.words)
-        found = sorted({word for word in reading.bare if word in banned})
-        return f"words that must not occur do: {', '.join(found)}" if found else ""
+        occurrences = sorted({word for word in reading.bare if word in banned})
+        return f"words that must not occur do: {', '.join(occurrences)}" if occurrences else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.forbidden |= set(self.words)
@@ -527,9 +532,9 @@ class RationedWords(_KeywordInstruction):
         return cls(word=draws.one(("the", "a", "and", "of", "it", "was", "in", "to")), most=2 + draws.below(2))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.bare.count(self.word)
-        wrong = f'"{self.word}" {format_count(found, "time")} where at most {self.most} were asked'
-        return wrong if found > self.most else ""
+        count = reading.bare.count(self.word)
+        wrong = f'"{self.word}" {format_count(count, "time")} where at most {self.most} were asked'
+        return wrong if count > self.most else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.forbidden.add(self.word)
@@ -545,7 +550,7 @@ def _write_clauses(words: tuple[str, ...], shift: int) -> list[str]:
     return [template.format(word=word) for template, word in zip(templates, words, strict=False)]
 
 
-# Instructions about marks and numbers: commas, question marks, brackets, stars, digits.
+# Marks and numbers: commas, question marks, brackets, stars, digits.
 
 _COMMAS: Final = frozenset(",،、‚⹁꓾")
 _SQUARE: Final = re.compile(r"\[([^\[\]\n]+)\]")
@@ -567,8 +572,8 @@ class NoCommas(_PunctuationInstruction):
         return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = sum(character in _COMMAS for character in reading.text)
-        return f"{format_count(found, 'comma')} where none was asked" if found else ""
+        count = sum(character in _COMMAS for character in reading.text)
+        return f"{format_count(count, 'comma')} where none was asked" if count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         """No part of a text has one."""
@@ -587,8 +592,8 @@ class MarkTimes(_PunctuationInstruction):
         return cls(mark=mark, name=name, count=2 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.text.count(self.mark)
-        return f"{format_count(found, self.name)} where exactly {self.count} were asked" if found != self.count else ""
+        count = reading.text.count(self.mark)
+        return f"{format_count(count, self.name)} where exactly {self.count} were asked" if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.marks[self.mark] = self.count
@@ -604,9 +609,9 @@ class Placeholders(_PunctuationInstruction):
         return cls(count=2 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(set(_find_enclosed(_SQUARE, reading)))
-        wrong = f"{format_count(found, 'different placeholder')} where at least {self.count} were asked"
-        return wrong if found < self.count else ""
+        count = len(set(_find_enclosed(_SQUARE, reading)))
+        wrong = f"{format_count(count, 'different placeholder')} where at least {self.count} were asked"
+        return wrong if count < self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [partial("[{} {}]".format, letter) for letter in "abcdef"[: self.count]]
@@ -622,9 +627,9 @@ class Highlights(_PunctuationInstruction):
         return cls(count=2 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(_find_enclosed(_STARRED, reading))
-        wrong = f"{format_count(found, 'highlighted part')} where exactly {self.count} were asked"
-        return wrong if found != self.count else ""
+        count = len(_find_enclosed(_STARRED, reading))
+        wrong = f"{format_count(count, 'highlighted part')} where exactly {self.count} were asked"
+        return wrong if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [lambda word: f"*{word}*"] * self.count
@@ -640,9 +645,9 @@ class Brackets(_PunctuationInstruction):
         return cls(count=2 + draws.below(3))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(_find_enclosed(_ROUND, reading))
-        wrong = f"{format_count(found, 'remark')} in round brackets where exactly {self.count} were asked"
-        return wrong if found != self.count else ""
+        count = len(_find_enclosed(_ROUND, reading))
+        wrong = f"{format_count(count, 'remark')} in round brackets where exactly {self.count} were asked"
+        return wrong if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [lambda word: f"({word})"] * self.count
@@ -661,13 +666,13 @@ class NumberWords(_PunctuationInstruction):
         digits = sum(map(str.isdigit, reading.text))
         if digits:
             return f"{format_count(digits, 'digit')} where none was asked"
-        found = len(set(reading.bare).intersection(PROSE.numbers))
-        wrong = f"{format_count(found, 'different number')} in words where at least {self.count} were asked"
-        return wrong if found < self.count else ""
+        count = len(set(reading.bare).intersection(PROSE.numbers))
+        wrong = f"{format_count(count, 'different number')} in words where at least {self.count} were asked"
+        return wrong if count < self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         usable = [word for word in PROSE.numbers if draft.permits(word)]
-        draft.said += _write_counting_clauses(usable[: self.count])
+        draft.clauses += _write_counting_clauses(usable[: self.count])
 
 
 class Digits(_PunctuationInstruction):
@@ -681,12 +686,12 @@ class Digits(_PunctuationInstruction):
         return cls(count=2 + draws.below(4))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len({word for word in reading.bare if word.isdecimal()})
-        wrong = f"{format_count(found, 'different number')} in digits where exactly {self.count} were asked"
-        return wrong if found != self.count else ""
+        count = len({word for word in reading.bare if word.isdecimal()})
+        wrong = f"{format_count(count, 'different number')} in digits where exactly {self.count} were asked"
+        return wrong if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.said += _write_counting_clauses([str(12 + 3 * place) for place in range(self.count)])
+        draft.clauses += _write_counting_clauses([str(12 + 3 * position) for position in range(self.count)])
 
 
 def _write_counting_clauses(numbers: list[str]) -> list[str]:

@@ -109,12 +109,12 @@ class InstructionFollowing(
 
     def draw_content(self, seed: str, split: Split, level: Level, params: InstructionFollowingParams) -> Assignment:
         """Draws again until a text that follows all instructions can be written. The split is decided before that."""
-        attempt, found = 0, None
-        while found is None:
+        attempt, assignment = 0, None
+        while assignment is None:
             made = super().draw_content(f"{seed} {attempt}", split, level, params)
-            found = add_gold(made, SeededRandom(f"{seed} {split} {attempt} gold"), _join_prompt_texts(made))
+            assignment = add_gold(made, SeededRandom(f"{seed} {split} {attempt} gold"), _join_prompt_texts(made))
             attempt += 1
-        return found
+        return assignment
 
     def key(self, made: Assignment) -> str:
         return made.identity
@@ -160,10 +160,10 @@ def _is_of_row(task: Task) -> bool:
 
 
 def _score_row_reply(asked: IfevalTask, answer: str) -> Score:
-    said = strip_thinking(answer)
-    if said.unfinished:
+    reply = strip_thinking(answer)
+    if reply.unfinished:
         return _score_unfinished()
-    lacks, broken = find_ifeval_faults(said.text, asked)
+    lacks, broken = find_ifeval_faults(reply.text, asked)
     share = 0.0 if lacks else broken.count("") / len(broken)
     return _build_score(share, [fault for fault in (lacks, *broken) if fault])
 
@@ -174,10 +174,10 @@ def _score_unfinished() -> Score:
 
 
 def _score_reply(made: Assignment, answer: str) -> Score:
-    said = strip_thinking(answer)
-    if said.unfinished:
+    reply = strip_thinking(answer)
+    if reply.unfinished:
         return _score_unfinished()
-    reading = parse_text(said.text)
+    reading = parse_text(reply.text)
     lacks = find_prose_fault(reading, made.request, _join_prompt_texts(made))
     if lacks:
         return _build_score(0.0, [lacks])

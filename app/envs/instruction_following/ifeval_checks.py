@@ -1,11 +1,13 @@
-"""The published meaning of IFEval's 25 kinds, as pure checks of a reply.
+"""IFEval's 25 kinds of instructions, in their published meaning and in ours, as pure checks of a reply.
 
-strict   the reply as it is
-loose    one of eight variants will do: the reply, or the reply without its first line, its last, or both; each also
-         without its stars
+strict   as published, of the reply as it is
+loose    as published, of one of eight variants: the reply, or the reply without its first line, its last, or both; each
+         also without its stars
+ours     with this environment's own units of text, and nothing that pays for nothing
 
-An empty reply follows nothing. `docs/instruction_following.md` says what is decided here that the published program
-leaves to chance or to downloads: languages, sentences, tokens, and letters that are none.
+An empty reply follows nothing. `docs/instruction_following.md` says for each kind what differs and why, and what is
+decided here that the published program leaves to chance or to downloads: languages, sentences, tokens, and letters that
+are none.
 """
 
 import json
@@ -40,7 +42,7 @@ from app.envs.instruction_following.texts import (
 from app.toolkit.templates import read_packaged_data
 from app.toolkit.texts import MOST_STEPS, compile_pattern
 
-# The 25 kinds of instructions of IFEval, and their arguments, by their published names.
+# The kinds and their arguments, by their published names.
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "keywords:existence": ("keywords",),
@@ -78,19 +80,19 @@ _MOST_MATCHES: Final = 1_000
 _SPECIAL: Final = frozenset(".^$*+?{}[]\\|()")
 """Signs that mean something in a regular expression."""
 
-Relation = Literal["at least", "less than"]
-Count = Annotated[int, Field(ge=0, le=_MOST)]
-Text = Annotated[str, Field(min_length=1, max_length=_MOST)]
+_Relation = Literal["at least", "less than"]
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Text = Annotated[str, Field(min_length=1, max_length=_MOST)]
 
 
 def _check_keyword(keyword: object) -> object:
     if isinstance(keyword, str):
-        compile_keyword(keyword)
-        compile_keyword(keyword, whole=True)
+        _compile_keyword(keyword)
+        _compile_keyword(keyword, whole=True)
     return keyword
 
 
-Keyword = Annotated[Text, BeforeValidator(_check_keyword)]
+_Keyword = Annotated[_Text, BeforeValidator(_check_keyword)]
 
 
 class IfevalArguments(BaseModel):
@@ -98,30 +100,30 @@ class IfevalArguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    keywords: tuple[Keyword, ...] = ()
-    keyword: Keyword = "x"
-    frequency: Count = 0
-    relation: Relation = "at least"
-    forbidden_words: tuple[Keyword, ...] = ()
+    keywords: tuple[_Keyword, ...] = ()
+    keyword: _Keyword = "x"
+    frequency: _Count = 0
+    relation: _Relation = "at least"
+    forbidden_words: tuple[_Keyword, ...] = ()
     letter: Annotated[str, Field(min_length=1, max_length=1)] = "x"
-    let_frequency: Count = 0
-    let_relation: Relation = "at least"
-    language: Text = "en"
-    num_sentences: Count = 0
-    num_paragraphs: Count = 0
-    num_words: Count = 0
+    let_frequency: _Count = 0
+    let_relation: _Relation = "at least"
+    language: _Text = "en"
+    num_sentences: _Count = 0
+    num_paragraphs: _Count = 0
+    num_words: _Count = 0
     nth_paragraph: Annotated[int, Field(ge=1, le=_MOST)] = 1
-    first_word: Text = "x"
-    num_placeholders: Count = 0
-    postscript_marker: Text = "P.S."
-    num_bullets: Count = 0
-    num_highlights: Count = 0
-    section_spliter: Text = "Section"
-    num_sections: Count = 0
-    prompt_to_repeat: Text = "x"
-    end_phrase: Text = "x"
-    capital_frequency: Count = 0
-    capital_relation: Relation = "at least"
+    first_word: _Text = "x"
+    num_placeholders: _Count = 0
+    postscript_marker: _Text = "P.S."
+    num_bullets: _Count = 0
+    num_highlights: _Count = 0
+    section_spliter: _Text = "Section"
+    num_sections: _Count = 0
+    prompt_to_repeat: _Text = "x"
+    end_phrase: _Text = "x"
+    capital_frequency: _Count = 0
+    capital_relation: _Relation = "at least"
 
 
 class IfevalInstruction(Frozen):
@@ -134,33 +136,33 @@ class IfevalInstruction(Frozen):
         """Arguments without a value are left out, as in copies of the rows where every row has all of them."""
         if not isinstance(value, Mapping):
             return value
-        kind, given = value["id"], {name: one for name, one in value["arguments"].items() if one is not None}
+        kind, arguments = value["id"], {name: one for name, one in value["arguments"].items() if one is not None}
         if kind not in ARGUMENTS:
             raise ValueError(f"unknown instruction {kind!r}{suggest(str(kind), list(ARGUMENTS))}")
-        missing = [name for name in ARGUMENTS[kind] if name not in given]
+        missing = [name for name in ARGUMENTS[kind] if name not in arguments]
         if missing:
             raise ValueError(f"{kind} lacks the argument {', '.join(missing)}")
-        unknown = sorted(set(given).difference(IfevalArguments.model_fields))
+        unknown = sorted(set(arguments).difference(IfevalArguments.model_fields))
         if unknown:
             raise ValueError(f"{kind} has the unknown argument {', '.join(unknown)}")
-        return {"id": kind, "arguments": given}
+        return {"id": kind, "arguments": arguments}
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
-        given = self.arguments
-        if self.id.endswith("nth_paragraph_first_word") and given.nth_paragraph > given.num_paragraphs:
-            raise ValueError(f"there is no paragraph {given.nth_paragraph} among {given.num_paragraphs}")
-        if _SPECIAL.intersection(given.keyword) and given.frequency > _MOST_MATCHES:
+        arguments = self.arguments
+        if self.id.endswith("nth_paragraph_first_word") and arguments.nth_paragraph > arguments.num_paragraphs:
+            raise ValueError(f"there is no paragraph {arguments.nth_paragraph} among {arguments.num_paragraphs}")
+        if _SPECIAL.intersection(arguments.keyword) and arguments.frequency > _MOST_MATCHES:
             raise ValueError(f"a regular expression is counted up to {_MOST_MATCHES:,} times")
         return self
 
 
-def holds(relation: Relation, found: int, number: int) -> bool:
-    return found >= number if relation == "at least" else found < number
+def _holds(relation: _Relation, count: int, limit: int) -> bool:
+    return count >= limit if relation == "at least" else count < limit
 
 
 @lru_cache(maxsize=4_096)
-def compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int], int]:
+def _compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int], int]:
     """How often a text has it, counted up to a most, in any case; `whole`: as a word of its own. A keyword is a regular
     expression by the published meaning: one with special signs is left to RE2, which takes linear time. ValueError for
     one that RE2 cannot use."""
@@ -175,7 +177,8 @@ def compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int]
     return lambda text, most: pattern.count(text.encode("utf-8", "replace").decode("utf-8"), most)
 
 
-# The language of a text, by its script and by frequent words.
+# The language of a text, by its script and by frequent words: the same everywhere, unlike the unseeded detector of the
+# published checks, and surer of short texts.
 
 _SCRIPTS: Final[Mapping[str, str]] = {
     "latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff",
@@ -234,30 +237,32 @@ def list_words(code: str) -> list[str]:
         if code in languages:
             return sorted(languages[code][0])
     letters = [letter for letter in map(chr, range(0x370, 0xB000)) if _LETTERS[code].match(letter) and letter.isalpha()]
-    return ["".join(letters[place : place + 3]) for place in range(0, min(len(letters), 60), 2)]
+    return ["".join(letters[index : index + 3]) for index in range(0, min(len(letters), 60), 2)]
 
 
 def detect_text_language(text: str) -> str | None:
     """Its code; empty if nothing tells. None for a text without letters."""
     text = text[:_READ].lower()
-    found = {name: len(letters.findall(text)) for name, letters in _LETTERS.items()}
-    script = max(found, key=lambda name: found[name])
+    letter_counts = {name: len(letters.findall(text)) for name, letters in _LETTERS.items()}
+    script = max(letter_counts, key=lambda name: letter_counts[name])
     if not any(map(str.isalpha, text)):
         return None
-    if script == "zh" and found["ja"] > _KANA_SHARE * found["zh"]:
+    if script == "zh" and letter_counts["ja"] > _KANA_SHARE * letter_counts["zh"]:
         return "ja"
     if script not in _MARKS():
         return script
     words = _WORDS.findall(text)
     counts = {
-        code: sum(map(known.__contains__, words)) + sum(map(letters.__contains__, text))
-        for code, (known, letters) in _MARKS()[script].items()
+        code: sum(map(frequent.__contains__, words)) + sum(map(letters.__contains__, text))
+        for code, (frequent, letters) in _MARKS()[script].items()
     }
     best = max(counts, key=lambda code: counts[code])
     if counts[best]:
         return best
     return "en" if words and 2 * sum(map(is_english, words)) > len(words) else ""
 
+
+# The published meaning.
 
 _Check = Callable[[str, IfevalArguments], bool]
 
@@ -288,10 +293,10 @@ def is_followed(reply: str, instruction: IfevalInstruction) -> bool:
 
 
 def is_loosely_followed(reply: str, instruction: IfevalInstruction) -> bool:
-    return any(is_followed(variant, instruction) for variant in list_variants(reply))
+    return any(is_followed(variant, instruction) for variant in _list_variants(reply))
 
 
-def list_variants(reply: str) -> tuple[str, ...]:
+def _list_variants(reply: str) -> tuple[str, ...]:
     lines = reply.split("\n")
     cut = (reply, *("\n".join(some).strip() for some in (lines[1:], lines[:-1], lines[1:-1])))
     return (*cut, *(variant.replace("*", "") for variant in cut))
@@ -300,162 +305,164 @@ def list_variants(reply: str) -> tuple[str, ...]:
 def count_sentences(text: str) -> int:
     """Ends of sentences, and one for text without an end at the close. A point after an abbreviation or an initial is
     no end, and neither is one before a small letter."""
-    found, last = 0, 0
+    count, last = 0, 0
     for end in _SENTENCE_END.finditer(text):
         before, after = text[max(last, end.end() - _LONGEST_ABBREVIATION) : end.end()], text[end.end() :].lstrip()[:1]
         if not end[0].strip(".…") and (_ABBREVIATION.search(before) or after.islower()):
             continue
-        found, last = found + bool(_WORD.search(text, last, end.end())), end.end()
-    return found + bool(_WORD.search(text, last))
+        count, last = count + bool(_WORD.search(text, last, end.end())), end.end()
+    return count + bool(_WORD.search(text, last))
 
 
-def split_divided(text: str) -> list[str] | None:
+def _split_divided(text: str) -> list[str] | None:
     """The parts between `***`, without an empty first or last one; None if another is empty."""
-    parts = [part.strip() for part in _DIVIDER.split(text)]
-    inner = [part for place, part in enumerate(parts) if part or 0 < place < len(parts) - 1]
+    return _drop_empty_ends(_DIVIDER.split(text))
+
+
+def _split_responses(text: str) -> list[str] | None:
+    """As `_split_divided`, between `******`."""
+    return _drop_empty_ends(text.split(STARS))
+
+
+def _drop_empty_ends(texts: Sequence[str]) -> list[str] | None:
+    parts = [text.strip() for text in texts]
+    inner = [part for index, part in enumerate(parts) if part or 0 < index < len(parts) - 1]
     return inner if all(inner) else None
 
 
-def split_responses(text: str) -> list[str] | None:
-    """As `split_divided`, between `******`."""
-    parts = [part.strip() for part in text.split(STARS)]
-    inner = [part for place, part in enumerate(parts) if part or 0 < place < len(parts) - 1]
-    return inner if all(inner) else None
-
-
-def parse_json(text: str) -> object:
+def _parse_json(text: str) -> object:
     """What the reply is without one code fence. ValueError or RecursionError if that is no JSON."""
     bare = text.strip()
     opened = _FENCE.match(bare)
     return json.loads(bare[opened.end() if opened else 0 :].removesuffix("```").strip())
 
 
-def count_enclosed(text: str, opening: str, closing: str) -> int:
+def _count_enclosed(text: str, opening: str, closing: str) -> int:
     """Pairs of marks on one line."""
-    found = 0
+    count = 0
     for line in text.split("\n"):
         at = line.find(opening)
         while at >= 0 and (end := line.find(closing, at)) >= 0:
-            found, at = found + 1, line.find(opening, end)
-    return found
+            count, at = count + 1, line.find(opening, end)
+    return count
 
 
-def is_in_language(text: str, code: str) -> bool:
+def _is_in_language(text: str, code: str) -> bool:
     """Also a text that has no letters."""
     return detect_text_language(text) in (None, code.casefold().split("-")[0])
 
 
-def _has_keywords(text: str, given: IfevalArguments) -> bool:
-    return all(compile_keyword(keyword)(text, 1) for keyword in given.keywords)
+def _has_keywords(text: str, args: IfevalArguments) -> bool:
+    return all(_compile_keyword(keyword)(text, 1) for keyword in args.keywords)
 
 
-def _has_frequency(text: str, given: IfevalArguments) -> bool:
-    return holds(given.relation, compile_keyword(given.keyword)(text, given.frequency), given.frequency)
+def _has_frequency(text: str, args: IfevalArguments) -> bool:
+    return _holds(args.relation, _compile_keyword(args.keyword)(text, args.frequency), args.frequency)
 
 
-def _has_no_forbidden_words(text: str, given: IfevalArguments) -> bool:
-    return not any(compile_keyword(word, whole=True)(text, 1) for word in given.forbidden_words)
+def _has_no_forbidden_words(text: str, args: IfevalArguments) -> bool:
+    return not any(_compile_keyword(word, whole=True)(text, 1) for word in args.forbidden_words)
 
 
-def _has_letter(text: str, given: IfevalArguments) -> bool:
-    return holds(given.let_relation, text.lower().count(given.letter.lower()), given.let_frequency)
+def _has_letter(text: str, args: IfevalArguments) -> bool:
+    return _holds(args.let_relation, text.lower().count(args.letter.lower()), args.let_frequency)
 
 
-def _has_sentences(text: str, given: IfevalArguments) -> bool:
-    return holds(given.relation, count_sentences(text), given.num_sentences)
+def _has_sentences(text: str, args: IfevalArguments) -> bool:
+    return _holds(args.relation, count_sentences(text), args.num_sentences)
 
 
-def _has_words(text: str, given: IfevalArguments) -> bool:
-    return holds(given.relation, len(_WORD.findall(text)), given.num_words)
+def _has_words(text: str, args: IfevalArguments) -> bool:
+    return _holds(args.relation, len(_WORD.findall(text)), args.num_words)
 
 
-def _has_divided_paragraphs(text: str, given: IfevalArguments) -> bool:
-    parts = split_divided(text)
-    return parts is not None and len(parts) == given.num_paragraphs
+def _has_divided_paragraphs(text: str, args: IfevalArguments) -> bool:
+    parts = _split_divided(text)
+    return parts is not None and len(parts) == args.num_paragraphs
 
 
-def _has_first_word(text: str, given: IfevalArguments) -> bool:
+def _has_first_word(text: str, args: IfevalArguments) -> bool:
     """As published, empty parts are not counted, and yet have a place."""
     parts = [part.strip() for part in text.split("\n\n")]
     count = sum(map(bool, parts))
-    wanted = parts[given.nth_paragraph - 1] if given.nth_paragraph <= count else ""
-    begins = _FIRST_WORD.match(wanted)
-    said = begins[1].lower() if wanted and begins else None
-    return count == given.num_paragraphs and said == given.first_word.lower()
+    paragraph = parts[args.nth_paragraph - 1] if args.nth_paragraph <= count else ""
+    begins = _FIRST_WORD.match(paragraph)
+    first_word = begins[1].lower() if paragraph and begins else None
+    return count == args.num_paragraphs and first_word == args.first_word.lower()
 
 
-def _has_placeholders(text: str, given: IfevalArguments) -> bool:
-    return count_enclosed(text, "[", "]") >= given.num_placeholders
+def _has_placeholders(text: str, args: IfevalArguments) -> bool:
+    return _count_enclosed(text, "[", "]") >= args.num_placeholders
 
 
-def _has_postscript(text: str, given: IfevalArguments) -> bool:
-    known = _POSTSCRIPTS.get(given.postscript_marker)
-    return bool(known.search(text)) if known else given.postscript_marker.lower() in text.lower()
+def _has_postscript(text: str, args: IfevalArguments) -> bool:
+    pattern = _POSTSCRIPTS.get(args.postscript_marker)
+    return bool(pattern.search(text)) if pattern else args.postscript_marker.lower() in text.lower()
 
 
-def _has_bullets(text: str, given: IfevalArguments) -> bool:
+def _has_bullets(text: str, args: IfevalArguments) -> bool:
     lines = [line.lstrip() for line in text.split("\n")]
     starred = sum(line.startswith("*") and len(line) > 1 and line[1] != "*" for line in lines)
-    return starred + sum(line.startswith("-") for line in lines) == given.num_bullets
+    return starred + sum(line.startswith("-") for line in lines) == args.num_bullets
 
 
-def _has_response(text: str, given: IfevalArguments) -> bool:
+def _has_response(text: str, args: IfevalArguments) -> bool:
     return any(response in text for response in RESPONSES)
 
 
-def _has_highlights(text: str, given: IfevalArguments) -> bool:
-    return len(list_highlights(text)) >= given.num_highlights
+def _has_highlights(text: str, args: IfevalArguments) -> bool:
+    return len(_list_highlights(text)) >= args.num_highlights
 
 
-def list_highlights(text: str) -> list[str]:
-    return [said for double, single in _HIGHLIGHT.findall(text) if (said := (double or single).strip())]
+def _list_highlights(text: str) -> list[str]:
+    return [part for double, single in _HIGHLIGHT.findall(text) if (part := (double or single).strip())]
 
 
-def _has_sections(text: str, given: IfevalArguments) -> bool:
-    heading = re.compile(rf"{re.escape(given.section_spliter)}\s?\d")
-    return len(heading.findall(text)) >= given.num_sections
+def _has_sections(text: str, args: IfevalArguments) -> bool:
+    heading = re.compile(rf"{re.escape(args.section_spliter)}\s?\d")
+    return len(heading.findall(text)) >= args.num_sections
 
 
-def _is_json(text: str, given: IfevalArguments) -> bool:
+def _is_json(text: str, args: IfevalArguments) -> bool:
     try:
-        parse_json(text)
+        _parse_json(text)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _has_title(text: str, given: IfevalArguments) -> bool:
-    return bool(list_titles(text))
+def _has_title(text: str, args: IfevalArguments) -> bool:
+    return bool(_list_titles(text))
 
 
-def list_titles(text: str) -> list[str]:
+def _list_titles(text: str) -> list[str]:
     """What stands in `<<` and `>>` on a line, where it is not empty."""
     marked = [line[line.find("<<") :] for line in text.split("\n") if "<<" in line]
     titles = (line[: line.rfind(">>") + 2].strip("<>").strip() for line in marked)
     return [title for title in titles if title]
 
 
-def _has_two_responses(text: str, given: IfevalArguments) -> bool:
-    parts = split_responses(text)
+def _has_two_responses(text: str, args: IfevalArguments) -> bool:
+    parts = _split_responses(text)
     return parts is not None and len(parts) == 2 and parts[0] != parts[1]
 
 
-def _repeats_prompt(text: str, given: IfevalArguments) -> bool:
-    return text.strip().lower().startswith(given.prompt_to_repeat.strip().lower())
+def _repeats_prompt(text: str, args: IfevalArguments) -> bool:
+    return text.strip().lower().startswith(args.prompt_to_repeat.strip().lower())
 
 
-def _ends_with(text: str, given: IfevalArguments) -> bool:
-    return text.strip().strip('"').lower().endswith(given.end_phrase.strip().lower())
+def _ends_with(text: str, args: IfevalArguments) -> bool:
+    return text.strip().strip('"').lower().endswith(args.end_phrase.strip().lower())
 
 
-def _is_quoted(text: str, given: IfevalArguments) -> bool:
-    said = text.strip()
-    return len(said) > 1 and said.startswith('"') and said.endswith('"')
+def _is_quoted(text: str, args: IfevalArguments) -> bool:
+    reply = text.strip()
+    return len(reply) > 1 and reply.startswith('"') and reply.endswith('"')
 
 
-def _has_capital_words(text: str, given: IfevalArguments) -> bool:
-    found = sum(token.isupper() for token in _TOKEN.findall(text))
-    return holds(given.capital_relation, found, given.capital_frequency)
+def _has_capital_words(text: str, args: IfevalArguments) -> bool:
+    count = sum(token.isupper() for token in _TOKEN.findall(text))
+    return _holds(args.capital_relation, count, args.capital_frequency)
 
 
 _CHECKS: Final[Mapping[str, _Check]] = {
@@ -463,7 +470,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "keywords:frequency": _has_frequency,
     "keywords:forbidden_words": _has_no_forbidden_words,
     "keywords:letter_frequency": _has_letter,
-    "language:response_language": lambda text, given: is_in_language(text, given.language),
+    "language:response_language": lambda text, args: _is_in_language(text, args.language),
     "length_constraints:number_sentences": _has_sentences,
     "length_constraints:number_paragraphs": _has_divided_paragraphs,
     "length_constraints:number_words": _has_words,
@@ -481,18 +488,18 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "startend:end_checker": _ends_with,
     "startend:quotation": _is_quoted,
     "change_case:capital_word_frequency": _has_capital_words,
-    "change_case:english_capital": lambda text, given: text.isupper() and is_in_language(text, "en"),
-    "change_case:english_lowercase": lambda text, given: text.islower() and is_in_language(text, "en"),
-    "punctuation:no_comma": lambda text, given: "," not in text,
+    "change_case:english_capital": lambda text, args: text.isupper() and _is_in_language(text, "en"),
+    "change_case:english_lowercase": lambda text, args: text.islower() and _is_in_language(text, "en"),
+    "punctuation:no_comma": lambda text, args: "," not in text,
 }
 
 
-# IFEval's kinds as this environment means them: its own units of text, and nothing that pays for nothing.
+# Our meaning.
 
 _FaultFinder = Callable[[ParsedText, IfevalArguments], str]
 
-LEAST_OWN_WORDS: Final = 10
-LEAST_OWN_LETTERS: Final = 30
+_LEAST_OWN_WORDS: Final = 10
+_LEAST_OWN_LETTERS: Final = 30
 """Of languages that are written without spaces."""
 _UNSPACED: Final = frozenset({"zh", "ja", "th"})
 _AROUND: Final = "*#_\"' "
@@ -514,25 +521,25 @@ def find_emptiness(reading: ParsedText, prompt: str, instructions: Sequence[Ifev
     own = len(bare) - count_copied_words(bare, parse_prompt(prompt))
     if detect_text_language(reading.raw) in _UNSPACED:
         letters = sum(map(len, bare))
-        return "" if own and letters >= LEAST_OWN_LETTERS else "it is too short to be a reply"
+        return "" if own and letters >= _LEAST_OWN_LETTERS else "it is too short to be a reply"
     least = _count_least_words(instructions)
     return "" if own >= least else f"{format_count(max(own, 0), 'word')} of its own where at least {least} are needed"
 
 
 def _count_least_words(instructions: Sequence[IfevalInstruction]) -> int:
     """Where the answer itself was asked to be short, less will do."""
-    least = LEAST_OWN_WORDS
+    least = _LEAST_OWN_WORDS
     for instruction in instructions:
-        given = instruction.arguments
+        arguments = instruction.arguments
         if instruction.id == "detectable_format:constrained_response":
             return 0
-        if instruction.id == "length_constraints:number_words" and given.relation == "less than":
-            least = min(least, given.num_words // 2)
+        if instruction.id == "length_constraints:number_words" and arguments.relation == "less than":
+            least = min(least, arguments.num_words // 2)
     return least
 
 
-def _compare(relation: Relation, found: int, number: int, noun: str) -> str:
-    return "" if holds(relation, found, number) else f"{format_count(found, noun)} where {relation} {number} were asked"
+def _compare(relation: _Relation, count: int, limit: int, noun: str) -> str:
+    return "" if _holds(relation, count, limit) else f"{format_count(count, noun)} where {relation} {limit} were asked"
 
 
 def _count_phrase(reading: ParsedText, phrase: str) -> int:
@@ -540,73 +547,73 @@ def _count_phrase(reading: ParsedText, phrase: str) -> int:
     words, bare = parse_text(phrase).bare, reading.bare
     if len(words) < 2:
         return bare.count(words[0]) if words else reading.text.count(phrase.strip())
-    return sum(bare[place : place + len(words)] == words for place in range(len(bare) - len(words) + 1))
+    return sum(bare[index : index + len(words)] == words for index in range(len(bare) - len(words) + 1))
 
 
-def _find_missing_keywords(reading: ParsedText, given: IfevalArguments) -> str:
-    missing = sum(not _count_phrase(reading, keyword) for keyword in given.keywords)
-    return f"{missing} of {len(given.keywords)} words that must occur do not" if missing else ""
+def _find_missing_keywords(reading: ParsedText, args: IfevalArguments) -> str:
+    missing = sum(not _count_phrase(reading, keyword) for keyword in args.keywords)
+    return f"{missing} of {len(args.keywords)} words that must occur do not" if missing else ""
 
 
-def _find_wrong_frequency(reading: ParsedText, given: IfevalArguments) -> str:
-    return _compare(given.relation, _count_phrase(reading, given.keyword), given.frequency, f'"{given.keyword}"')
+def _find_wrong_frequency(reading: ParsedText, args: IfevalArguments) -> str:
+    return _compare(args.relation, _count_phrase(reading, args.keyword), args.frequency, f'"{args.keyword}"')
 
 
-def _find_forbidden_words(reading: ParsedText, given: IfevalArguments) -> str:
-    found = [word for word in given.forbidden_words if _count_phrase(reading, word)]
-    return f"words that must not occur do: {', '.join(found)}" if found else ""
+def _find_forbidden_words(reading: ParsedText, args: IfevalArguments) -> str:
+    occurring = [word for word in args.forbidden_words if _count_phrase(reading, word)]
+    return f"words that must not occur do: {', '.join(occurring)}" if occurring else ""
 
 
-def _find_wrong_letters(reading: ParsedText, given: IfevalArguments) -> str:
-    letter = parse_text(given.letter).folded or given.letter
-    return _compare(given.let_relation, reading.folded.count(letter), given.let_frequency, f'"{given.letter}"')
+def _find_wrong_letters(reading: ParsedText, args: IfevalArguments) -> str:
+    letter = parse_text(args.letter).folded or args.letter
+    return _compare(args.let_relation, reading.folded.count(letter), args.let_frequency, f'"{args.letter}"')
 
 
-def _find_wrong_language(reading: ParsedText, given: IfevalArguments) -> str:
-    right = detect_text_language(reading.raw) == given.language.casefold().split("-")[0]
+def _find_wrong_language(reading: ParsedText, args: IfevalArguments) -> str:
+    right = detect_text_language(reading.raw) == args.language.casefold().split("-")[0]
     return "" if right else "it is not in the language that was asked for"
 
 
-def _find_wrong_start(reading: ParsedText, given: IfevalArguments) -> str:
-    word = next(iter(parse_text(given.first_word).bare), "")
-    return ParagraphStart(count=given.num_paragraphs, place=given.nth_paragraph, word=word).find_fault(reading)
+def _find_wrong_start(reading: ParsedText, args: IfevalArguments) -> str:
+    word = next(iter(parse_text(args.first_word).bare), "")
+    return ParagraphStart(count=args.num_paragraphs, place=args.nth_paragraph, word=word).find_fault(reading)
 
 
-def _find_missing_postscript(reading: ParsedText, given: IfevalArguments) -> str:
+def _find_missing_postscript(reading: ParsedText, args: IfevalArguments) -> str:
     """A line that begins so; the last point of the marker may be missing."""
-    mark = given.postscript_marker.casefold().rstrip(".")
+    mark = args.postscript_marker.casefold().rstrip(".")
     begun = [line.lstrip(_AROUND) for line in reading.text.casefold().split("\n")]
-    said = any(line.startswith(mark) and split_words(line[len(mark) :]) for line in begun)
-    return "" if said else f"no line is a postscript after {given.postscript_marker}"
+    has_text = any(line.startswith(mark) and split_words(line[len(mark) :]) for line in begun)
+    return "" if has_text else f"no line is a postscript after {args.postscript_marker}"
 
 
-def _find_wrong_bullets(reading: ParsedText, given: IfevalArguments) -> str:
+def _find_wrong_bullets(reading: ParsedText, args: IfevalArguments) -> str:
     points = [line for line in reading.lines if line.startswith(("* ", "- ")) and split_words(line)]
-    wrong = f"{format_count(len(points), 'bullet point')} where exactly {given.num_bullets} were asked"
-    return "" if len(points) == given.num_bullets else wrong
+    wrong = f"{format_count(len(points), 'bullet point')} where exactly {args.num_bullets} were asked"
+    return "" if len(points) == args.num_bullets else wrong
 
 
-def _find_wrong_response(reading: ParsedText, given: IfevalArguments) -> str:
-    said = sum(response in reading.text for response in RESPONSES)
-    return "" if said == 1 else f"{said} of the three answers where one was asked"
+def _find_wrong_response(reading: ParsedText, args: IfevalArguments) -> str:
+    count = sum(response in reading.text for response in RESPONSES)
+    return "" if count == 1 else f"{count} of the three answers where one was asked"
 
 
-def _find_missing_title(reading: ParsedText, given: IfevalArguments) -> str:
-    titles = list_titles(reading.text)
+def _find_missing_title(reading: ParsedText, args: IfevalArguments) -> str:
+    titles = _list_titles(reading.text)
     if not any(map(split_words, titles)):
         return "it has no title in << and >>"
     beside = len(reading.words) - sum(len(split_words(title)) for title in titles)
     return "" if beside > 0 else "it is a title without a text"
 
 
-def _find_missing_highlights(reading: ParsedText, given: IfevalArguments) -> str:
-    different = {parse_text(part).folded for part in list_highlights(reading.text) if split_words(part)}
-    return _compare("at least", len(different), given.num_highlights, "different highlighted part")
+def _find_missing_highlights(reading: ParsedText, args: IfevalArguments) -> str:
+    different = {parse_text(part).folded for part in _list_highlights(reading.text) if split_words(part)}
+    return _compare("at least", len(different), args.num_highlights, "different highlighted part")
 
 
-def _find_missing_sections(reading: ParsedText, given: IfevalArguments) -> str:
+def _find_missing_sections(reading: ParsedText, args: IfevalArguments) -> str:
     """Each heading begins a line, with numbers in their order, and has text up to the next."""
-    heading = re.compile(rf"{re.escape(given.section_spliter.strip().casefold())}\s?(\d+)(?!\w)(.*)")
+    heading = re.compile(rf"{re.escape(args.section_spliter.strip().casefold())}\s?(\d+)(?!\w)(.*)")
     numbers, with_text = list[str](), list[bool]()
     for line in reading.lines:
         begun = heading.match(line.strip(_AROUND).casefold())
@@ -619,27 +626,27 @@ def _find_missing_sections(reading: ParsedText, given: IfevalArguments) -> str:
         return "its sections are not numbered 1, 2, 3 and so on"
     if not all(with_text):
         return "a section has no text"
-    return _compare("at least", len(numbers), given.num_sections, "section")
+    return _compare("at least", len(numbers), args.num_sections, "section")
 
 
-def _find_wrong_json(reading: ParsedText, given: IfevalArguments) -> str:
+def _find_wrong_json(reading: ParsedText, args: IfevalArguments) -> str:
     try:
-        value = parse_json(reading.raw)
+        value = _parse_json(reading.raw)
     except (ValueError, RecursionError):
         return "it is no JSON"
     return "" if isinstance(value, _JSON_PARENTS) and value else "it is no JSON object or list with something in it"
 
 
-def _find_unrepeated_prompt(reading: ParsedText, given: IfevalArguments) -> str:
-    repeated = parse_text(given.prompt_to_repeat).folded
+def _find_unrepeated_prompt(reading: ParsedText, args: IfevalArguments) -> str:
+    repeated = parse_text(args.prompt_to_repeat).folded
     if not reading.folded.startswith(repeated):
         return "it does not begin with the request that was to be repeated"
     return "" if split_words(reading.folded[len(repeated) :]) else "nothing follows the repeated request"
 
 
-def _find_wrong_capitals(reading: ParsedText, given: IfevalArguments) -> str:
-    found = count_capital_words(reading)
-    return _compare(given.capital_relation, found, given.capital_frequency, "word in capital letters")
+def _find_wrong_capitals(reading: ParsedText, args: IfevalArguments) -> str:
+    count = count_capital_words(reading)
+    return _compare(args.capital_relation, count, args.capital_frequency, "word in capital letters")
 
 
 def _find_other_language(reading: ParsedText) -> str:
@@ -648,8 +655,8 @@ def _find_other_language(reading: ParsedText) -> str:
 
 def _find_unless_published(fault: str, kind: str) -> _FaultFinder:
     """For kinds that mean the same here."""
-    return lambda reading, given: (
-        "" if is_followed(reading.text, IfevalInstruction.model_construct(id=kind, arguments=given)) else fault
+    return lambda reading, args: (
+        "" if is_followed(reading.text, IfevalInstruction.model_construct(id=kind, arguments=args)) else fault
     )
 
 
@@ -659,18 +666,18 @@ _FAULTS: Final[Mapping[str, _FaultFinder]] = {
     "keywords:forbidden_words": _find_forbidden_words,
     "keywords:letter_frequency": _find_wrong_letters,
     "language:response_language": _find_wrong_language,
-    "length_constraints:number_sentences": lambda reading, given: _compare(
-        given.relation, len(reading.sentences), given.num_sentences, "sentence"
+    "length_constraints:number_sentences": lambda reading, args: _compare(
+        args.relation, len(reading.sentences), args.num_sentences, "sentence"
     ),
-    "length_constraints:number_paragraphs": lambda reading, given: StarredParagraphs(
-        count=given.num_paragraphs
+    "length_constraints:number_paragraphs": lambda reading, args: StarredParagraphs(
+        count=args.num_paragraphs
     ).find_fault(reading),
-    "length_constraints:number_words": lambda reading, given: _compare(
-        given.relation, len(reading.words), given.num_words, "word"
+    "length_constraints:number_words": lambda reading, args: _compare(
+        args.relation, len(reading.words), args.num_words, "word"
     ),
     "length_constraints:nth_paragraph_first_word": _find_wrong_start,
-    "detectable_content:number_placeholders": lambda reading, given: Placeholders(
-        count=given.num_placeholders
+    "detectable_content:number_placeholders": lambda reading, args: Placeholders(
+        count=args.num_placeholders
     ).find_fault(reading),
     "detectable_content:postscript": _find_missing_postscript,
     "detectable_format:number_bullet_lists": _find_wrong_bullets,
@@ -679,16 +686,16 @@ _FAULTS: Final[Mapping[str, _FaultFinder]] = {
     "detectable_format:multiple_sections": _find_missing_sections,
     "detectable_format:json_format": _find_wrong_json,
     "detectable_format:title": _find_missing_title,
-    "combination:two_responses": lambda reading, given: TwoAnswers(least=1).find_fault(reading),
+    "combination:two_responses": lambda reading, args: TwoAnswers(least=1).find_fault(reading),
     "combination:repeat_prompt": _find_unrepeated_prompt,
     "startend:end_checker": _find_unless_published("it does not end as was asked", "startend:end_checker"),
     "startend:quotation": _find_unless_published("it does not stand in double quotation marks", "startend:quotation"),
     "change_case:capital_word_frequency": _find_wrong_capitals,
-    "change_case:english_capital": lambda reading, given: (
+    "change_case:english_capital": lambda reading, args: (
         UpperCase().find_fault(reading) or _find_other_language(reading)
     ),
-    "change_case:english_lowercase": lambda reading, given: (
+    "change_case:english_lowercase": lambda reading, args: (
         LowerCase().find_fault(reading) or _find_other_language(reading)
     ),
-    "punctuation:no_comma": lambda reading, given: NoCommas().find_fault(reading),
+    "punctuation:no_comma": lambda reading, args: NoCommas().find_fault(reading),
 }

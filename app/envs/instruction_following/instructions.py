@@ -1,4 +1,18 @@
-"""Requests: what a reply has to be about, assembled from parts."""
+"""What instructions share: a request, the plan of a text that follows them, and how a reply is counted.
+
+An instruction of a kind says what it asks, finds how a reply breaks it, and adds to a plan what makes a text follow it.
+What is counted:
+
+characters   compatibility forms are plain ones (full-width letters and digits, ligatures); typographic quotation marks
+             and apostrophes are straight; what nobody sees (zero-width characters, controls, lone surrogates) and
+             combining marks are left out; every kind of line end is one
+word         what stands between white space or dashes and has a letter or a digit: `well-known`, `don't`, `3.5` are
+             one each, `house—which` are two, `*` is none
+sentence     goes on to a word with `.`, `!` or `?` at its end (quotation marks and brackets may follow), or to the end
+             of its line, and has a letter: `1.` is none, and `Mr. Lee left.` are two
+line         one that is not blank
+paragraph    lines without a blank one between them
+"""
 
 import re
 import unicodedata
@@ -16,7 +30,7 @@ from app.domain.values import Frozen
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 
-LEAST_WORDS: Final = (30, 40, 50, 60)
+_LEAST_WORDS: Final = (30, 40, 50, 60)
 
 
 class _RequestParts(Frozen):
@@ -40,7 +54,7 @@ class WritingRequest(Frozen):
 
     @property
     def sentence(self) -> str:
-        """A sentence."""
+        """The request in words."""
         return f"{self.form} {add_article(self.thing)} in {add_article(self.place)}{self.reader}."
 
 
@@ -50,7 +64,7 @@ def draw_request(draws: SeededRandom) -> WritingRequest:
         thing=draws.one(PARTS.things),
         place=draws.one(PARTS.places),
         reader=draws.one(PARTS.readers),
-        least=draws.one(LEAST_WORDS),
+        least=draws.one(_LEAST_WORDS),
     )
 
 
@@ -58,7 +72,7 @@ def add_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-# Plans of gold texts, which instructions fill in, and the prose that they are made of.
+# Plans of gold texts, and the prose that these are made of.
 
 
 class _Prose(Frozen):
@@ -97,7 +111,7 @@ class TextPlan:
     """Sentences of each group; 0: as it comes."""
     headings: tuple[str, ...] = ()
     first_words: dict[int, str] = field(default_factory=dict)
-    """Of groups, by place."""
+    """Of groups, by their number."""
     initials: str = ""
     """Of the sentences, one after the other."""
     different_starts: bool = False
@@ -106,7 +120,7 @@ class TextPlan:
     beginning: str = ""
     ending: str = ""
     last_word: str = ""
-    said: list[str] = field(default_factory=list)
+    clauses: list[str] = field(default_factory=list)
     """Clauses that must occur, in this order."""
     avoided: set[str] = field(default_factory=set)
     """Letters."""
@@ -147,7 +161,7 @@ def split_folded(part: str) -> tuple[str, tuple[str, ...], int]:
     return folded, words, max(map(len, words))
 
 
-# How replies are counted: what a word, a sentence, a line and a paragraph are.
+# How replies are counted.
 
 MOST_CHARACTERS: Final = 20_000
 """Longer replies are not read."""
@@ -161,7 +175,7 @@ _STRAIGHT: Final = str.maketrans(
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me"})
 _ASCII_UNSEEN: Final = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
 _CLOSING: Final = "\"')]}>*_`~\\"
-ENDINGS: Final = ".!?"
+_ENDINGS: Final = ".!?"
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,7 @@ class ParsedText:
         """In lower case, without accents."""
         if self.text.isascii():
             return self.text.lower()
+        # an accent becomes a mark of its own after its letter, which can be left out
         apart = unicodedata.normalize("NFKD", self.text.casefold())
         return "".join(character for character in apart if unicodedata.category(character) != "Mn")
 
@@ -222,10 +237,11 @@ def parse_text(reply: str) -> ParsedText:
 def normalise_text(text: str) -> str:
     """Combining marks are removed first: normalising a long run of them takes quadratic time."""
     text = _LINE_END.sub("\n", text)
-    if text.isascii():
+    if text.isascii():  # most replies: much quicker
         text = text if text.isprintable() else text.translate(_ASCII_UNSEEN)
     else:
         seen = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _UNSEEN)
+        # twice: normalising splits some marks that are straight afterwards, and makes others out of wide forms
         text = unicodedata.normalize("NFKC", "".join(seen).translate(_STRAIGHT)).translate(_STRAIGHT)
     return text.strip()
 
@@ -238,21 +254,21 @@ def find_bare_words(folded: str) -> tuple[str, ...]:
     return tuple(_BARE.findall(folded))
 
 
-def ends_with_sentence_mark(word: str) -> bool:
-    return word.rstrip(_CLOSING)[-1:] in tuple(ENDINGS)
+def _ends_with_sentence_mark(word: str) -> bool:
+    return word.rstrip(_CLOSING)[-1:] in tuple(_ENDINGS)
 
 
 def _split_sentences(line: str) -> list[str]:
-    found: list[list[str]] = [[]]
+    sentences: list[list[str]] = [[]]
     for word in line.split():
-        found[-1].append(word)
-        if ends_with_sentence_mark(word):
-            found.append([])
-    said = (" ".join(words) for words in found)
-    return [sentence for sentence in said if any(map(str.isalpha, sentence))]
+        sentences[-1].append(word)
+        if _ends_with_sentence_mark(word):
+            sentences.append([])
+    texts = (" ".join(words) for words in sentences)
+    return [sentence for sentence in texts if any(map(str.isalpha, sentence))]
 
 
-# The base class of all kinds of instructions.
+# Kinds of instructions.
 
 WORDINGS: Final = read_packaged_data(Path(__file__).with_name("wordings.yaml"), TypeAdapter(dict[str, tuple[str, ...]]))
 """Ways of asking for each kind, with the fields of the instruction as `{slots}`."""

@@ -1,4 +1,4 @@
-"""Instructions about how the reply begins and ends."""
+"""Kinds of instructions about layout: beginning and end, division, form."""
 
 import json
 import re
@@ -18,6 +18,8 @@ from app.envs.instruction_following.instructions import (
     split_words,
 )
 from app.toolkit.seeded import SeededRandom
+
+# How the reply begins and ends.
 
 
 class _StartInstruction(Instruction):
@@ -91,8 +93,8 @@ class RepeatedRequest(_StartInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         first = parse_text(reading.lines[0]).folded if reading.lines else ""
-        said = first == normalise_text(self.sentence).casefold() and len(reading.lines) > 1
-        return "" if said else "its first line is not the sentence that was to be repeated"
+        is_repeated = first == normalise_text(self.sentence).casefold() and len(reading.lines) > 1
+        return "" if is_repeated else "its first line is not the sentence that was to be repeated"
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.above.append(self.sentence)
@@ -139,9 +141,9 @@ class EndsWithEmoji(_EndInstruction):
         return cls(emoji=draws.one(PROSE.emoji))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = reading.text.count(self.emoji)
-        if found != 1:
-            return f"{self.emoji} occurs {found} times where once was asked"
+        count = reading.text.count(self.emoji)
+        if count != 1:
+            return f"{self.emoji} occurs {count} times where once was asked"
         return "" if reading.text.endswith(self.emoji) else f"it does not end with {self.emoji}"
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -160,14 +162,14 @@ class Postscript(_EndInstruction):
     def find_fault(self, reading: ParsedText) -> str:
         mark = self.mark.casefold()
         last = reading.paragraphs[-1].casefold() if len(reading.paragraphs) > 1 else ""
-        said = last.startswith(mark) and find_bare_words(last[len(mark) :])
-        return "" if said else f"its last paragraph is no postscript after {self.mark}"
+        has_text = last.startswith(mark) and find_bare_words(last[len(mark) :])
+        return "" if has_text else f"its last paragraph is no postscript after {self.mark}"
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.below.append(f"{self.mark} A lot was left out.")
 
 
-# Instructions about how the text is divided: paragraphs, lines, sections, answers.
+# How the text is divided: paragraphs, lines, sections, answers.
 
 
 class _DivisionInstruction(Instruction):
@@ -185,9 +187,9 @@ class Paragraphs(_DivisionInstruction):
         return cls(count=2 + draws.below(5))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.paragraphs)
+        count = len(reading.paragraphs)
         return (
-            f"{format_count(found, 'paragraph')} where exactly {self.count} were asked" if found != self.count else ""
+            f"{format_count(count, 'paragraph')} where exactly {self.count} were asked" if count != self.count else ""
         )
 
     def apply_to(self, draft: TextPlan) -> None:
@@ -206,11 +208,11 @@ class EvenParagraphs(_DivisionInstruction):
         return cls(count=2 + draws.below(3), each=3 + draws.below(2))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.paragraphs)
-        if found != self.count:
-            return f"{format_count(found, 'paragraph')} where exactly {self.count} were asked"
+        count = len(reading.paragraphs)
+        if count != self.count:
+            return f"{format_count(count, 'paragraph')} where exactly {self.count} were asked"
         lengths = [len(parse_text(paragraph).sentences) for paragraph in reading.paragraphs]
-        wrong = next((place for place, length in enumerate(lengths, 1) if length != self.each), 0)
+        wrong = next((position for position, length in enumerate(lengths, 1) if length != self.each), 0)
         many = format_count(lengths[wrong - 1], "sentence")
         return f"paragraph {wrong} has {many} where exactly {self.each} were asked" if wrong else ""
 
@@ -232,9 +234,9 @@ class ParagraphStart(_DivisionInstruction):
         return cls(count=count, place=2 + draws.below(count - 1), word=draws.one(PROSE.first_words))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.paragraphs)
-        if found != self.count:
-            return f"{format_count(found, 'paragraph')} where exactly {self.count} were asked"
+        count = len(reading.paragraphs)
+        if count != self.count:
+            return f"{format_count(count, 'paragraph')} where exactly {self.count} were asked"
         first = parse_text(reading.paragraphs[self.place - 1]).bare[:1]
         return "" if first == (self.word,) else f'paragraph {self.place} does not begin with "{self.word}"'
 
@@ -294,8 +296,8 @@ class LineCount(_DivisionInstruction):
         return cls(count=4 + draws.below(6))
 
     def find_fault(self, reading: ParsedText) -> str:
-        found = len(reading.lines)
-        return f"{format_count(found, 'line')} where exactly {self.count} were asked" if found != self.count else ""
+        count = len(reading.lines)
+        return f"{format_count(count, 'line')} where exactly {self.count} were asked" if count != self.count else ""
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.groups, draft.separator = self.count, "\n"
@@ -315,9 +317,9 @@ class Sections(_DivisionInstruction):
     def find_fault(self, reading: ParsedText) -> str:
         heading = self.heading.casefold()
         headings = {f"{heading} {number}" for number in range(1, len(reading.lines) + 1)}
-        at = [place for place, line in enumerate(reading.lines) if parse_text(line).folded in headings]
-        said = [reading.lines[place].split()[1] for place in at]
-        if said != [str(number) for number in range(1, self.count + 1)]:
+        at = [index for index, line in enumerate(reading.lines) if parse_text(line).folded in headings]
+        numbers = [reading.lines[index].split()[1] for index in at]
+        if numbers != [str(number) for number in range(1, self.count + 1)]:
             return (
                 f'{format_count(len(at), "heading")}, which are not "{self.heading}" 1 to {self.count} in their order'
             )
@@ -329,7 +331,7 @@ class Sections(_DivisionInstruction):
         draft.headings = tuple(f"{self.heading} {number}" for number in range(1, self.count + 1))
 
 
-# Instructions about form: lists, quotation marks, JSON, a palindrome.
+# Form: lists, quotation marks, JSON, a palindrome.
 
 _NUMBERED: Final = re.compile(r"([0-9]{1,3})[.)]\s")
 _PALINDROME_LETTERS: Final = 7
@@ -373,7 +375,7 @@ class NumberedList(_FormatInstruction):
         return cls(count=2 + draws.below(5))
 
     def find_fault(self, reading: ParsedText) -> str:
-        points = [found for line in reading.lines if (found := _NUMBERED.match(line)) and len(split_words(line)) > 1]
+        points = [match for line in reading.lines if (match := _NUMBERED.match(line)) and len(split_words(line)) > 1]
         if len(points) != self.count:
             return f"{format_count(len(points), 'numbered line')} where exactly {self.count} were asked"
         in_order = [point[1] for point in points] == [str(number) for number in range(1, self.count + 1)]
@@ -419,7 +421,7 @@ class JsonOnly(_FormatInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         try:
-            members = json.loads(reading.raw, object_pairs_hook=tuple)
+            members = json.loads(reading.raw, object_pairs_hook=tuple)  # a dict would hide names that come twice
         except (ValueError, RecursionError):
             return "it is no JSON"
         if not reading.raw.startswith("{"):

@@ -1,6 +1,8 @@
-"""A generator of gold texts, which prove that instructions can be combined.
+"""Gold texts, and what every text must be.
 
-The texts are assembled from parts and make little sense. No model ever sees them.
+A gold text proves that instructions can be combined. It is assembled from parts and makes little sense; no model ever
+sees one. What every reply must be besides following its instructions is English sentences of its own about the subject.
+Without these checks an empty text would follow "no commas", and one repeated word would have any length.
 """
 
 import gzip
@@ -72,19 +74,19 @@ class _TextWriter:
         if draft.favoured:
             self.clauses.sort(key=lambda clause: -clause.count(draft.favoured))
         self.names = (draft.request.thing, draft.request.place)
-        self.places: list[_SentenceSlot] = []
+        self.slots: list[_SentenceSlot] = []
         self.starts: list[int] = []
         self.items: list[str] = []
         self.lengths: dict[str, int] = {}
         """What parts of sentences measure."""
 
     def write(self) -> str:
-        self.items = [f"{mark}{self._punctuate(self._take_plain_sentence(), '.')}" for mark in self.draft.items]
-        self.places = self._plan_slots()
+        self.items = [f"{mark}{self._punctuate(self._take_clause(self.clauses), '.')}" for mark in self.draft.items]
+        self.slots = self._plan_slots()
         self._place_required_clauses()
-        for place in self.places:
-            if not place.now:
-                self._fill_slot(place)
+        for slot in self.slots:
+            if not slot.now:
+                self._fill_slot(slot)
         if self.draft.rising:
             self._fit_rising_lengths()
         else:
@@ -100,38 +102,35 @@ class _TextWriter:
         wished = (draft.words[0] + min(draft.words[1], draft.words[0] + 20)) // 2
         around = sum(len(split_words(line)) for line in (*draft.above, *draft.below, *draft.headings, *self.items))
         usual = min(_USUAL_LENGTH, max(draft.longest_sentence - 2, 4))
-        count = max(fewest, min(most, max(len(draft.said) + 3, draft.groups, (wished - around) // usual)))
+        count = max(fewest, min(most, max(len(draft.clauses) + 3, draft.groups, (wished - around) // usual)))
         self.starts = [count * group // draft.groups for group in range(draft.groups)]
-        places = [_SentenceSlot(initial=draft.initials[number : number + 1]) for number in range(count)]
+        slots = [_SentenceSlot(initial=draft.initials[number : number + 1]) for number in range(count)]
         for group, word in draft.first_words.items():
-            places[self.starts[group]].opener = word
-        places[-1].tail = draft.last_word
-        places[0].fixed = draft.beginning
-        places[-1].fixed = draft.ending or places[-1].fixed
-        return places
+            slots[self.starts[group]].opener = word
+        slots[-1].tail = draft.last_word
+        slots[0].fixed = draft.beginning
+        slots[-1].fixed = draft.ending or slots[-1].fixed
+        return slots
 
     def _place_required_clauses(self) -> None:
         """Places the required clauses, and one or two that name the subject of the request."""
-        for place in self.places:
-            place.put((len(place.fixed.split()), "", place.fixed, ""))
-            place.bound = bool(place.fixed)
-        free = [place for place in self.places if not place.fixed]
+        for slot in self.slots:
+            slot.put((len(slot.fixed.split()), "", slot.fixed, ""))
+            slot.bound = bool(slot.fixed)
+        free = [slot for slot in self.slots if not slot.fixed]
         both = [clause for clause in self.clauses if all(name in split_folded(clause)[1] for name in self.names)]
         about = (
             [self._take_clause(both)]
-            if self._has_usable(both)
+            if any(map(self._permits, both))
             else [self._take_clause_naming(name) for name in self.names]
         )
-        chosen = sorted(self.draws.some(range(len(free)), len(self.draft.said)))
-        for number, clause in zip(chosen, self.draft.said, strict=False):
+        chosen = sorted(self.draws.some(range(len(free)), len(self.draft.clauses)))
+        for number, clause in zip(chosen, self.draft.clauses, strict=False):
             self._put_clause(free[number], clause)
         for clause in about:
-            for place in self.draws.shuffled([place for place in free if not place.bound]):
-                if clause and self._put_clause(place, clause):
+            for slot in self.draws.shuffled([slot for slot in free if not slot.bound]):
+                if clause and self._put_clause(slot, clause):
                     break
-
-    def _has_usable(self, clauses: Sequence[str]) -> bool:
-        return any(map(self._permits, clauses))
 
     def _take_clause(self, clauses: Sequence[str]) -> str:
         clause = next(filter(self._permits, clauses), "")
@@ -142,25 +141,25 @@ class _TextWriter:
     def _take_clause_naming(self, name: str) -> str:
         return self._take_clause([clause for clause in self.clauses if name in split_folded(clause)[1]])
 
-    def _put_clause(self, place: _SentenceSlot, clause: str) -> bool:
-        ways = self._list_variants(place, clause)
+    def _put_clause(self, slot: _SentenceSlot, clause: str) -> bool:
+        ways = self._list_variants(slot, clause)
         if ways:
-            place.ways, place.bound = ways, True
-            place.put(self.draws.one(ways))
+            slot.ways, slot.bound = ways, True
+            slot.put(self.draws.one(ways))
         return bool(ways)
 
-    def _fill_slot(self, place: _SentenceSlot) -> None:
+    def _fill_slot(self, slot: _SentenceSlot) -> None:
         for clause in self.clauses:
-            if ways := self._list_variants(place, clause):
-                place.ways = ways
-                place.put(self.draws.one(ways))
+            if ways := self._list_variants(slot, clause):
+                slot.ways = ways
+                slot.put(self.draws.one(ways))
                 self.clauses.remove(clause)
                 return
 
-    def _list_variants(self, place: _SentenceSlot, clause: str) -> list[_Variant]:
-        """Variants of the clause with openers and tails that fit the place."""
-        openers = self._list_openers(place, clause)
-        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
+    def _list_variants(self, slot: _SentenceSlot, clause: str) -> list[_Variant]:
+        """Variants of the clause with openers and tails that fit the slot."""
+        openers = self._list_openers(slot, clause)
+        tails = [slot.tail] if slot.tail else ["", *self.draws.some(PROSE.tails, 4)]
         if not self._permits(clause):
             return []
         long, room = self._measure(clause), self.draft.longest_sentence - self._measure(clause)
@@ -184,55 +183,52 @@ class _TextWriter:
             self.lengths[part] = length
         return length
 
-    def _list_openers(self, place: _SentenceSlot, clause: str) -> list[str]:
+    def _list_openers(self, slot: _SentenceSlot, clause: str) -> list[str]:
         openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
-        if place.opener is not None:
-            openers = [place.opener]
-        elif place.initial:
-            own = [""] if clause.startswith(place.initial) else []
-            openers = [*own, *PROSE.openers[place.initial]]
-        if self.draft.different_starts and place.opener is None:
-            taken = {other.now.split()[0].casefold() for other in self.places if other.now}
+        if slot.opener is not None:
+            openers = [slot.opener]
+        elif slot.initial:
+            own = [""] if clause.startswith(slot.initial) else []
+            openers = [*own, *PROSE.openers[slot.initial]]
+        if self.draft.different_starts and slot.opener is None:
+            taken = {other.now.split()[0].casefold() for other in self.slots if other.now}
             openers = [opener for opener in openers if opener and opener.split()[0] not in taken]
         return openers
-
-    def _take_plain_sentence(self) -> str:
-        return self._take_clause(self.clauses)
 
     def _fit_length(self) -> None:
         """Exchanges variants of sentences until the number of words is right."""
         fewest, most = self.draft.words
-        around = self._count_words() - sum(place.length for place in self.places)
+        around = self._count_words() - sum(slot.length for slot in self.slots)
         for _ in range(_FITTINGS):
-            total = around + sum(place.length for place in self.places)
+            total = around + sum(slot.length for slot in self.slots)
             if fewest <= total <= most:
                 return
-            place = self.draws.one(self.places)
-            if not place.bound and self.clauses and self.draws.chance(30):
-                self._exchange_clause(place)
-            wished = place.length + (fewest - total if total < fewest else most - total)
-            if place.ways:
-                place.put(min(place.ways, key=lambda way: abs(way[0] - wished)))
+            slot = self.draws.one(self.slots)
+            if not slot.bound and self.clauses and self.draws.chance(30):
+                self._exchange_clause(slot)
+            wished = slot.length + (fewest - total if total < fewest else most - total)
+            if slot.ways:
+                slot.put(min(slot.ways, key=lambda way: abs(way[0] - wished)))
 
-    def _exchange_clause(self, place: _SentenceSlot) -> None:
+    def _exchange_clause(self, slot: _SentenceSlot) -> None:
         clause = self.draws.one(self.clauses)
-        if ways := self._list_variants(place, clause):
-            place.ways = ways
-            place.put(self.draws.one(ways))
+        if ways := self._list_variants(slot, clause):
+            slot.ways = ways
+            slot.put(self.draws.one(ways))
             self.clauses.remove(clause)
 
     def _fit_rising_lengths(self) -> None:
         """Makes each sentence one word longer than the one before, as far as possible."""
-        count = len(self.places)
+        count = len(self.slots)
         length = max(5, -(-self.draft.words[0] // count) - count // 2 + 1)
-        for place in self.places:
-            clauses = [*self.clauses] if not place.bound else []
-            ways = [*place.ways, *(way for clause in clauses[:25] for way in self._list_variants(place, clause))]
+        for slot in self.slots:
+            clauses = [*self.clauses] if not slot.bound else []
+            ways = [*slot.ways, *(way for clause in clauses[:25] for way in self._list_variants(slot, clause))]
             fitting = [way for way in ways if way[0] >= length]
             if fitting:
-                place.put(min(fitting, key=lambda way: way[0]))
-                self.clauses = [clause for clause in self.clauses if clause not in place.now]
-            length = place.length + 1
+                slot.put(min(fitting, key=lambda way: way[0]))
+                self.clauses = [clause for clause in self.clauses if clause not in slot.now]
+            length = slot.length + 1
 
     def _count_words(self) -> int:
         text = self._lay_out()
@@ -253,17 +249,17 @@ class _TextWriter:
         return "\n\n".join([*self.draft.above, body, *self.draft.below])
 
     def _finish_sentences(self) -> list[str]:
-        said = [place.now for place in self.places]
-        free = [number for number, place in enumerate(self.places) if not place.fixed]
+        sentences = [slot.now for slot in self.slots]
+        free = [number for number, slot in enumerate(self.slots) if not slot.fixed]
         for number, wrap in enumerate(self.draft.wraps):
             at, word = free[number % len(free)], 1 + number // len(free)
-            words = said[at].split()
-            said[at] = " ".join([*words[:word], *map(wrap, words[word : word + 1]), *words[word + 1 :]])
+            words = sentences[at].split()
+            sentences[at] = " ".join([*words[:word], *map(wrap, words[word : word + 1]), *words[word + 1 :]])
         ends = [mark for mark, count in self.draft.marks.items() for _ in range(count)]
-        wanted = dict(zip(free, ends, strict=False))
+        marks = dict(zip(free, ends, strict=False))
         return [
-            place.fixed or self._punctuate(sentence, wanted.get(number, "."))
-            for number, (place, sentence) in enumerate(zip(self.places, said, strict=True))
+            slot.fixed or self._punctuate(sentence, marks.get(number, "."))
+            for number, (slot, sentence) in enumerate(zip(self.slots, sentences, strict=True))
         ]
 
     def _punctuate(self, sentence: str, mark: str) -> str:
@@ -273,38 +269,38 @@ class _TextWriter:
 def _insert_names(clause: str, request: WritingRequest) -> str:
     if "{" not in clause:
         return clause
-    for slot, name in (("{thing}", request.thing), ("{place}", request.place)):
-        clause = f" {clause}".replace(f" a {slot}", f" {add_article(name)}").replace(slot, name).strip()
+    for mark, name in (("{thing}", request.thing), ("{place}", request.place)):
+        clause = f" {clause}".replace(f" a {mark}", f" {add_article(name)}").replace(mark, name).strip()
     return clause
 
 
-# What every reply must be besides following its instructions: English sentences of its own about the subject.
+# What every reply must be.
 
-COPIED_RUN: Final = 5
+_COPIED_RUN: Final = 5
 """So many words in a row that the prompt has too count as copied."""
-SHARE_OF_FUNCTION_WORDS: Final = (0.2, 0.8)
+_SHARE_OF_FUNCTION_WORDS: Final = (0.2, 0.8)
 """Least and most share of all words; in English prose it is about half."""
 LEAST_SHARE_OF_DIFFERENT_WORDS: Final = 0.4
 COUNTED_FOR_DIFFERENCE: Final = 150
 """The share is required of so many words only: longer texts repeat more words."""
-NEW_WORDS: Final = 5
+_NEW_WORDS: Final = 5
 """One in so many of the required words must be a different one that is not in the prompt."""
-LONGEST_AVERAGE: Final = 60
-SHORTEST_AVERAGE: Final = 3
+_LONGEST_AVERAGE: Final = 60
+_SHORTEST_AVERAGE: Final = 3
 """Words of a sentence, on average."""
-SAME_SENTENCE: Final = 3
+_SAME_SENTENCE: Final = 3
 """Words; shorter sentences may be repeated."""
 
 FUNCTION_WORDS: Final = frozenset(
     read_packaged_data(Path(__file__).with_name("function_words.yaml"), TypeAdapter(tuple[str, ...]))
 )
-SHARE_OF_ENGLISH_WORDS: Final = 3 / 4
+_SHARE_OF_ENGLISH_WORDS: Final = 3 / 4
 """Least share of the different words that mean something, names aside: names begin with a capital inside a sentence."""
-SHARE_WITH_NAMES: Final = 2 / 3
+_SHARE_WITH_NAMES: Final = 2 / 3
 """Least share where names count as unknown words, so that a capital does not turn any word into a name."""
 ENGLISH_WORDS: Final = Path(__file__).with_name("english_words.txt.gz")
 """In small letters, without accents; names of people, places, months and days as well. Its licence lies beside it."""
-WORDS_A_CLASH: Final = 50
+_WORDS_A_CLASH: Final = 50
 """Pairs of words that never follow one another in English are allowed once in so many words, and at least once."""
 
 
@@ -336,15 +332,15 @@ def _parse_prompt_line(line: str) -> tuple[str, ...]:
 
 
 def _find_missing_content(reading: ParsedText, request: WritingRequest, prompt: Sequence[str]) -> Iterator[str]:
-    bare, known = reading.bare, set(prompt)
+    bare, prompt_words = reading.bare, set(prompt)
     own = len(reading.words) - count_copied_words(bare, prompt)
     if own < request.least:
         yield f"{format_count(max(own, 0), 'word')} of its own where at least {request.least} were asked"
     missing = {request.thing, request.place}.difference(bare)
     if missing:
         yield f"it does not mention {' and '.join(sorted(missing))}"
-    new = len(set(bare).difference(known))
-    if new < request.least // NEW_WORDS:
+    new = len(set(bare).difference(prompt_words))
+    if new < request.least // _NEW_WORDS:
         yield f"only {format_count(new, 'word')} that the prompt does not have"
 
 
@@ -355,20 +351,20 @@ def _find_prose_faults(reading: ParsedText) -> Iterator[str]:
     if len(set(bare)) < LEAST_SHARE_OF_DIFFERENT_WORDS * min(len(bare), COUNTED_FOR_DIFFERENCE):
         yield "it says the same words over and over"
     holding = sum(map(FUNCTION_WORDS.__contains__, bare))
-    least, most = SHARE_OF_FUNCTION_WORDS
+    least, most = _SHARE_OF_FUNCTION_WORDS
     if holding < least * len(bare):
         yield "it is a list of words rather than sentences"
     if holding > most * len(bare):
         yield "hardly any of its words mean something"
-    said = [parse_text(sentence).bare for sentence in reading.sentences]
-    if not SHORTEST_AVERAGE <= len(bare) / max(len(said), 1) <= LONGEST_AVERAGE:
+    sentences = [parse_text(sentence).bare for sentence in reading.sentences]
+    if not _SHORTEST_AVERAGE <= len(bare) / max(len(sentences), 1) <= _LONGEST_AVERAGE:
         yield "it is not divided into sentences"
     if _lacks_english_words(reading):
         yield "too few of its words are English"
-    clashes = sum(pair in CLASHES for words in said for pair in pairwise(words))
-    if clashes > max(1, len(bare) // WORDS_A_CLASH):
+    clashes = sum(pair in CLASHES for words in sentences for pair in pairwise(words))
+    if clashes > max(1, len(bare) // _WORDS_A_CLASH):
         yield "its words do not go together"
-    long = [words for words in said if len(words) >= SAME_SENTENCE]
+    long = [words for words in sentences if len(words) >= _SAME_SENTENCE]
     if len(set(long)) < len(long):
         yield "it says a sentence twice"
 
@@ -376,18 +372,18 @@ def _find_prose_faults(reading: ParsedText) -> Iterator[str]:
 def _lacks_english_words(reading: ParsedText) -> bool:
     meaning = {word for word in reading.bare if len(word) > 1 and word not in FUNCTION_WORDS and not word.isdecimal()}
     unknown = {word for word in meaning if not is_english(word)}
-    known, names = len(meaning) - len(unknown), len(unknown & _find_names(reading))
-    return known < max(SHARE_OF_ENGLISH_WORDS * (len(meaning) - names), SHARE_WITH_NAMES * len(meaning))
+    recognised, names = len(meaning) - len(unknown), len(unknown & _find_names(reading))
+    return recognised < max(_SHARE_OF_ENGLISH_WORDS * (len(meaning) - names), _SHARE_WITH_NAMES * len(meaning))
 
 
 def is_english(word: str) -> bool:
     """`word` is bare: in small letters, without accents. Of `weren't` and `girl's` the first part has to be known."""
     stem, _, ending = word.partition("'")
-    return stem in read_english_words() or (ending == "t" and stem.removesuffix("n") in read_english_words())
+    return stem in _read_english_words() or (ending == "t" and stem.removesuffix("n") in _read_english_words())
 
 
 @cache
-def read_english_words() -> frozenset[str]:
+def _read_english_words() -> frozenset[str]:
     return frozenset(gzip.decompress(ENGLISH_WORDS.read_bytes()).decode().split())
 
 
@@ -401,11 +397,11 @@ def count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:
     """Number of words that belong to runs copied from the prompt."""
     runs = set(_iterate_runs(prompt))
     covered = bytearray(len(bare))
-    for place, run in enumerate(_iterate_runs(bare)):
+    for start, run in enumerate(_iterate_runs(bare)):
         if run in runs:
-            covered[place : place + COPIED_RUN] = b"\x01" * COPIED_RUN
+            covered[start : start + _COPIED_RUN] = b"\x01" * _COPIED_RUN
     return sum(covered)
 
 
 def _iterate_runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[place:] for place in range(COPIED_RUN)), strict=False)
+    return zip(*(words[start:] for start in range(_COPIED_RUN)), strict=False)

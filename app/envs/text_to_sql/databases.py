@@ -1,4 +1,9 @@
-"""Domains of databases: their entities in words, read from `domains/`, and pools of names for rows."""
+"""Generated databases: a domain, the schema drawn from it, and rows drawn for the schema.
+
+A domain (a file in `domains/`) says in words which things there are. A schema takes some of them with some of their
+columns, each under one of its names. Rows are a pure function of a seed, so a database is rebuilt when it is needed,
+not stored. Some cells take a value that the query compares with, so that its conditions are met, or just missed.
+"""
 
 import sqlite3
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -18,14 +23,14 @@ from app.toolkit.templates import read_packaged_data
 _FOLDER = Path(__file__).with_name("domains")
 _WORDS = Path(__file__).with_name("words.yaml")
 
-Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+_Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 """A name in a schema."""
 
 
 class EntityLabel(Frozen):
     """Names of things: one word from each pool, unique within a table."""
 
-    names: Annotated[tuple[Word, ...], Field(min_length=1)]
+    names: Annotated[tuple[_Word, ...], Field(min_length=1)]
     noun: str
     pools: Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -34,7 +39,7 @@ class ColumnTemplate(Frozen):
     """A column: its possible names, its noun, and its values, given by exactly one of `range`, `date`, `choice` and
     `flag`."""
 
-    names: Annotated[tuple[Word, ...], Field(min_length=1)]
+    names: Annotated[tuple[_Word, ...], Field(min_length=1)]
     noun: str
     range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
     """Lowest, highest, and optionally the step (default 1). Steps are multiples of a quarter, so that float sums are
@@ -84,11 +89,11 @@ class DatabaseDomain(Frozen):
 
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
-        known: set[str] = set()
+        defined: set[str] = set()
         for thing in self.things:
-            if unknown := {tie.to for tie in thing.ties} - known:
-                raise ValueError(f"{thing.one} is tied to things that are not defined before it: {unknown}")
-            known.add(thing.one)
+            if undefined := {tie.to for tie in thing.ties} - defined:
+                raise ValueError(f"{thing.one} is tied to things that are not defined before it: {undefined}")
+            defined.add(thing.one)
         return self
 
 
@@ -102,13 +107,13 @@ POOLS: Final[dict[str, tuple[str, ...]]] = read_packaged_data(_WORDS, TypeAdapte
 DIGEST: Final = digest_of_text("\n".join(path.read_text("utf-8") for path in (_WORDS, *sorted(_FOLDER.glob("*.yaml")))))
 
 
-# The schema of one task: some tables of a domain with some of their columns, each under one of its names.
+# The schema of one task.
 
 Level = Literal["easy", "medium", "hard"]
 
 _TABLES: Final = {"easy": (2, 3), "medium": (2, 4), "hard": (3, 5)}
 _RESERVED_WORDS: Final = {"order", "match"}
-"""Reserved words of SQL."""
+"""Reserved words of SQL among the things: their tables have the plural as name even where others do not."""
 
 
 @dataclass(frozen=True)
@@ -259,12 +264,12 @@ def _write_create_table(schema: DatabaseSchema, table: SchemaTable) -> str:
         there = schema.find_table(link.to)
         lines.append(f"{link.name} INTEGER{_write_null(link.tie.unknown)} REFERENCES {there.name} ({there.key})")
     lines += [f"{column.name} {column.type}{_write_null(column.nullable)}" for column in table.columns]
-    said = {line.split(" ")[0]: line for line in lines}
+    lines_by_name = {line.split(" ")[0]: line for line in lines}
     comments = {column.name: comment for column in table.columns if (comment := _write_comment(column))}
-    last = len(said) - 1
+    last = len(lines_by_name) - 1
     body = [
-        f"  {line}{',' * (place < last)}{f'  -- {comments[name]}' if name in comments else ''}"
-        for place, (name, line) in enumerate(said.items())
+        f"  {line}{',' * (index < last)}{f'  -- {comments[name]}' if name in comments else ''}"
+        for index, (name, line) in enumerate(lines_by_name.items())
     ]
     return "\n".join([f"CREATE TABLE {table.name} (", *body, ");"])
 
@@ -282,18 +287,19 @@ def _write_comment(column: SchemaColumn) -> str:
     return "" if column.noun == column.name else column.noun
 
 
-# Rows for a schema, drawn from a seed: pure, so that a database can be rebuilt instead of stored.
+# Rows for a schema.
 
 Cell = int | float | str | None
 Rows = Mapping[str, Sequence[tuple[Cell, ...]]]
 """Rows by table; the order of the cells is key, label, links, other columns."""
-Wanted = Mapping[tuple[str, str], Sequence[int | float | str]]
+ComparedValues = Mapping[tuple[str, str], Sequence[int | float | str]]
 """By table and column, the values that a query compares with."""
-WANTED_SHARE = 30
+_COMPARED_SHARE = 30
 """Percent of cells of a compared column that get a compared value."""
-ALONE_SHARE = 15
+_ALONE_SHARE = 15
 """Percent of rows without child rows."""
 _CHANCES = 100 * 100
+"""One draw decides by its last two digits whether a cell gets a compared value, and as a whole whether it is NULL."""
 _DAYS = 46
 """Of a month: every day up to the 28th, and one in the middle of its quarter that all others stand for."""
 _ENOUGH = SPARE * 2**40
@@ -318,16 +324,16 @@ SHOWN = TableSizes(14, 22, 45)
 HIDDEN = TableSizes(32, 56, 130)
 
 
-def list_wanted_values(query: Query) -> Wanted:
+def list_compared_values(query: Query) -> ComparedValues:
     tables = {source.alias: source.table for source in list_sources(query)}
-    found: dict[tuple[str, str], list[int | float | str]] = {}
+    values: dict[tuple[str, str], list[int | float | str]] = {}
     for column, value in list_literals(query):
-        found.setdefault((tables[column.table], column.name), []).append(value)
-    return found
+        values.setdefault((tables[column.table], column.name), []).append(value)
+    return values
 
 
 def generate_rows(
-    schema: DatabaseSchema, seed: str, size: TableSizes, wanted: Wanted, needed: Collection[str] | None = None
+    schema: DatabaseSchema, seed: str, size: TableSizes, compared: ComparedValues, needed: Collection[str] | None = None
 ) -> Rows:
     """With `needed`, the same rows of these tables, and perhaps of others."""
     draws = SeededRandom(seed)
@@ -343,11 +349,11 @@ def generate_rows(
         keys = [[row[0] for row in rows[link.to]] for link in table.links]
         columns = [
             *[_make_partner_column(there, link.tie.unknown) for there, link in zip(keys, table.links, strict=True)],
-            *[_make_column(column, wanted.get((table.name, column.name), ())) for column in table.columns],
+            *[_make_column(column, compared.get((table.name, column.name), ())) for column in table.columns],
         ]
         rows[table.name] = [
-            (first + place, *labels[place : place + 1], *cells)
-            for place, cells in enumerate(_draw_cells(draws, columns, count))
+            (first + index, *labels[index : index + 1], *cells)
+            for index, cells in enumerate(_draw_cells(draws, columns, count))
         ]
     return rows
 
@@ -364,16 +370,16 @@ class _Column(NamedTuple):
 
     choices: _Choices
     unknown: int
-    wanted: Sequence[Cell]
+    compared: Sequence[Cell]
     span: int
     is_link: bool
 
 
 def _draw_labels(draws: SeededRandom, label: EntityLabel | None, count: int) -> list[Cell]:
-    found: dict[Cell, None] = {}
-    while label is not None and len(found) < count:
-        found[_draw_item(draws, _list_labels(label.pools))] = None
-    return list(found)
+    labels: dict[Cell, None] = {}
+    while label is not None and len(labels) < count:
+        labels[_draw_item(draws, _list_labels(label.pools))] = None
+    return list(labels)
 
 
 @lru_cache(maxsize=256)
@@ -383,15 +389,15 @@ def _list_labels(pools: tuple[str, ...]) -> _Choices:
 
 
 def _make_partner_column(keys: Sequence[Cell], null: int) -> _Column:
-    """Uneven on purpose: some rows get many child rows, others few or none."""
-    taken = len(keys) - len(keys) * ALONE_SHARE // 100
+    """Uneven on purpose: some rows get many child rows, others few or none, so that joins and groups differ."""
+    taken = len(keys) - len(keys) * _ALONE_SHARE // 100
     return _Column(_Choices(keys[:taken], (taken,)), null, (), taken, is_link=True)
 
 
-def _make_column(column: SchemaColumn, wanted: Sequence[Cell]) -> _Column:
+def _make_column(column: SchemaColumn, compared: Sequence[Cell]) -> _Column:
     trait = column.trait
     choices = _list_choices(column)
-    return _Column(choices, 100 * trait.unknown if trait else 0, wanted, _CHANCES * len(choices.items), is_link=False)
+    return _Column(choices, 100 * trait.unknown if trait else 0, compared, _CHANCES * len(choices.items), is_link=False)
 
 
 def _list_choices(column: SchemaColumn) -> _Choices:
@@ -406,7 +412,7 @@ def _list_choices(column: SchemaColumn) -> _Choices:
 
 @lru_cache(maxsize=256)
 def _list_numbers(within: tuple[float, ...]) -> _Choices:
-    numbers = [_compute_number(within, place) for place in range(_count_numbers(within))]
+    numbers = [_compute_number(within, index) for index in range(_count_numbers(within))]
     return _Choices(numbers, (len(numbers),))
 
 
@@ -427,7 +433,7 @@ def _draw_cells(draws: SeededRandom, columns: Sequence[_Column], count: int) -> 
         cells: list[Cell] = []
         rows.append(cells)
         for column in columns:
-            choices, unknown, wanted, span, is_link = column
+            choices, unknown, compared, span, is_link = column
             if left < _ENOUGH or (is_link and unknown):
                 draws.left = left
                 cells.append(_draw_cell(draws, column))
@@ -445,9 +451,9 @@ def _draw_cells(draws: SeededRandom, columns: Sequence[_Column], count: int) -> 
             if chance < unknown:
                 left //= _CHANCES
                 cells.append(None)
-            elif wanted and chance % 100 < WANTED_SHARE:
-                left, place = divmod(left // _CHANCES, len(wanted))
-                cells.append(wanted[place])
+            elif compared and chance % 100 < _COMPARED_SHARE:
+                left, index = divmod(left // _CHANCES, len(compared))
+                cells.append(compared[index])
             else:
                 left = rest
                 cells.append(choices.items[drawn // _CHANCES])
@@ -461,27 +467,27 @@ def _draw_cell(draws: SeededRandom, column: _Column) -> Cell:
     chance = draws.below(_CHANCES)
     if chance < column.unknown:
         return None
-    if column.wanted and chance % 100 < WANTED_SHARE:
-        return draws.one(column.wanted)
+    if column.compared and chance % 100 < _COMPARED_SHARE:
+        return draws.one(column.compared)
     return _draw_item(draws, column.choices)
 
 
 def _draw_partner(draws: SeededRandom, column: _Column) -> Cell:
     if column.unknown and draws.chance(column.unknown):
         return None
-    place = draws.below(column.span)
-    return column.choices.items[min(place, draws.below(column.span)) if place % 2 else place]
+    index = draws.below(column.span)
+    return column.choices.items[min(index, draws.below(column.span)) if index % 2 else index]
 
 
 def _draw_item(draws: SeededRandom, choices: _Choices) -> Cell:
     if draws.left >= _ENOUGH:
-        draws.left, place = divmod(draws.left, len(choices.items))
-        return choices.items[place]
-    place, step = 0, 1
+        draws.left, index = divmod(draws.left, len(choices.items))
+        return choices.items[index]
+    index, step = 0, 1
     for bound in choices.bounds:
-        place += step * draws.below(bound)
+        index += step * draws.below(bound)
         step *= bound
-    return choices.items[place]
+    return choices.items[index]
 
 
 def draw_number(draws: SeededRandom, within: tuple[float, ...]) -> int | float:
@@ -493,9 +499,9 @@ def _count_numbers(within: tuple[float, ...]) -> int:
     return round((high - low) / step) + 1
 
 
-def _compute_number(within: tuple[float, ...], place: int) -> int | float:
+def _compute_number(within: tuple[float, ...], index: int) -> int | float:
     low, _, step = (*within, 1.0)[:3]
-    number = low + step * place
+    number = low + step * index
     return number if any(part % 1 for part in within) else int(number)
 
 
@@ -508,37 +514,38 @@ def _write_date(year: int, month: int, day: int) -> str:
     return f"{year}-{month + 1:02}-{day + 1:02}" if day < 28 else f"{year}-{month // 3 * 3 + 1:02}-15"
 
 
-# SQLite's date and time functions, without the current time and the local time zone.
+# SQLite's date and time functions, without the current time and the local time zone: two graders agree on a result.
 
 _MOMENT_PLACES: Final = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
 """Position of the time among the arguments; without it SQLite takes the current time."""
 _TIME_ZONES: Final = {"localtime", "utc"}
-MOST_ARGUMENTS = 8
+_MOST_ARGUMENTS = 8
 
-Argument = int | float | str | bytes | None
+_Argument = int | float | str | bytes | None
 
+# The real functions, on a connection of their own: on the restricted one their names stand for those below.
 _plain = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
-def _call_date_function(name: str, *arguments: Argument) -> Argument:
+def _call_date_function(name: str, *arguments: _Argument) -> _Argument:
     """ValueError if the result depends on the current time or the time zone."""
     words = [one.strip().lower() for one in arguments if isinstance(one, str)]
     moment = arguments[_MOMENT_PLACES[name] :]
-    if not moment or len(arguments) > MOST_ARGUMENTS or "now" in words or not _TIME_ZONES.isdisjoint(words):
+    if not moment or len(arguments) > _MOST_ARGUMENTS or "now" in words or not _TIME_ZONES.isdisjoint(words):
         raise ValueError("the time at which a query runs is no part of an answer")
-    places = ", ".join("?" * len(arguments))
-    found: tuple[Argument] = _plain.execute(f"SELECT {name}({places})", arguments).fetchone()
-    return found[0]
+    marks = ", ".join("?" * len(arguments))
+    row: tuple[_Argument] = _plain.execute(f"SELECT {name}({marks})", arguments).fetchone()
+    return row[0]
 
 
-DATE_FUNCTIONS: Final[Mapping[str, Callable[..., Argument]]] = {
+DATE_FUNCTIONS: Final[Mapping[str, Callable[..., _Argument]]] = {
     name: partial(_call_date_function, name) for name in _MOMENT_PLACES
 }
 
 
-# Sample rows of each table for the prompt.
+# What a prompt shows of the rows.
 
-SAMPLE_ROWS: Final = 3
+_SAMPLE_ROWS: Final = 3
 
 
 def write_samples(schema: DatabaseSchema, rows: Rows) -> str:
@@ -548,7 +555,7 @@ def write_samples(schema: DatabaseSchema, rows: Rows) -> str:
 def _write_sample(table: SchemaTable, rows: Rows) -> str:
     names = [table.key, *([table.label.name] if table.has_label else [])]
     names += [link.name for link in table.links] + [column.name for column in table.columns]
-    lines = [" | ".join(map(_write_cell, row)) for row in rows[table.name][:SAMPLE_ROWS]]
+    lines = [" | ".join(map(_write_cell, row)) for row in rows[table.name][:_SAMPLE_ROWS]]
     return "\n".join([f"{table.name}:", " | ".join(names), *lines])
 
 

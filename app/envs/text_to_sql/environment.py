@@ -37,10 +37,8 @@ from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, Lev
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
-
-
-ROW_LIMITS: Final = Limits(seconds=120, cpu_seconds=45, memory_mb=512, output_bytes=4096)
+_LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
+_ROW_LIMITS: Final = Limits(seconds=120, cpu_seconds=45, memory_mb=512, output_bytes=4096)
 """For a question of a data set, whose database may be large."""
 
 
@@ -157,14 +155,14 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
 
     def _prepare_check(self, task: Task, made: SqlTaskSpec, tools: Tools) -> Callable[[str], Awaitable[object]]:
         if not made.database:
-            return lambda answer: tools.workers.run(find_query_fault, made.seed, made.level, answer, limits=LIMITS)
+            return lambda answer: tools.workers.run(find_query_fault, made.seed, made.level, answer, limits=_LIMITS)
         databases = self._databases.get(str(task.metadata.get("dataset")))
         file = databases.get_file(made.database) if databases is not None else None
         if file is None:
             raise ScoringFailed(f"the database {made.database} is not there any more")
         in_order = asks_for_order(made.query)
         return lambda answer: tools.workers.run(
-            find_row_fault, str(file), made.query, in_order, answer, limits=ROW_LIMITS
+            find_row_fault, str(file), made.query, in_order, answer, limits=_ROW_LIMITS
         )
 
     def solution(self, made: SqlTaskSpec) -> str:

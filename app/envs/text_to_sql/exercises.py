@@ -1,4 +1,15 @@
-"""Exercises: a schema, a question and the query that answers it, drawn from a seed."""
+"""Exercises: a schema, a question and the query that answers it, drawn from a seed; and what is wrong with an answer.
+
+An answer is an untrusted query. It runs in a worker on both databases of its exercise, the shown and the hidden one. It
+may only read their tables and call allowed functions: no other statement, file, clock or random number. Its work is
+limited in steps of SQLite's virtual machine, so the limit is the same on every machine.
+
+Results are compared by the position of columns, not by their names; rows in order if one was asked for, otherwise as a
+multiset. Numbers are equal by value: 2 and 2.0, floats within a tolerance, and numbers written as text, which is how
+SQLite returns years.
+
+An exercise is sound if its answer is certain and no plausible wrong query has the right results on both databases.
+"""
 
 import re
 import sqlite3
@@ -18,13 +29,13 @@ from app.envs.text_to_sql.databases import (
     HIDDEN,
     SHOWN,
     Cell,
+    ComparedValues,
     DatabaseSchema,
     Level,
     Rows,
-    Wanted,
     draw_schema,
     generate_rows,
-    list_wanted_values,
+    list_compared_values,
 )
 from app.envs.text_to_sql.queries import (
     UNROUNDED,
@@ -39,9 +50,10 @@ from app.envs.text_to_sql.queries import (
 from app.envs.text_to_sql.questions import QuestionBuilder, SqlQuestion, UnsuitableSchema
 from app.toolkit.seeded import SeededRandom
 
-QuestionShape = Callable[[QuestionBuilder], SqlQuestion]
+_QuestionShape = Callable[[QuestionBuilder], SqlQuestion]
 
-SHAPES: Final[dict[Level, Sequence[QuestionShape]]] = {
+# A shape that stands several times is drawn as many times more often.
+SHAPES: Final[dict[Level, Sequence[_QuestionShape]]] = {
     "easy": (
         questions.listing,
         join_questions.repeated_rows,
@@ -107,6 +119,7 @@ SHAPES: Final[dict[Level, Sequence[QuestionShape]]] = {
     ),
 }
 MOST_ATTEMPTS = 500
+"""Draws after which a seed gives up: few schemas fit some shapes."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,7 @@ class SqlExercise:
 
     @cached_property
     def shown_rows(self) -> Rows:
-        return generate_rows(self.schema, f"{self.seed} shown", SHOWN, self._wanted)
+        return generate_rows(self.schema, f"{self.seed} shown", SHOWN, self._compared_values)
 
     @cached_property
     def hidden_rows(self) -> Rows:
@@ -126,11 +139,11 @@ class SqlExercise:
 
     def generate_hidden_rows(self, needed: Collection[str] | None = None) -> Rows:
         """Those of all tables, or at least those of the tables that are `needed`."""
-        return generate_rows(self.schema, f"{self.seed} hidden", HIDDEN, self._wanted, needed)
+        return generate_rows(self.schema, f"{self.seed} hidden", HIDDEN, self._compared_values, needed)
 
     @cached_property
-    def _wanted(self) -> Wanted:
-        return list_wanted_values(self.asked.query)
+    def _compared_values(self) -> ComparedValues:
+        return list_compared_values(self.asked.query)
 
 
 @lru_cache(maxsize=32)
@@ -152,7 +165,8 @@ def draw_exercise(seed: str, level: Level) -> SqlExercise:
 ResultRows = list[tuple[Cell, ...]]
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
+"""Sums of floats differ in their last digits with the order in which they are added up."""
 
 
 def is_same_result(right: ResultRows, result: ResultRows, in_order: bool) -> bool:
@@ -171,7 +185,7 @@ def _is_same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
 
 def _is_same_cell(one: Cell, other: Cell) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        return isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     return type(one) is type(other) and one == other
 
 
@@ -180,7 +194,7 @@ def _parse_number(cell: Cell) -> Cell:
 
 
 def _make_sort_key(row: Sequence[Cell]) -> list[tuple[int, float, str]]:
-    """Sort key. Rows that differ only in the last digits of a float get the same key."""
+    """Rows that differ only in the last digits of a float get the same key."""
     return [_rank_cell(cell) for cell in row]
 
 
@@ -190,17 +204,19 @@ def _rank_cell(cell: Cell) -> tuple[int, float, str]:
     return (0, 0.0, "") if cell is None else (2, 0.0, str(cell))
 
 
-# Runs untrusted queries on generated databases in a worker, and says what is wrong with their results.
+# Untrusted queries.
 
-MOST_STEPS = 3_000_000
-SECONDS = 1.0
+_MOST_STEPS = 3_000_000
+_SECONDS = 1.0
 """Processor time, for queries with few but long steps."""
-MOST_ROWS = 150
+_MOST_ROWS = 150
 """Most rows of a right result."""
-TOO_MUCH_MEMORY = "it needs more memory than a query may use"
+_TOO_MUCH_MEMORY = "it needs more memory than a query may use"
 _STEPS_AT_ONCE = 1_000
+"""Steps between two looks at the limits."""
 _ERROR_CHARACTERS = 160
 
+# Memory and parsing of one query; what is 0 is not needed to read tables.
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 20_000,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_100,
@@ -215,6 +231,7 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
+# What is missing has another result each time, reads files or settings, or makes long texts out of short ones.
 _FUNCTIONS: Final = {
     *DATE_FUNCTIONS,
     "abs",
@@ -303,7 +320,7 @@ def strip_fence(answer: str) -> str:
 
 def open_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
     """A filled in-memory database, read-only and with limits."""
-    database = open_own_database(schema, rows)
+    database = _open_own_database(schema, rows)
     restrict_database(database, rows)
     return database
 
@@ -313,40 +330,42 @@ def restrict_database(
 ) -> None:
     """From here on only these tables can be read, and nothing else can be done. `larger`: other limits."""
     database.execute("PRAGMA query_only = ON")
-    database.text_factory = _decode_text
+    database.text_factory = _decode_text  # bytes that are no UTF-8 would raise where the result is read
     for name, function in DATE_FUNCTIONS.items():
         database.create_function(name, -1, function, deterministic=True)
     for limit, value in {**_LIMITS, **larger}.items():
         database.setlimit(limit, value)
-    database.set_authorizer(_allow_reading(frozenset(tables)))
+    database.set_authorizer(_allow_reading(frozenset(tables)))  # last, since it forbids the statements above
 
 
-def open_own_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
+def _open_own_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
     """For queries of ours: with the tables of `rows` alone, and without limits."""
     database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     database.executescript(f"PRAGMA temp_store = MEMORY; BEGIN; {schema.write_ddl(rows)}")
     for table, cells in rows.items():
-        places = ", ".join("?" * len(cells[0]))
-        database.executemany(f"INSERT INTO {table} VALUES ({places})", cells)  # noqa: S608  # both are ours
+        marks = ", ".join("?" * len(cells[0]))
+        database.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608  # both are ours
     database.execute("COMMIT")
     return database
 
 
 def run_query(
-    database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS, seconds: float = SECONDS
+    database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = _MOST_STEPS, seconds: float = _SECONDS
 ) -> ResultRows:
     """Raises if the text is not a query, is not allowed, or takes too long. `text` is untrusted."""
+    # What SQLite says while it compiles a query is about the query alone and helps to see the mistake. What it says
+    # while it runs one may quote a value, so that is not passed on.
     try:
         with closing(database.execute(f"EXPLAIN {text}")):
             pass
     except MemoryError as error:
-        raise QueryRefused(TOO_MUCH_MEMORY) from error
+        raise QueryRefused(_TOO_MUCH_MEMORY) from error
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise QueryRefused(f"it is no query that can be run here: {_replace_unprintable(str(error))}") from error
     return _run_statement(database, text, most_rows, _limit_steps(most_steps, time.process_time() + seconds))
 
 
-def run_own_query(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int) -> ResultRows:
+def _run_own_query(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int) -> ResultRows:
     """As `run_query`, for queries of ours: they are known to be queries, and their steps to be short."""
     return _run_statement(database, text, most_rows, _limit_steps(most_steps))
 
@@ -365,7 +384,7 @@ def _run_statement(
             raise QueryStopped("it needs more steps than a query may take") from error
         raise QueryRefused("it fails while it runs") from error
     except MemoryError as error:
-        raise QueryRefused(TOO_MUCH_MEMORY) from error
+        raise QueryRefused(_TOO_MUCH_MEMORY) from error
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise QueryRefused("it fails while it runs") from error
     finally:
@@ -380,7 +399,7 @@ def compute_right_results(seed: str, level: Level) -> tuple[ResultRows, ResultRo
     results = []
     for rows in (asked.shown_rows, asked.hidden_rows):
         with closing(open_database(asked.schema, rows)) as database:
-            results.append(run_query(database, text, MOST_ROWS + 1))
+            results.append(run_query(database, text, _MOST_ROWS + 1))
     return results[0], results[1]
 
 
@@ -388,6 +407,7 @@ def _allow_reading(tables: frozenset[str]) -> Callable[..., int]:
     def allows(action: int, one: str | None, other: str | None, *where: str | None) -> int:
         allowed = (
             action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
+            # a query that only counts rows names no column
             or (action == sqlite3.SQLITE_READ and (one in tables or not other))
             or (action == sqlite3.SQLITE_FUNCTION and (other or "").lower() in _FUNCTIONS)
         )
@@ -421,11 +441,11 @@ def _replace_unprintable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)[:_ERROR_CHARACTERS]
 
 
-# Soundness: an exercise needs a certain answer that no plausible wrong query has too.
+# Soundness.
 
-STEPS = MOST_STEPS // 10
-"""A tenth of the limit, so that right answers may be less efficient."""
-HALF = 1e-6
+_STEPS = _MOST_STEPS // 10
+"""A tenth of what an answer may take, so that right answers may be less efficient than ours."""
+_LEAST_DISTANCE = 1e-6
 """Values to be rounded must be at least this far from half a cent, where ways to compute them differ."""
 
 
@@ -435,7 +455,7 @@ def is_sound(exercise: SqlExercise) -> bool:
         right: list[ResultRows | None] = []
         query = exercise.asked.query
         for rows in _iterate_rows(exercise):
-            databases.append(stack.enter_context(closing(open_own_database(exercise.schema, rows))))
+            databases.append(stack.enter_context(closing(_open_own_database(exercise.schema, rows))))
             right.append(_run_or_none(databases[-1], render_sql(query)))
             if not _is_answer(query, right[-1]):
                 return False
@@ -482,30 +502,30 @@ def _has_unnoticed_fault(
 
 def _run_or_none(database: sqlite3.Connection, text: str) -> ResultRows | None:
     try:
-        return run_own_query(database, text, MOST_ROWS + 1, STEPS)
+        return _run_own_query(database, text, _MOST_ROWS + 1, _STEPS)
     except QueryRefused:
         return None
 
 
 def _is_answer(query: Query, result: ResultRows | None) -> bool:
     """Some rows, not too many, and NULL only where a table has it."""
-    if not result or len(result) > MOST_ROWS:
+    if not result or len(result) > _MOST_ROWS:
         return False
     outputs = (query.left if isinstance(query, SetOperation) else query).outputs
-    made = [place for place, output in enumerate(outputs) if not isinstance(output, ColumnRef)]
-    return all(row[place] is not None for row in result for place in made)
+    computed = [index for index, output in enumerate(outputs) if not isinstance(output, ColumnRef)]
+    return all(row[index] is not None for row in result for index in computed)
 
 
 def _has_one_order(database: sqlite3.Connection, query: Query) -> bool:
     """Whether the requested order is unique, up to and including the first row beyond the limit."""
     if isinstance(query, SetOperation) or not query.order:
         return True
-    more = None if query.limit is None else query.limit + 1
-    placed = replace(query, outputs=tuple(order.by for order in query.order), limit=more)
-    places = _run_or_none(database, render_sql(placed))
-    return places is not None and all(one != other for one, other in pairwise(places))
+    more = None if query.limit is None else query.limit + 1  # a tie at the limit would leave two right results
+    sort_keys_query = replace(query, outputs=tuple(order.by for order in query.order), limit=more)
+    sort_keys = _run_or_none(database, render_sql(sort_keys_query))
+    return sort_keys is not None and all(one != other for one, other in pairwise(sort_keys))
 
 
 def _has_certain_rounding(result: ResultRows | None) -> bool:
     floats = [cell for row in result or () for cell in row if isinstance(cell, float)]
-    return all(abs(abs(cell) * 100 % 1 - 0.5) > HALF for cell in floats)
+    return all(abs(abs(cell) * 100 % 1 - 0.5) > _LEAST_DISTANCE for cell in floats)

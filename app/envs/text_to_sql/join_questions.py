@@ -1,4 +1,4 @@
-"""Questions about two tables: rows and their parent rows."""
+"""Questions about several tables: rows and their parents, tables that link two others, sets of rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,6 +33,7 @@ from app.envs.text_to_sql.questions import (
     describe_rows,
     draw_other_filters,
     estimate_group_size,
+    is_numeric,
     is_plain_choice,
     is_plain_number,
     join_words,
@@ -48,34 +49,30 @@ from app.envs.text_to_sql.questions import (
 _AT_LEAST: dict[str, Operator] = {"at least": ">=", "more than": ">", "exactly": "="}
 
 
-def is_numeric(column: SchemaColumn) -> bool:
-    return column.numeric
-
-
-def has_measures(child: SchemaTable, parent: SchemaTable) -> bool:
+def _has_measures(child: SchemaTable, parent: SchemaTable) -> bool:
     return parent.has_label and any(map(is_numeric, child.columns))
 
 
-def is_known_by_name(child: SchemaTable, parent: SchemaTable) -> bool:
+def _is_known_by_name(child: SchemaTable, parent: SchemaTable) -> bool:
     return parent.has_label
 
 
-def _join_parent(
-    child: SchemaTable, link: SchemaLink, parent: SchemaTable, outer: bool = False, telling: bool = False
-) -> Join:
+def _join_parent(child: SchemaTable, link: SchemaLink, parent: SchemaTable, outer: bool = False) -> Join:
     """Joins the parent table to its child rows."""
-    return Join(make_source(parent), (make_join_condition(child, link, parent),), outer, telling)
+    return Join(make_source(parent), (make_join_condition(child, link, parent),), outer)
 
 
-def join_children(
-    child: SchemaTable, link: SchemaLink, parent: SchemaTable, outer: bool = False, telling: bool = False
-) -> Join:
+def _join_children(child: SchemaTable, link: SchemaLink, parent: SchemaTable, outer: bool = False) -> Join:
     """Joins the child table to its parent rows."""
-    return Join(make_source(child), (make_join_condition(child, link, parent),), outer, telling)
+    return Join(make_source(child), (make_join_condition(child, link, parent),), outer)
+
+
+def _describe_restriction(rows: str, filters: Sequence[QuestionFilter]) -> str:
+    return f" Only {rows} count." if filters else ""
 
 
 def with_parent(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours, theirs = asking.draw_filters(child, asking.draws.below(2)), asking.draw_filters(parent, 1)
     extra = asking.pick_columns(child, asking.draws.below(2))
     query = SelectQuery(
@@ -89,14 +86,14 @@ def with_parent(asking: QuestionBuilder) -> SqlQuestion:
             [*(f"the {column.noun}" for column in extra), f"the {parent.label.noun} of the {parent.one}"]
         ),
         "things": f"{child.many} {link.tie.by} {describe_rows(parent.many, theirs)}",
-        "only": describe_restriction(describe_rows(child.many, ours), ours),
+        "only": _describe_restriction(describe_rows(child.many, ours), ours),
     }
     return SqlQuestion(query, asking.say("with_parent", **slots))
 
 
 def parents_of_rows(asking: QuestionBuilder) -> SqlQuestion:
     """What rows belong to, without what tells the rows apart: each of them counts."""
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours = asking.draw_filters(child, 1)
     query = SelectQuery(
         (make_label_ref(parent),),
@@ -112,17 +109,13 @@ def parents_of_rows(asking: QuestionBuilder) -> SqlQuestion:
     return asking.ask_about_repeats("parents_of_rows", query, slots)
 
 
-def describe_restriction(wanted: str, filters: Sequence[QuestionFilter]) -> str:
-    return f" Only {wanted} count." if filters else ""
-
-
 def children_of_each(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     theirs = asking.draw_filters(parent, asking.draws.below(2))
     query = SelectQuery(
         (make_label_ref(parent), Aggregate("COUNT", make_key_ref(child))),
         make_source(parent),
-        (join_children(child, link, parent, outer=True),),
+        (_join_children(child, link, parent, outer=True),),
         list_conditions(theirs),
         (make_key_ref(parent),),
     )
@@ -138,14 +131,14 @@ def children_of_each(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def at_least(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours = asking.draw_filters(child, asking.draws.below(2))
     word = asking.pick(tuple(_AT_LEAST))
     count = 2 + asking.draws.below(3)
     query = SelectQuery(
         (make_label_ref(parent), Aggregate("COUNT")),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         list_conditions(ours),
         (make_key_ref(parent),),
         (Compare(Aggregate("COUNT"), _AT_LEAST[word], LiteralValue(count)),),
@@ -164,31 +157,32 @@ def over_children(asking: QuestionBuilder) -> SqlQuestion:
     column = asking.pick_column(child, is_numeric)
     ours = draw_other_filters(asking, child, column, asking.draws.below(2))
     theirs = asking.draw_filters(parent, 1)
-    value, said = build_aggregate(asking, column, make_column_ref(child, column))
+    value, words = build_aggregate(asking, column, make_column_ref(child, column))
     query = SelectQuery(
         (value,), make_source(child), (_join_parent(child, link, parent),), list_conditions(theirs, ours)
     )
     slots: Slots = {
-        **said,
+        **words,
         "things": f"{child.many} {link.tie.by} {describe_rows(parent.many, theirs)}",
-        "only": describe_restriction(describe_rows(child.many, ours), ours),
+        "only": _describe_restriction(describe_rows(child.many, ours), ours),
     }
     return SqlQuestion(query, asking.say("over_children", **slots))
 
 
 def without(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours, theirs = asking.draw_filters(child, asking.draws.below(2)), asking.draw_filters(parent, asking.draws.below(2))
     link_up = make_join_condition(child, link, parent)
     there = SelectQuery((LiteralValue(1),), make_source(child), where=(link_up, *list_conditions(ours)))
     query = SelectQuery(
         (make_label_ref(parent),), make_source(parent), where=(*list_conditions(theirs), Exists(there, False))
     )
+    # the trap: parents with a row of another kind, instead of parents without a row of this kind
     turned = tuple(
         SelectQuery(
             (make_label_ref(parent),),
             make_source(parent),
-            (join_children(child, link, parent),),
+            (_join_children(child, link, parent),),
             (*list_conditions(theirs), Compare(one.left, "<>", one.right)),
             distinct=True,
         )
@@ -206,12 +200,12 @@ def without(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def with_some(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours, theirs = asking.draw_filters(child, 1), asking.draw_filters(parent, asking.draws.below(2))
     query = SelectQuery(
         (make_label_ref(parent),),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         list_conditions(theirs, ours),
         distinct=True,
     )
@@ -231,7 +225,7 @@ def by_value_of_parent(asking: QuestionBuilder) -> SqlQuestion:
     )
     group, column = asking.pick_column(parent, is_plain_choice), asking.pick_column(child, is_numeric)
     ours = draw_other_filters(asking, child, column, asking.draws.below(2))
-    value, said = build_aggregate(asking, column, make_column_ref(child, column))
+    value, words = build_aggregate(asking, column, make_column_ref(child, column))
     query = SelectQuery(
         (make_column_ref(parent, group), value),
         make_source(child),
@@ -242,7 +236,7 @@ def by_value_of_parent(asking: QuestionBuilder) -> SqlQuestion:
     slots: Slots = {
         "noun": group.noun,
         "parents": parent.many,
-        **said,
+        **words,
         "things": f"{describe_rows(child.many, ours)}",
         "child": child.one,
         "by": link.tie.by,
@@ -291,13 +285,13 @@ def how_many_parents(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def most_children(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours = asking.draw_filters(child, asking.draws.below(2))
     last, sorting = order_by_label(parent)
     query = SelectQuery(
         (make_label_ref(parent), Aggregate("COUNT")),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         list_conditions(ours),
         (make_key_ref(parent),),
         order=(OrderBy(Aggregate("COUNT"), down=True), last),
@@ -315,21 +309,21 @@ def most_children(asking: QuestionBuilder) -> SqlQuestion:
 
 def known_figures(asking: QuestionBuilder) -> SqlQuestion:
     """An aggregate over the child rows of each parent row."""
-    child, link, parent = asking.pick_family(has_measures)
+    child, link, parent = asking.pick_family(_has_measures)
     column = asking.pick_column(child, is_numeric)
     ours = draw_other_filters(asking, child, column, asking.draws.below(2))
-    value, said = build_aggregate(asking, column, make_column_ref(child, column))
+    value, words = build_aggregate(asking, column, make_column_ref(child, column))
     query = SelectQuery(
         (make_label_ref(parent), value),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         list_conditions(ours),
         (make_key_ref(parent),),
     )
     slots: Slots = {
         "one": parent.one,
         "label": parent.label.noun,
-        **said,
+        **words,
         "child": describe_rows(child.one, ours),
         "their": choose_pronoun(parent),
         "children": describe_rows(child.many, ours),
@@ -337,7 +331,7 @@ def known_figures(asking: QuestionBuilder) -> SqlQuestion:
     return SqlQuestion(query, asking.say("known_figures", **slots))
 
 
-# Questions over three tables: two that a third one links, and grandchildren.
+# Three tables: two that a third one links, and grandchildren.
 
 
 def partners(asking: QuestionBuilder) -> SqlQuestion:
@@ -346,7 +340,7 @@ def partners(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery(
         (make_label_ref(left), Aggregate("COUNT", make_column_ref(middle, other), distinct=True)),
         make_source(left),
-        (join_children(middle, one, left),),
+        (_join_children(middle, one, left),),
         list_conditions(ours),
         (make_key_ref(left),),
     )
@@ -373,32 +367,32 @@ def grandchildren(asking: QuestionBuilder) -> SqlQuestion:
     ]
     last, link, middle, up, parent = asking.pick([line for line in lines if line[-1].has_label])
     filters = asking.draw_filters(last, asking.draws.below(2))
-    value, said = Aggregate("COUNT"), "number"
+    value, words = Aggregate("COUNT"), "number"
     columns = [column for column in last.columns if column.trait and column.trait.sums]
     if columns and asking.draws.chance(60):
         column = asking.pick(columns)
-        value, said = Aggregate("SUM", make_column_ref(last, column)), f"total {column.noun}"
+        value, words = Aggregate("SUM", make_column_ref(last, column)), f"total {column.noun}"
     query = SelectQuery(
         (make_label_ref(parent), value),
         make_source(parent),
-        (join_children(middle, up, parent), join_children(last, link, middle)),
+        (_join_children(middle, up, parent), _join_children(last, link, middle)),
         list_conditions(filters),
         (make_key_ref(parent),),
     )
     slots: Slots = {
         "one": parent.one,
         "label": parent.label.noun,
-        "said": said,
+        "said": words,
         "last": describe_rows(last.many, filters),
         "only": f"{last.many} {link.tie.by} {choose_pronoun(parent)} {middle.many}",
-        "wanted": describe_restriction(describe_rows(last.many, filters), filters),
+        "wanted": _describe_restriction(describe_rows(last.many, filters), filters),
         "lasts": last.many,
         "by": link.tie.by,
     }
     return SqlQuestion(query, asking.say("grandchildren", **slots))
 
 
-# Questions about sets of rows: intersection, difference, all of a group, pairs.
+# Sets of rows: intersection, difference, all of a group, pairs.
 
 _NEGATED: Final[dict[Operator, Operator]] = {"=": "<>", "<>": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<"}
 
@@ -413,17 +407,17 @@ def one_but_not_other(asking: QuestionBuilder) -> SqlQuestion:
 
 def _combine_two_sets(asking: QuestionBuilder, shape: str, by: Literal["INTERSECT", "EXCEPT"]) -> SqlQuestion:
     """Parents with one value of a child column combined with parents with another value."""
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     column = asking.pick_column(child, lambda column: bool(column.values) or column.flagged)
     one, other = _draw_two_values(asking, column, ColumnRef(child.name, column.name))
     left, right = (
         SelectQuery(
-            (make_label_ref(parent),), make_source(parent), (join_children(child, link, parent),), (value.holds,)
+            (make_label_ref(parent),), make_source(parent), (_join_children(child, link, parent),), (value.holds,)
         )
         for value in (one, other)
     )
-    either = SetOperation(left, "UNION", right)
     query = SetOperation(left, by, right)
+    either = SetOperation(left, "UNION", right)
     slots: Slots = {
         "label": parent.label.noun,
         "many": parent.many,
@@ -443,16 +437,16 @@ def _draw_two_values(
             QuestionFilter(Compare(of, "=", LiteralValue(value)), trait.flag[1 - value], True) for value in (1, 0)
         )
         return (yes, no) if asking.draws.chance(50) else (no, yes)
-    said = trait.said if trait is not None and trait.said else f"whose {column.noun} is {{}}"
+    words = trait.said if trait is not None and trait.said else f"whose {column.noun} is {{}}"
     one, other = (
-        QuestionFilter(Compare(of, "=", LiteralValue(value)), said.format(f"'{value}'"), said[0] != "w")
+        QuestionFilter(Compare(of, "=", LiteralValue(value)), words.format(f"'{value}'"), words[0] != "w")
         for value in asking.draws.some(column.values, 2)
     )
     return one, other
 
 
 def in_two_tables(asking: QuestionBuilder) -> SqlQuestion:
-    found = [
+    candidates = [
         (one, mine, other, its)
         for one in asking.schema.tables
         for other in asking.schema.tables
@@ -461,7 +455,7 @@ def in_two_tables(asking: QuestionBuilder) -> SqlQuestion:
         for its in other.columns
         if mine.values and mine.values == its.values and not mine.nullable and not its.nullable
     ]
-    one, mine, other, its = asking.pick(found)
+    one, mine, other, its = asking.pick(candidates)
     first, second = draw_other_filters(asking, one, mine, 1), draw_other_filters(asking, other, its, 1)
     ways: tuple[Literal["UNION", "INTERSECT", "EXCEPT"], ...] = ("UNION", "INTERSECT", "EXCEPT")
     by = asking.draws.one(ways)
@@ -483,24 +477,25 @@ def only_such(asking: QuestionBuilder) -> SqlQuestion:
     child, link, parent = asking.pick_family(
         lambda child, parent: parent.has_label and not all(column.nullable for column in child.columns)
     )
-    wanted = asking.draw_filter(asking.pick_column(child, lambda column: not column.nullable), child.name)
-    if not isinstance(wanted.holds, Compare):
+    condition = asking.draw_filter(asking.pick_column(child, lambda column: not column.nullable), child.name)
+    if not isinstance(condition.holds, Compare):
         raise UnsuitableSchema
-    otherwise = replace(wanted.holds, operator=_NEGATED[wanted.holds.operator])
+    otherwise = replace(condition.holds, operator=_NEGATED[condition.holds.operator])
     belonging = make_join_condition(child, link, parent)
+    # parents without any rows are no answer, though all of their rows would meet the condition
     some, none = (
         Exists(SelectQuery((LiteralValue(1),), make_source(child), where=(belonging, *conditions)), exists)
         for conditions, exists in (((), True), ((otherwise,), False))
     )
     query = SelectQuery((make_label_ref(parent),), make_source(parent), where=(some, none))
-    any_of_them = replace(query, joins=(join_children(child, link, parent),), where=(wanted.holds,), distinct=True)
+    any_of_them = replace(query, joins=(_join_children(child, link, parent),), where=(condition.holds,), distinct=True)
     slots: Slots = {
         "label": parent.label.noun,
         "parents": parent.many,
         "child": child.one,
         "children": child.many,
         "their": "their",
-        "wanted": describe_rows(child.one, [wanted]),
+        "wanted": describe_rows(child.one, [condition]),
     }
     return SqlQuestion(query, asking.say("only_such", **slots), (any_of_them,))
 
@@ -512,7 +507,7 @@ def partners_at_least(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery(
         (make_label_ref(left),),
         make_source(left),
-        (join_children(middle, one, left), Join(make_source(right), (make_join_condition(middle, other, right),))),
+        (_join_children(middle, one, left), Join(make_source(right), (make_join_condition(middle, other, right),))),
         list_conditions(theirs),
         (make_key_ref(left),),
         (Compare(Aggregate("COUNT", make_key_ref(right), distinct=True), ">=", LiteralValue(count)),),
@@ -596,7 +591,7 @@ def pairs(asking: QuestionBuilder) -> SqlQuestion:
     return SqlQuestion(query, asking.say("pairs", **slots))
 
 
-# Questions for a figure per row: shares, totals, extremes over child rows.
+# A figure for each row: shares, totals, extremes over child rows.
 
 
 def _is_sortable(column: SchemaColumn) -> bool:
@@ -604,14 +599,14 @@ def _is_sortable(column: SchemaColumn) -> bool:
 
 
 def most_in_total(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(has_measures)
+    child, link, parent = asking.pick_family(_has_measures)
     column = asking.pick_column(child, lambda column: not column.nullable and column.trait and column.trait.sums)
     ours = draw_other_filters(asking, child, column, 1)
     total, down = Aggregate("SUM", make_column_ref(child, column)), asking.draws.chance(65)
     query = SelectQuery(
         (make_label_ref(parent), total),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         list_conditions(ours),
         (make_key_ref(parent),),
         order=(OrderBy(total, down),),
@@ -664,7 +659,7 @@ def best_of_each(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def above_overall(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(has_measures)
+    child, link, parent = asking.pick_family(_has_measures)
     column = asking.pick_column(child, is_numeric)
     above = asking.draws.chance(50)
     overall = ScalarSubquery(
@@ -673,7 +668,7 @@ def above_overall(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery(
         (make_label_ref(parent),),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         group=(make_key_ref(parent),),
         having=(Compare(Aggregate("AVG", make_column_ref(child, column)), ">" if above else "<", overall),),
     )
@@ -689,7 +684,7 @@ def above_overall(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def such_of_each(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
+    child, link, parent = asking.pick_family(_is_known_by_name)
     ours, theirs = asking.draw_filters(child, 1), asking.draw_filters(parent, asking.draws.below(2))
     join = Join(make_source(child), (make_join_condition(child, link, parent), *list_conditions(ours)), outer=True)
     query = SelectQuery(
@@ -699,10 +694,11 @@ def such_of_each(asking: QuestionBuilder) -> SqlQuestion:
         list_conditions(theirs),
         (make_key_ref(parent),),
     )
+    # the trap: a filter in WHERE instead of ON loses the parents without rows
     late = SelectQuery(
         query.outputs,
         query.source,
-        (join_children(child, link, parent, outer=True),),
+        (_join_children(child, link, parent, outer=True),),
         list_conditions(theirs, ours),
         query.group,
     )
@@ -718,15 +714,15 @@ def such_of_each(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def share(asking: QuestionBuilder) -> SqlQuestion:
-    child, link, parent = asking.pick_family(is_known_by_name)
-    (wanted,) = asking.draw_filters(child, 1)
+    child, link, parent = asking.pick_family(_is_known_by_name)
+    (condition,) = asking.draw_filters(child, 1)
     portion = Binary(
-        Binary(LiteralValue(100.0), "*", Aggregate("SUM", CaseWhen(wanted.holds))), "/", Aggregate("COUNT")
+        Binary(LiteralValue(100.0), "*", Aggregate("SUM", CaseWhen(condition.holds))), "/", Aggregate("COUNT")
     )
     query = SelectQuery(
         (make_label_ref(parent), Round(portion)),
         make_source(parent),
-        (join_children(child, link, parent),),
+        (_join_children(child, link, parent),),
         group=(make_key_ref(parent),),
     )
     slots: Slots = {
@@ -734,7 +730,7 @@ def share(asking: QuestionBuilder) -> SqlQuestion:
         "label": parent.label.noun,
         "child": child.one,
         "children": child.many,
-        "wanted": describe_rows(child.many, [wanted]),
+        "wanted": describe_rows(child.many, [condition]),
         "their": choose_pronoun(parent),
     }
     return SqlQuestion(query, asking.say("share", **slots))
@@ -743,12 +739,12 @@ def share(asking: QuestionBuilder) -> SqlQuestion:
 def two_counts(asking: QuestionBuilder) -> SqlQuestion:
     table = asking.pick_table(lambda table: any(map(is_plain_choice, table.columns)))
     column = asking.pick_column(table, is_plain_choice)
-    (wanted,) = draw_other_filters(asking, table, column, 1)  # a table has two columns at least
+    (condition,) = draw_other_filters(asking, table, column, 1)  # a table has two columns at least
     group = make_column_ref(table, column)
     query = SelectQuery(
-        (group, Aggregate("COUNT"), Aggregate("SUM", CaseWhen(wanted.holds))), make_source(table), group=(group,)
+        (group, Aggregate("COUNT"), Aggregate("SUM", CaseWhen(condition.holds))), make_source(table), group=(group,)
     )
-    slots: Slots = {"noun": column.noun, "many": table.many, "wanted": describe_rows(table.many, [wanted])}
+    slots: Slots = {"noun": column.noun, "many": table.many, "wanted": describe_rows(table.many, [condition])}
     return SqlQuestion(query, asking.say("two_counts", **slots))
 
 

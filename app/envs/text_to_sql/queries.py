@@ -1,6 +1,9 @@
-"""Syntax trees of queries.
+"""Queries as syntax trees: their SQL, and their mutants.
 
-Columns always name their table, so a tree can be put into another one unchanged.
+Columns always name their table, so a tree can be put into another one unchanged. A mutant is the query with one
+plausible mistake. A task is asked only if every mutant of its query has another result on at least one of its two
+databases. The result of a mutant does not depend on the version of SQLite: a reversed order is a mutant, a missing
+order is not.
 """
 
 from collections.abc import Iterator
@@ -107,12 +110,11 @@ class TableSource:
 
 @dataclass(frozen=True)
 class Join:
-    """`outer` keeps rows without a partner. `telling`: whether the other kind of join counts as a mistake."""
+    """`outer` keeps rows without a partner."""
 
     source: TableSource
     on: tuple[Cond, ...]
     outer: bool = False
-    telling: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,15 @@ def list_literals(query: object) -> list[tuple[ColumnRef, int | float | str]]:
         return [(query.left, query.right.value)]
     if isinstance(query, InList):
         return [(query.of, value.value) for value in query.values]
-    return [found for part in list_parts(query) for found in list_literals(part)]
+    return [pair for part in _list_parts(query) for pair in list_literals(part)]
 
 
 def list_sources(query: object) -> list[TableSource]:
     here = [query] if isinstance(query, TableSource) else []
-    return here + [found for part in list_parts(query) for found in list_sources(part)]
+    return here + [source for part in _list_parts(query) for source in list_sources(part)]
 
 
-def list_parts(node: object) -> list[object]:
+def _list_parts(node: object) -> list[object]:
     """The children of a node."""
     if isinstance(node, tuple):
         return list(node)
@@ -171,7 +173,7 @@ def list_parts(node: object) -> list[object]:
     return [getattr(node, name) for name in _list_fields(kind)]
 
 
-@cache
+@cache  # `fields` is slow, and every draw walks through many trees
 def _list_fields(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
@@ -288,9 +290,10 @@ def _render_clause(word: str, between: str, nodes: tuple[object, ...]) -> str:
     return word + between.join(map(render_sql, nodes)) if nodes else ""
 
 
-# Query mutants: the right query with one plausible mistake.
+# Mutants: the right query with one plausible mistake.
 
 UNROUNDED: Final = "not rounded"
+"""The mistake that soundness looks at apart: its result shows how near a figure is to the middle of two cents."""
 _EDGE: Final[dict[Operator, Operator]] = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 _REVERSED: Final[dict[Operator, Operator]] = {"=": "<>", "<>": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
@@ -308,9 +311,9 @@ def _mutate_tree(node: Any) -> Iterator[tuple[str, Any]]:
             for name, wrong in _mutate_tree(value):
                 yield name, replace(node, **{field.name: wrong})
         elif isinstance(value, tuple):
-            for place, item in enumerate(value):
+            for index, item in enumerate(value):
                 for name, wrong in _mutate_tree(item):
-                    yield name, replace(node, **{field.name: (*value[:place], wrong, *value[place + 1 :])})
+                    yield name, replace(node, **{field.name: (*value[:index], wrong, *value[index + 1 :])})
 
 
 @singledispatch
@@ -363,8 +366,8 @@ def _(node: NullCheck) -> Iterator[tuple[str, object]]:
 
 @_mutate_node.register
 def _(node: InList) -> Iterator[tuple[str, object]]:
-    for place in range(len(node.values)):
-        yield "a value forgotten", replace(node, values=(*node.values[:place], *node.values[place + 1 :]))
+    for index in range(len(node.values)):
+        yield "a value forgotten", replace(node, values=(*node.values[:index], *node.values[index + 1 :]))
 
 
 @_mutate_node.register
@@ -374,16 +377,17 @@ def _(node: Exists) -> Iterator[tuple[str, object]]:
 
 @_mutate_node.register
 def _(node: OrCondition) -> Iterator[tuple[str, object]]:
-    for place in range(len(node.holds)):
-        yield "half of an OR forgotten", node.holds[place]
+    for index in range(len(node.holds)):
+        yield "half of an OR forgotten", node.holds[index]
 
 
 @_mutate_node.register
 def _(node: Join) -> Iterator[tuple[str, object]]:
-    if node.outer or node.telling:
-        yield "wrong kind of join", replace(node, outer=not node.outer)
-    for place in range(1, len(node.on)):
-        yield "filter forgotten", replace(node, on=(*node.on[:place], *node.on[place + 1 :]))
+    # not the other way round: where every row has a partner, an outer join gives the same as an inner one
+    if node.outer:
+        yield "wrong kind of join", replace(node, outer=False)
+    for index in range(1, len(node.on)):  # the first condition is the join itself
+        yield "filter forgotten", replace(node, on=(*node.on[:index], *node.on[index + 1 :]))
 
 
 @_mutate_node.register
@@ -393,10 +397,10 @@ def _(node: OrderBy) -> Iterator[tuple[str, object]]:
 
 @_mutate_node.register
 def _(node: SelectQuery) -> Iterator[tuple[str, object]]:
-    for place in range(len(node.where)):
-        yield "filter forgotten", replace(node, where=(*node.where[:place], *node.where[place + 1 :]))
-    for place in range(len(node.having)):
-        yield "HAVING forgotten", replace(node, having=(*node.having[:place], *node.having[place + 1 :]))
+    for index in range(len(node.where)):
+        yield "filter forgotten", replace(node, where=(*node.where[:index], *node.where[index + 1 :]))
+    for index in range(len(node.having)):
+        yield "HAVING forgotten", replace(node, having=(*node.having[:index], *node.having[index + 1 :]))
     if node.distinct:
         yield "DISTINCT forgotten", replace(node, distinct=False)
     if node.group and not node.having:

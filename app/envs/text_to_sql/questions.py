@@ -1,4 +1,10 @@
-"""Building blocks of questions: filters in SQL and in words, phrases for rows and columns, random choices."""
+"""Questions about one database, each with its query, and what all questions are built from.
+
+A shape is a function that draws one question from a `QuestionBuilder`: it picks tables, columns and filters that the
+schema has, and writes the query and the words side by side. A schema that lacks what the shape needs raises
+`UnsuitableSchema`. The name of the function is the name of the shape in a task's metadata. The shapes of this module
+ask about one table; those of `join_questions` ask about several.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -63,10 +69,12 @@ _DATES: Final[dict[Operator, str]] = {
 _BOUNDS: Final[tuple[Operator, ...]] = (">", ">=", "<", "<=")
 _VOWEL: Final = re.compile(r"\b([Aa]) (?=hour|(?!uni|eu|one\b)[aeiou])")
 """A vowel after an article: templates always write `a`."""
-FEW_VALUES = 12
-ONCE_SHARE = 40
+_FEW_VALUES = 12
+"""Steps of a range up to which a filter may ask for one number exactly: more would rarely have a row."""
+_FEW_YEARS = 6
+"""Years of a range up to which a filter may ask for one year."""
+_ONCE_SHARE = 40
 """Percent of questions about equal rows that ask for each once."""
-FEW_YEARS = 6
 
 Slots = dict[str, str | int]
 ItemT = TypeVar("ItemT")
@@ -90,7 +98,7 @@ class QuestionFilter:
     """`direct`: the words follow the noun directly, without "and"."""
 
     holds: Cond
-    said: str
+    words: str
     direct: bool = False
 
 
@@ -108,7 +116,7 @@ class QuestionBuilder:
     def ask_about_repeats(self, shape: str, query: SelectQuery, slots: Slots) -> SqlQuestion:
         """A question about rows of which several are equal: all of them count, or each is listed once."""
         every, once = replace(query, distinct=False), replace(query, distinct=True)
-        if self.draws.chance(ONCE_SHARE):
+        if self.draws.chance(_ONCE_SHARE):
             return SqlQuestion(once, self.say(f"{shape}_once", **slots), (every,))
         return SqlQuestion(every, self.say(shape, **slots), (once,))
 
@@ -165,8 +173,10 @@ class QuestionBuilder:
     def draw_filter(self, column: SchemaColumn, alias: str, plain: bool = False) -> QuestionFilter:
         col, trait = ColumnRef(alias, column.name), column.trait
         if column.nullable and not plain and self.draws.chance(35):
-            known = self.draws.chance(40)
-            return QuestionFilter(NullCheck(col, known), f"whose {column.noun} is {'known' if known else 'not known'}")
+            is_known = self.draws.chance(40)
+            return QuestionFilter(
+                NullCheck(col, is_known), f"whose {column.noun} is {'known' if is_known else 'not known'}"
+            )
         if trait is not None and trait.flag is not None:
             is_so = self.draws.chance(60)
             return QuestionFilter(
@@ -177,7 +187,7 @@ class QuestionBuilder:
         return self._draw_date_filter(column, col) if column.dated else self._draw_choice_filter(column, col)
 
     def draw_threshold(self, column: SchemaColumn) -> int | float:
-        """A value away from both ends of the range."""
+        """A value away from both ends of the range, so that some rows lie on either side."""
         within = column.trait.range if column.trait and column.trait.range else (0.0, 1.0)
         low, high, step = (*within, 1.0)[:3]
         away = step * max(1, round((high - low) / step) // 5)
@@ -186,20 +196,20 @@ class QuestionBuilder:
 
     def _draw_number_filter(self, column: SchemaColumn, col: ColumnRef) -> QuestionFilter:
         low, high, step = (*(column.trait.range if column.trait and column.trait.range else ()), 1.0)[:3]
-        few = (high - low) / step <= FEW_VALUES
+        few = (high - low) / step <= _FEW_VALUES
         operator = self.draws.one((*_BOUNDS, "=") if few else _BOUNDS)
         value = self.draw_threshold(column)
         words = (_DATES[operator],) if column.noun.endswith("year") else _NUMBERS[operator]
         simple = " of " not in column.noun and " in " not in column.noun
-        said = self.draws.one([text for text in words if simple or "{a}" not in text])
+        phrase = self.draws.one([text for text in words if simple or "{a}" not in text])
         return QuestionFilter(
             Compare(col, operator, LiteralValue(value)),
-            said.format(noun=column.noun, a=f"a {column.noun}", value=f"{value:g}"),
+            phrase.format(noun=column.noun, a=f"a {column.noun}", value=f"{value:g}"),
         )
 
     def _draw_date_filter(self, column: SchemaColumn, col: ColumnRef) -> QuestionFilter:
         first, last = column.trait.date if column.trait and column.trait.date else (0, 0)
-        if last - first < FEW_YEARS and self.draws.chance(50):
+        if last - first < _FEW_YEARS and self.draws.chance(50):
             year = first + self.draws.below(last - first + 1)
             return QuestionFilter(Compare(Year(col), "=", LiteralValue(year)), f"whose {column.noun} is in {year}")
         away = (last - first) // 5
@@ -217,9 +227,9 @@ class QuestionBuilder:
             )
         if not column.nullable and self.draws.chance(15):
             return QuestionFilter(Compare(col, "<>", LiteralValue(one)), f"whose {column.noun} is not '{one}'")
-        said = column.trait.said if column.trait else None
-        words = said.format(f"'{one}'") if said else f"whose {column.noun} is '{one}'"
-        return QuestionFilter(Compare(col, "=", LiteralValue(one)), words, direct=said is not None)
+        template = column.trait.said if column.trait else None
+        words = template.format(f"'{one}'") if template else f"whose {column.noun} is '{one}'"
+        return QuestionFilter(Compare(col, "=", LiteralValue(one)), words, direct=template is not None)
 
 
 def join_words(words: Sequence[str]) -> str:
@@ -232,8 +242,8 @@ def describe_columns(columns: Sequence[SchemaColumn]) -> str:
 
 def describe_rows(noun: str, filters: Sequence[QuestionFilter]) -> str:
     """`customers from 'Lyon' whose age is above 30 and whose city is not known`."""
-    direct = [one.said for one in filters if one.direct]
-    others = [one.said for one in filters if not one.direct]
+    direct = [one.words for one in filters if one.direct]
+    others = [one.words for one in filters if not one.direct]
     return " ".join([noun, *direct, *([" and ".join(others)] if others else [])])
 
 
@@ -268,15 +278,19 @@ def choose_pronoun(table: SchemaTable) -> str:
 
 def order_by_label(table: SchemaTable) -> tuple[OrderBy, str]:
     """Tie-breaker by label. Numbers go downwards, since rows are stored upwards."""
-    said = "in alphabetical order" if table.has_label else "from the highest down"
-    return OrderBy(make_label_ref(table), down=not table.has_label), said
+    order = "in alphabetical order" if table.has_label else "from the highest down"
+    return OrderBy(make_label_ref(table), down=not table.has_label), order
 
 
-# Questions about one table.
+# The shapes of one table.
 
-ROUNDING = ", rounded to 2 decimal places"
-FEW = 40
+_ROUNDING = ", rounded to 2 decimal places"
+_FEW_NUMBERS = 40
 _AGGREGATES: Final[dict[str, AggregateName]] = {"highest": "MAX", "lowest": "MIN", "average": "AVG", "total": "SUM"}
+
+
+def is_numeric(column: SchemaColumn) -> bool:
+    return column.numeric
 
 
 def is_plain_number(column: SchemaColumn) -> bool:
@@ -291,13 +305,28 @@ def build_aggregate(asking: QuestionBuilder, column: SchemaColumn, of: ColumnRef
     """An aggregate over a column, with its words and a note on rounding."""
     word = asking.pick([word for word in _AGGREGATES if word != "total" or (column.trait and column.trait.sums)])
     over: Expr = Aggregate(_AGGREGATES[word], of)
-    slots: Slots = {"figure": f"{word} {column.noun}", "rounding": ROUNDING * (word == "average")}
+    slots: Slots = {"figure": f"{word} {column.noun}", "rounding": _ROUNDING * (word == "average")}
     return (Round(over) if word == "average" else over), slots
 
 
 def estimate_group_size(table: SchemaTable, group: SchemaColumn, filters: Sequence[QuestionFilter]) -> int:
     """Rough number of hidden rows per value of the group column."""
     return max(2, HIDDEN.count_rows(table) * 4 // (len(group.values) * (9 if filters else 4)))
+
+
+def draw_other_filters(
+    asking: QuestionBuilder, table: SchemaTable, column: SchemaColumn, count: int, *more: SchemaColumn, alias: str = ""
+) -> tuple[QuestionFilter, ...]:
+    """Filters on other columns than these."""
+    free = [one for one in table.columns if one not in (column, *more)]
+    chosen = asking.draws.some(free, count)
+    return tuple(asking.draw_filter(one, alias or table.name) for one in chosen)
+
+
+def _has_few_numbers(column: SchemaColumn) -> bool:
+    """Few different values, so several rows share the highest one."""
+    low, high, step = (*(column.trait.range if column.trait and column.trait.range else (0.0, 1e9)), 1.0)[:3]
+    return (high - low) / step <= _FEW_NUMBERS
 
 
 def listing(asking: QuestionBuilder) -> SqlQuestion:
@@ -329,12 +358,12 @@ def _count_without_repeats(query: SelectQuery, table: SchemaTable) -> tuple[Sele
 
 
 def figure(asking: QuestionBuilder) -> SqlQuestion:
-    table = asking.pick_table(lambda table: any(column.numeric for column in table.columns))
-    column = asking.pick_column(table, lambda column: column.numeric)
+    table = asking.pick_table(lambda table: any(map(is_numeric, table.columns)))
+    column = asking.pick_column(table, is_numeric)
     filters = draw_other_filters(asking, table, column, 1)
-    value, said = build_aggregate(asking, column, make_column_ref(table, column))
+    value, words = build_aggregate(asking, column, make_column_ref(table, column))
     query = SelectQuery((value,), make_source(table), where=list_conditions(filters))
-    return SqlQuestion(query, asking.say("figure", things=describe_rows(table.many, filters), **said))
+    return SqlQuestion(query, asking.say("figure", things=describe_rows(table.many, filters), **words))
 
 
 def different(asking: QuestionBuilder) -> SqlQuestion:
@@ -422,8 +451,8 @@ def known_ones(asking: QuestionBuilder) -> SqlQuestion:
 
 
 def above_average(asking: QuestionBuilder) -> SqlQuestion:
-    table = asking.pick_table(lambda table: any(column.numeric for column in table.columns))
-    column = asking.pick_column(table, lambda column: column.numeric)
+    table = asking.pick_table(lambda table: any(map(is_numeric, table.columns)))
+    column = asking.pick_column(table, is_numeric)
     filters = draw_other_filters(asking, table, column, asking.draws.below(2))
     above = asking.draws.chance(50)
     everywhere = ScalarSubquery(
@@ -448,12 +477,12 @@ def above_average(asking: QuestionBuilder) -> SqlQuestion:
 
 def having(asking: QuestionBuilder) -> SqlQuestion:
     table = asking.pick_table(
-        lambda table: any(map(is_plain_choice, table.columns)) and any(map(_is_number, table.columns))
+        lambda table: any(map(is_plain_choice, table.columns)) and any(map(is_numeric, table.columns))
     )
     group = asking.pick_column(table, is_plain_choice)
-    column = asking.pick_column(table, _is_number)
+    column = asking.pick_column(table, is_numeric)
     filters = draw_other_filters(asking, table, group, asking.draws.below(2), column)
-    value, said = build_aggregate(asking, column, make_column_ref(table, column))
+    value, words = build_aggregate(asking, column, make_column_ref(table, column))
     least = estimate_group_size(table, group, filters) + asking.draws.below(2)
     query = SelectQuery(
         (make_column_ref(table, group), value),
@@ -462,7 +491,7 @@ def having(asking: QuestionBuilder) -> SqlQuestion:
         group=(make_column_ref(table, group),),
         having=(Compare(Aggregate("COUNT"), ">=", LiteralValue(least)),),
     )
-    slots: Slots = {"noun": group.noun, "things": describe_rows(table.many, filters), "count": least, **said}
+    slots: Slots = {"noun": group.noun, "things": describe_rows(table.many, filters), "count": least, **words}
     return SqlQuestion(query, asking.say("having", **slots))
 
 
@@ -480,6 +509,7 @@ def the_highest(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery(
         (make_label_ref(table),), make_source(table), where=(*inner, Compare(make_column_ref(table, column), "=", best))
     )
+    # sorting for the first row would find NULL, or one of several rows that share the highest value
     only = (*inner, *((NullCheck(make_column_ref(table, column), True),) if column.nullable else ()))
     trap = SelectQuery(
         (make_label_ref(table),),
@@ -516,7 +546,7 @@ def not_that(asking: QuestionBuilder) -> SqlQuestion:
     value = asking.pick(column.values)
     other = Compare(make_column_ref(table, column), "<>", LiteralValue(value))
     filters = draw_other_filters(asking, table, column, asking.draws.below(2))
-    unknown = NullCheck(make_column_ref(table, column), False)
+    unknown = NullCheck(make_column_ref(table, column), False)  # `<>` alone leaves out rows with NULL
     query = SelectQuery(
         (make_label_ref(table),), make_source(table), where=(*list_conditions(filters), OrCondition((other, unknown)))
     )
@@ -536,24 +566,5 @@ def either(asking: QuestionBuilder) -> SqlQuestion:
     outputs = tuple(make_column_ref(table, column) for column in columns)
     query = SelectQuery(outputs, make_source(table), where=(OrCondition((one.holds, other.holds)),))
     both = SelectQuery(outputs, make_source(table), where=(one.holds, other.holds))
-    slots: Slots = {"columns": describe_columns(columns), "many": table.many, "one": one.said, "other": other.said}
+    slots: Slots = {"columns": describe_columns(columns), "many": table.many, "one": one.words, "other": other.words}
     return SqlQuestion(query, asking.say("either", **slots), (both,))
-
-
-def _has_few_numbers(column: SchemaColumn) -> bool:
-    """Few different values, so several rows share the highest one."""
-    low, high, step = (*(column.trait.range if column.trait and column.trait.range else (0.0, 1e9)), 1.0)[:3]
-    return (high - low) / step <= FEW
-
-
-def _is_number(column: SchemaColumn) -> bool:
-    return column.numeric
-
-
-def draw_other_filters(
-    asking: QuestionBuilder, table: SchemaTable, column: SchemaColumn, count: int, *more: SchemaColumn, alias: str = ""
-) -> tuple[QuestionFilter, ...]:
-    """Filters on other columns than these."""
-    free = [one for one in table.columns if one not in (column, *more)]
-    chosen = asking.draws.some(free, count)
-    return tuple(asking.draw_filter(one, alias or table.name) for one in chosen)

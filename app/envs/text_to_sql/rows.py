@@ -1,4 +1,9 @@
-"""Databases of data sets, and what is wrong with an answer about one. Files are only ever read."""
+"""Rows of Spider and BIRD: a question, its right query, and the SQLite file beside them that the question is about.
+
+Files are only ever read. An answer is right if its result is that of the right query, on the database and on a second
+state of it: a copy in memory without a quarter of its rows, on which a query with literal values in it fails.
+A large database has no second state. Rows whose query cannot be run, or gives nothing, are left out with a warning.
+"""
 
 import logging
 import re
@@ -28,12 +33,13 @@ from app.envs.text_to_sql.exercises import (
 )
 
 ROW_STEPS: Final = 300_000_000
-ROW_SECONDS: Final = 10.0
+_ROW_SECONDS: Final = 10.0
 """Processor time of one query."""
-MOST_RESULT_ROWS: Final = 20_000
+_MOST_RESULT_ROWS: Final = 20_000
 """Most rows of a right result."""
-MOST_COPIED: Final = 16 * 1024 * 1024
+_MOST_COPIED: Final = 16 * 1024 * 1024
 """Bytes of a database of which a second state is made."""
+# Real databases have longer texts and wider tables than generated ones.
 _LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
 
 
@@ -42,10 +48,10 @@ def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
     state of it. Runs in a worker: `answer` is untrusted. ValueError when the right query itself fails."""
     right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query)
     text = strip_fence(answer)
-    for place, rows in enumerate(right):
-        with closing(_open_state(path, second=place == 1)) as database:
+    for number, rows in enumerate(right):
+        with closing(_open_state(path, second=number == 1)) as database:
             try:
-                result = run_query(database, text, len(rows) + 1, ROW_STEPS, ROW_SECONDS)
+                result = run_query(database, text, len(rows) + 1, ROW_STEPS, _ROW_SECONDS)
             except QueryRefused as refused:
                 return str(refused)
         if not is_same_result(rows, result, in_order):
@@ -59,23 +65,23 @@ def _compute_right_results(path: str, changed_at: int, query: str) -> tuple[Resu
     there to forget the results of a file that was replaced."""
     with closing(_open_state(path, second=False)) as database:
         try:
-            right = run_query(database, query, MOST_RESULT_ROWS + 1, ROW_STEPS, ROW_SECONDS)
+            right = run_query(database, query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
         except QueryRefused as refused:
             raise ValueError(f"the right query cannot be run: {refused}") from refused
-    if not right or len(right) > MOST_RESULT_ROWS:
+    if not right or len(right) > _MOST_RESULT_ROWS:
         raise ValueError(f"the right query gives {'no' if not right else 'too many'} rows")
-    if Path(path).stat().st_size > MOST_COPIED:
+    if Path(path).stat().st_size > _MOST_COPIED:
         return (right,)
     with closing(_open_state(path, second=True)) as database:
         try:
-            changed = run_query(database, query, MOST_RESULT_ROWS + 1, ROW_STEPS, ROW_SECONDS)
-        except QueryRefused:
+            changed = run_query(database, query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
+        except QueryRefused:  # fewer rows may break a query, such as one that divides by a count
             return (right,)
     return (right, changed) if changed else (right,)
 
 
 def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
-    return _restrict(_copy_with_fewer_rows(path)) if second else open_row_database(Path(path))
+    return _restrict(_copy_with_fewer_rows(path)) if second else _open_row_database(Path(path))
 
 
 def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
@@ -83,10 +89,11 @@ def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     with closing(_connect(Path(path))) as file:
         file.backup(copy)
-    copy.execute("PRAGMA foreign_keys = OFF")
+    copy.execute("PRAGMA foreign_keys = OFF")  # neither these nor triggers may remove or keep other rows
     for (trigger,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         copy.execute(f"DROP TRIGGER {_quote(trigger)}")
-    for table in list_tables(copy):
+    for table in _list_tables(copy):
+        # Multiplied by Knuth's constant, so that the missing rows follow no pattern of the row numbers.
         try:
             copy.execute(f"DELETE FROM {_quote(table)} WHERE (rowid * 2654435761) % 7919 % 4 = 1")  # noqa: S608  # quoted
         except sqlite3.Error:  # a view, or a table without row numbers, stays as it is
@@ -94,37 +101,38 @@ def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     return copy
 
 
-def open_row_database(file: Path) -> sqlite3.Connection:
+def _open_row_database(file: Path) -> sqlite3.Connection:
     """Read-only and with limits."""
     return _restrict(_connect(file))
 
 
-def list_tables(database: sqlite3.Connection) -> list[str]:
-    database.set_authorizer(None)
-    found = database.execute(
+def _list_tables(database: sqlite3.Connection) -> list[str]:
+    database.set_authorizer(None)  # a restricted connection may not read the list of its tables
+    rows = database.execute(
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
     )
-    return [str(name) for (name,) in found]
+    return [str(name) for (name,) in rows]
 
 
-def read_schema(database: sqlite3.Connection) -> Sequence[str]:
+def _read_schema(database: sqlite3.Connection) -> Sequence[str]:
     """The statements that made the tables."""
     database.set_authorizer(None)
-    found = database.execute(
+    rows = database.execute(
         "SELECT sql FROM sqlite_master WHERE type IN ('table', 'view') AND sql IS NOT NULL"
         " AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
     )
-    return [str(statement) for (statement,) in found]
+    return [str(statement) for (statement,) in rows]
 
 
 def _connect(file: Path) -> sqlite3.Connection:
+    # `immutable` takes no locks and makes no files beside the database, so its folder may be read-only.
     where = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
     return sqlite3.connect(where, uri=True, isolation_level=None, cached_statements=0)
 
 
 def _restrict(database: sqlite3.Connection) -> sqlite3.Connection:
     database.execute("PRAGMA temp_store = MEMORY")
-    restrict_database(database, list_tables(database), _LARGER)
+    restrict_database(database, _list_tables(database), _LARGER)
     return database
 
 
@@ -132,19 +140,19 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# Rows of Spider and BIRD: a question about a database, which lies beside them as a SQLite file, and a right query.
+# The rows, and what a prompt shows of their databases.
 
 log = logging.getLogger(__name__)
 
-TRIED_STEPS: Final = 1_000_000
+_TRIED_STEPS: Final = 1_000_000
 """Of a right query, when the rows are read: enough for the first row of most."""
-_PLACES: Final = ("{0}/{0}.sqlite", "database/{0}/{0}.sqlite", "dev_databases/{0}/{0}.sqlite", "{0}.sqlite")
+_FILE_PATTERNS: Final = ("{0}/{0}.sqlite", "database/{0}/{0}.sqlite", "dev_databases/{0}/{0}.sqlite", "{0}.sqlite")
 _DIFFICULTIES: Final = {"simple": "easy", "moderate": "medium", "challenging": "hard"}
-SHOWN_CHARACTERS: Final = 20_000
+_SHOWN_CHARACTERS: Final = 20_000
 _CELL_CHARACTERS: Final = 60
 _SAMPLED: Final = 3
 
-DatabaseName = Annotated[str, Field(pattern=r"^\w[\w .-]*$", max_length=100)]
+_DatabaseName = Annotated[str, Field(pattern=r"^\w[\w .-]*$", max_length=100)]
 """No path. With the length in it the pattern takes 10 MB: all letters of Unicode, once for each place."""
 
 
@@ -153,7 +161,7 @@ class SqlRow(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    db_id: DatabaseName
+    db_id: _DatabaseName
     question: Annotated[str, Field(min_length=1)]
     query: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("query", "SQL"))]
     evidence: str = ""
@@ -206,8 +214,8 @@ class SqlDatabases:
     def count_rows(self, split: Split) -> int:
         return len(self._used.get(split, ()))
 
-    def find_index(self, split: Split, place: int) -> int:
-        return self._used[split][place]
+    def find_index(self, split: Split, position: int) -> int:
+        return self._used[split][position]
 
     def get_file(self, name: str) -> Path | None:
         return self._files.get(name)
@@ -219,24 +227,25 @@ class SqlDatabases:
 def _find_database(dataset: Dataset[SqlRow], name: str) -> Path:
     if dataset.folder is None:
         raise EnvironmentUnavailable(f"{dataset.origin}: set `files` to the folder of its databases")
-    found = next((file for place in _PLACES if (file := dataset.folder / place.format(name)).is_file()), None)
-    if found is None:
+    files = [dataset.folder / pattern.format(name) for pattern in _FILE_PATTERNS]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
         raise EnvironmentUnavailable(
-            f"{dataset.origin}: there is no database {name}: {_PLACES[0].format(name)} is missing"
+            f"{dataset.origin}: there is no database {name}: {_FILE_PATTERNS[0].format(name)} is missing"
         )
     try:
-        with closing(open_row_database(found)) as database:
-            list_tables(database)
+        with closing(_open_row_database(file)) as database:
+            _list_tables(database)
     except sqlite3.Error as error:
-        raise EnvironmentUnavailable(f"{dataset.origin}: {found.name} cannot be read: {error}") from error
-    return found
+        raise EnvironmentUnavailable(f"{dataset.origin}: {file.name} cannot be read: {error}") from error
+    return file
 
 
 def _try_query(file: Path, query: str) -> str:
     """Why no reply could be right; empty if the query gives a row, or takes too long to say."""
-    with closing(open_row_database(file)) as database:
+    with closing(_open_row_database(file)) as database:
         try:
-            rows = run_query(database, query, 1, TRIED_STEPS, ROW_SECONDS)
+            rows = run_query(database, query, 1, _TRIED_STEPS, _ROW_SECONDS)
         except QueryStopped:
             return ""
         except QueryRefused as refused:
@@ -246,22 +255,21 @@ def _try_query(file: Path, query: str) -> str:
 
 def _describe_file(file: Path) -> list[str | int]:
     """A database of gigabytes is not read for its digest: its size and its tables stand for it."""
-    with closing(open_row_database(file)) as database:
-        return [file.stat().st_size, *read_schema(database)]
+    with closing(_open_row_database(file)) as database:
+        return [file.stat().st_size, *_read_schema(database)]
 
 
 @lru_cache(maxsize=256)
 def _write_database(path: str) -> DatabaseText:
-    with closing(open_row_database(Path(path))) as database:
+    with closing(_open_row_database(Path(path))) as database:
         database.set_authorizer(None)
-        samples = [_write_sample(database, table) for table in list_tables(database)]
-        schema = "\n\n".join(f"{statement};" for statement in read_schema(database))
+        samples = [_write_sample(database, table) for table in _list_tables(database)]
+        schema = "\n\n".join(f"{statement};" for statement in _read_schema(database))
     return DatabaseText(_cut(schema), _cut("\n\n".join(samples)))
 
 
 def _write_sample(database: sqlite3.Connection, table: str) -> str:
-    quoted = table.replace('"', '""')
-    with closing(database.execute(f'SELECT * FROM "{quoted}" LIMIT {_SAMPLED}')) as cursor:  # noqa: S608  # quoted
+    with closing(database.execute(f"SELECT * FROM {_quote(table)} LIMIT {_SAMPLED}")) as cursor:  # noqa: S608  # quoted
         names = [column[0] for column in cursor.description]
         lines = [" | ".join(map(_write_cell, row)) for row in cursor]
     return "\n".join([f"{table}:", " | ".join(names), *lines])
@@ -273,7 +281,7 @@ def _write_cell(cell: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}\n… (cut off)"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}\n… (cut off)"
 
 
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)

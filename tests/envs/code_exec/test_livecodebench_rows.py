@@ -92,7 +92,7 @@ def test_the_date_and_the_difficulty_are_told() -> None:
     ],
 )
 def test_what_is_no_packed_text_is_left_out(private: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_BYTES", 4096)
+    monkeypatch.setattr(rows, "_MOST_BYTES", 4096)
     with left_out(reason):
         _read(private)
 
