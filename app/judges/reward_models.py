@@ -1,4 +1,17 @@
-"""A reward model behind a server: one number for a conversation, and what becomes of the numbers of a group."""
+"""Reward models behind servers: one number for a conversation, and what becomes of the numbers of a group.
+
+The routes by which servers give that number:
+
+    vllm_classify    POST /classify      messages or text    raw, as `use_activation` is false
+    vllm_pooling     POST /pooling       messages or text    as the model's pooler gives it
+    sglang_classify  POST /classify      text                raw
+    tei_predict      POST /predict       text                raw, as `raw_scores` is true
+    openrlhf         POST /get_reward    text                raw, or normalised by the server
+
+A reward model sees the conversation and one reply: no rubric, no sheet, no other reply. The sigmoid of its number is
+the absolute score. A standing is the share of a normal distribution below the number, by the group's mean and
+deviation, so that neither a shift nor a scale of the numbers changes it.
+"""
 
 import base64
 import binascii
@@ -34,13 +47,13 @@ from app.judges.prompts import JudgePrompt, JudgeQuestion
 from app.judges.verdicts import JudgeAnswer
 from app.ports.judges import Judge, JudgeCache
 
-# The routes by which servers give the scalars of reward models: what is sent, and what comes back.
+# Routes: what is sent, and where the number is in what comes back.
 
 RewardRouteName = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]
 
 
 @dataclass(frozen=True)
-class RewardQuestion:
+class _RewardQuestion:
     """A conversation that ends with the reply. `text` is None where the server applies the chat template; else it is
     the conversation as the model reads it, and `opening` the part before the reply."""
 
@@ -53,36 +66,36 @@ class RewardQuestion:
 @dataclass(frozen=True)
 class RewardRoute:
     path: str
-    build_body: Callable[[RewardQuestion], dict[str, JsonValue]]
+    build_body: Callable[[_RewardQuestion], dict[str, JsonValue]]
     find_reward: Callable[[object], object]
     """Where the number is in the answer. KeyError, IndexError or TypeError for another form."""
 
 
-def parse_reward(route: RewardRoute, body: bytes) -> ChatResponse:
+def _parse_reward(route: RewardRoute, body: bytes) -> ChatResponse:
     """The number as text. CallFailed when there is not exactly one finite number."""
     try:
         value: object = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise CallFailed("the reward model's server sent something that is not JSON", status=200) from None
     try:
-        found = _unwrap(route.find_reward(value))
+        reward = _unwrap(route.find_reward(value))
     except (KeyError, IndexError, TypeError, ValueError, binascii.Error, struct.error) as error:
         words = f": {error}" if isinstance(error, ValueError) and not isinstance(error, binascii.Error) else ""
         raise CallFailed(f"the reward model's server sent an answer of another form{words}", status=200) from None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
         raise CallFailed("the reward model's server sent something that is no number", status=200)
     return ChatResponse(
-        text=repr(float(found)), cut_off=False, refused=False, usage=TokenUsage(_count_tokens(value), 0)
+        text=repr(float(reward)), cut_off=False, refused=False, usage=TokenUsage(_count_tokens(value), 0)
     )
 
 
-def _unwrap(found: object) -> object:
+def _unwrap(value: object) -> object:
     """The one number in nested lists. ValueError when there are several."""
-    while isinstance(found, list):
-        if len(found) != 1:
-            raise ValueError(f"{len(found)} values, and a reward model gives one")
-        found = found[0]
-    return found
+    while isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError(f"{len(value)} values, and a reward model gives one")
+        value = value[0]
+    return value
 
 
 def _count_tokens(value: object) -> int | None:
@@ -97,13 +110,13 @@ def _get(value: object, *path: str | int) -> object:
     return value
 
 
-def _build_vllm_body(question: RewardQuestion) -> dict[str, JsonValue]:
+def _build_vllm_body(question: _RewardQuestion) -> dict[str, JsonValue]:
     if question.text is None:
         return {"model": question.model, "messages": [dict(message) for message in question.messages]}
     return {"model": question.model, "input": question.text}
 
 
-def _build_classify_body(question: RewardQuestion) -> dict[str, JsonValue]:
+def _build_classify_body(question: _RewardQuestion) -> dict[str, JsonValue]:
     return {**_build_vllm_body(question), "use_activation": False}
 
 
@@ -133,11 +146,11 @@ def _find_score(value: object) -> object:
     return _get(_require_one(entry) if isinstance(entry, list) else entry, "score")
 
 
-def _build_openrlhf_body(question: RewardQuestion) -> dict[str, JsonValue]:
+def _build_openrlhf_body(question: _RewardQuestion) -> dict[str, JsonValue]:
     return {"query": [question.text], "prompts": [question.opening], "labels": [""]}
 
 
-ROUTES: Final[Mapping[RewardRouteName, RewardRoute]] = {
+_ROUTES: Final[Mapping[RewardRouteName, RewardRoute]] = {
     "vllm_classify": RewardRoute(
         "/classify", _build_classify_body, lambda value: _get(_require_one(_get(value, "data")), "probs")
     ),
@@ -147,6 +160,8 @@ ROUTES: Final[Mapping[RewardRouteName, RewardRoute]] = {
     "openrlhf": RewardRoute("/get_reward", _build_openrlhf_body, lambda value: _get(value, "rewards")),
 }
 
+
+# The judge.
 
 VERSION: Final = 1
 """Increase this when the same answers of a server would give other verdicts, or other questions are asked."""
@@ -180,7 +195,7 @@ class RewardModelJudge(ChatJudge):
     def __init__(self, config: RewardModelConfig, memory: JudgeCache | None = None) -> None:
         super().__init__(config.server, memory)
         self._reward = config
-        self._route = ROUTES[config.route]
+        self._route = _ROUTES[config.route]
         self.digest = digest(
             {
                 "model": config.server.model,
@@ -203,10 +218,10 @@ class RewardModelJudge(ChatJudge):
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """`prompt_text` has the messages of every candidate."""
         listed = [_list_messages(request, candidate) for candidate in request.candidates]
-        kept = json.dumps(listed, ensure_ascii=False)
-        prompt_digest = digest_of_text(f"{self.digest} {kept}")
+        prompt_text = json.dumps(listed, ensure_ascii=False)
+        prompt_digest = digest_of_text(f"{self.digest} {prompt_text}")
         reading = digest([self.name, self._config.base_url, "reward", prompt_digest])
-        return JudgeQuestion(request, JudgePrompt(system="", user=""), kept, prompt_digest, reading)
+        return JudgeQuestion(request, JudgePrompt(system="", user=""), prompt_text, prompt_digest, reading)
 
     async def _ask_with_correction(
         self, request: JudgeRequest, messages: list[PromptMessage], deadline: Deadline, spent: ReadingCost
@@ -234,21 +249,21 @@ class RewardModelJudge(ChatJudge):
             self._route.path,
             self._route.build_body(question),
             texts if question.text is None else [question.text],
-            partial(parse_reward, self._route),
+            partial(_parse_reward, self._route),
         )
 
-    def _build_reward_question(self, request: JudgeRequest, candidate: Candidate) -> RewardQuestion:
+    def _build_reward_question(self, request: JudgeRequest, candidate: Candidate) -> _RewardQuestion:
         """ReadingFailed when the template rejects the conversation."""
         messages = _list_messages(request, candidate)
         model, template = self.model, self._reward.template
         if template is None:
-            return RewardQuestion(model, tuple(messages))
+            return _RewardQuestion(model, tuple(messages))
         try:
             text = template.render_messages(messages, opened=False)
             opening = template.render_messages(messages[: len(request.conversation)], opened=True)
         except ValueError as error:
             raise ReadingFailed(str(error), "unusable") from None
-        return RewardQuestion(model, tuple(messages), text, opening)
+        return _RewardQuestion(model, tuple(messages), text, opening)
 
     def _build_verdict(self, candidate: str, reward: float) -> Verdict:
         """The absolute score is the chance to be preferred to a reply of the central reward, by Bradley and Terry."""
@@ -263,10 +278,10 @@ class RewardModelJudge(ChatJudge):
 
 def _list_messages(request: JudgeRequest, candidate: Candidate) -> list[dict[str, JsonValue]]:
     """As chat templates take them, without thoughts, which no other judge sees either."""
-    told = candidate.messages or (Message(role="assistant", content=candidate.text),)
+    reply = candidate.messages or (Message(role="assistant", content=candidate.text),)
     return [
         {"role": message.role, "content": replace_surrogates(_extract_content(message))}
-        for message in (*request.conversation, *told)
+        for message in (*request.conversation, *reply)
     ]
 
 
@@ -277,6 +292,9 @@ def _extract_content(message: Message) -> str:
 
 def _compute_sigmoid(value: float) -> float:
     return 1.0 / (1.0 + math.exp(-value)) if value >= 0 else math.exp(value) / (1.0 + math.exp(value))
+
+
+# Groups.
 
 
 async def read_rewards(judge: Judge, group: CandidateGroup) -> GroupResult:
@@ -312,7 +330,7 @@ def normalise_rewards(rewards: Sequence[float]) -> tuple[float, ...]:
     are equal. Neither a shift nor a scale of the rewards changes it, since training fixes neither (arXiv:2402.03300,
     section 4.1.2, standardises the rewards of a group in the same way)."""
     middle = math.fsum(reward / len(rewards) for reward in rewards)
-    largest = max(abs(reward - middle) for reward in rewards)
+    largest = max(abs(reward - middle) for reward in rewards)  # squares of immense rewards would be infinite
     if min(rewards) == max(rewards) or largest == 0:
         return (NEUTRAL,) * len(rewards)
     distances = [(reward - middle) / largest for reward in rewards]
